@@ -1,0 +1,111 @@
+"""What a job says: its models, its wiring rules, and the reader of job files."""
+
+from __future__ import annotations
+
+from singa_dask.conf.cluster import ClusterConf
+from singa_dask.conf.input import (
+    CharRNNConf,
+    LMDBDataConf,
+    MnistConf,
+    OneHotConf,
+    RGBImageConf,
+    ShardDataConf,
+    StoreConf,
+)
+from singa_dask.conf.job import AlgConf, CDConf, JobConf
+from singa_dask.conf.jobfile import JobFile, load
+from singa_dask.conf.json_schema import schema
+from singa_dask.conf.layer import InitConf, LayerConf, ParamConf
+from singa_dask.conf.model import Conf
+from singa_dask.conf.net import LayerGroupConf, NetConf
+from singa_dask.conf.neuron import (
+    ActivationConf,
+    ArgSortConf,
+    BMConf,
+    ConcateConf,
+    ConvolutionConf,
+    DropoutConf,
+    DummyConf,
+    EmbeddingConf,
+    GRUConf,
+    InnerProductConf,
+    LRNConf,
+    PoolingConf,
+    RBMConf,
+    ReLUConf,
+    RNNDummyConf,
+    SliceConf,
+    SoftmaxConf,
+    SoftmaxLossConf,
+    SplitConf,
+)
+from singa_dask.conf.phase import Phase
+from singa_dask.conf.updater import (
+    AdaDeltaConf,
+    AdamConf,
+    AdamMaxConf,
+    ExponentialConf,
+    FixedStepConf,
+    InverseConf,
+    InverseTConf,
+    LinearConf,
+    LRGenConf,
+    RMSPropConf,
+    StepConf,
+    UpdaterConf,
+)
+
+__all__ = [
+    "ActivationConf",
+    "AdaDeltaConf",
+    "AdamConf",
+    "AdamMaxConf",
+    "AlgConf",
+    "ArgSortConf",
+    "BMConf",
+    "CDConf",
+    "CharRNNConf",
+    "ClusterConf",
+    "ConcateConf",
+    "Conf",
+    "ConvolutionConf",
+    "DropoutConf",
+    "DummyConf",
+    "EmbeddingConf",
+    "ExponentialConf",
+    "FixedStepConf",
+    "GRUConf",
+    "InitConf",
+    "InnerProductConf",
+    "InverseConf",
+    "InverseTConf",
+    "JobConf",
+    "JobFile",
+    "LMDBDataConf",
+    "LRGenConf",
+    "LRNConf",
+    "LayerConf",
+    "LayerGroupConf",
+    "LinearConf",
+    "MnistConf",
+    "NetConf",
+    "OneHotConf",
+    "ParamConf",
+    "Phase",
+    "PoolingConf",
+    "RBMConf",
+    "RGBImageConf",
+    "RMSPropConf",
+    "RNNDummyConf",
+    "ReLUConf",
+    "ShardDataConf",
+    "SliceConf",
+    "SoftmaxConf",
+    "SoftmaxLossConf",
+    "SplitConf",
+    "StepConf",
+    "StoreConf",
+    "UpdaterConf",
+    "load",
+    "schema",
+]

@@ -1,0 +1,80 @@
+"""What pydantic finds wrong, in the words of a job file's author."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from singa_dask.registry import suggest
+
+__all__ = ["MISPLACED_KEY", "PLAIN", "explain", "shown"]
+
+PLAIN = "plain"
+MISPLACED_KEY = "unknown_key"
+
+WANTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+}
+BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def shown(value: object) -> str:
+    """Show a value of a job file shortly, as an error says it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def explain(found: Mapping[str, Any], keys: Collection[str]) -> str:
+    """Say in plain words what is wrong.
+
+    Parameters
+    ----------
+    found : mapping
+        One of ``ValidationError.errors()``.
+    keys : collection of str
+        Keys of the model that reports it.
+    """
+    kind, value, limits = found["type"], found["input"], found.get("ctx", {})
+    if kind in (PLAIN, MISPLACED_KEY):
+        return str(found["msg"])
+    if kind == "extra_forbidden":
+        return f"unknown key. {suggest(str(found['loc'][-1]), keys)}"
+    if kind == "missing":
+        return "this key is required, and missing."
+    if kind in BOUNDS:
+        words, limit = BOUNDS[kind]
+        return f"expected {words} {limits[limit]}, got {shown(value)}."
+    if kind == "literal_error":
+        names = re.findall(r"'([^']*)'", limits["expected"])
+        return f"unknown value {shown(value)}. {suggest(value if isinstance(value, str) else '', names)}"
+    if kind == "too_short":
+        return f"expected at least {limits['min_length']} of them, got {limits['actual_length']}."
+    if kind == "string_too_short":
+        return "expected a text that is not empty."
+    if kind in WANTED:
+        hint = " Put it in quotes." if kind == "string_type" and isinstance(value, (bool, int, float)) else ""
+        return f"expected {WANTED[kind]}, got {shown(value)}.{hint}"
+    return f"{found['msg']} (got {shown(value)})."

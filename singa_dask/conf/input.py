@@ -1,0 +1,126 @@
+"""Blocks of the input and output layers: where records are, and how they are read (SINGA's ``*_conf``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Positive, Size, known, look
+
+__all__ = ["CharRNNConf", "LMDBDataConf", "MnistConf", "OneHotConf", "RGBImageConf", "ShardDataConf", "StoreConf"]
+
+
+class StoreConf(Conf):
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto; the last three keys are ours)."""
+
+    backend: Annotated[str, known("store")] = ""
+    """Format of the store; found from the path when empty."""
+    path: str = ""
+    """URL or path of the records."""
+    separator: str = Field(default=",", min_length=1)
+    """Characters that part the values of a CSV line; any one of them does."""
+    mean_file: str = ""
+    """Store whose first record is subtracted from each record."""
+    std_file: str = ""
+    """Store whose first record divides each record."""
+    mean_value: float | None = None
+    """Number subtracted from each value, when there is no mean_file."""
+    std_value: float | None = None
+    """Number that divides each value, when there is no std_file."""
+    batchsize: Many[Size] = Field(default=[])
+    """Records a step for the whole worker group; or one number for each of its workers."""
+    shape: Many[Size] = Field(default=[])
+    """Shape of one record, without the batch."""
+    encoded: bool = False
+    """Never used by SINGA, nor here."""
+    random_skip: Count = 0
+    """Start at a random record among the first this many."""
+    has_label: bool = True
+    """Whether a CSV line starts with its label."""
+    prefetching: bool = False
+    """Read the next batch while the net computes; always done here."""
+    shuffle: Literal["none", "block", "full"] = "none"
+    """Order of records: as stored, windows of blocks shuffled, or wholly shuffled in each epoch."""
+    window: Size = 64
+    """Blocks that are shuffled among each other when shuffle is block."""
+    storage_options: dict[str, Any] = Field(default={})
+    """Options for the file system of the URL, as fsspec takes them."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse a division by zero."""
+        if look(data, "std_value", float, 1.0) == 0 or look(data, "std_value", int, 1) == 0:
+            yield ("std_value",), "expected another number than 0: records are divided by it."
+
+
+class CharRNNConf(Conf):
+    """``char_rnn_conf``: characters of a text (SINGA's CharRNNProto)."""
+
+    path: str = ""
+    """URL or path of the text."""
+    vocab_path: str = ""
+    """File that holds each character once; its place there is its number."""
+    unroll_len: Size = 50
+    """Characters a step; equal to unroll_len of the net."""
+    batchsize: Size = 1
+    """Places in the text that are read at the same time."""
+
+
+class OneHotConf(Conf):
+    """``onehot_conf`` (SINGA's OnehotProto)."""
+
+    vocab_size: Count = 0
+    """Length of a one-hot row."""
+
+
+class ShardDataConf(Conf):
+    """``sharddata_conf``: SINGA's deprecated data layer (DataProto)."""
+
+    path: str
+    """Folder or file of the records."""
+    batchsize: Size
+    """Records a step for the whole worker group."""
+    random_skip: Count = 0
+    """Start at a random record among the first this many."""
+
+
+class LMDBDataConf(ShardDataConf):
+    """``lmdbdata_conf``: SINGA's deprecated LMDB layer (DataProto)."""
+
+
+class MnistConf(Conf):
+    """``mnist_conf``: SINGA's deprecated parser of digit images; the distortion keys were never used."""
+
+    norm_a: Positive = 1.0
+    """Divides each pixel."""
+    norm_b: float = 0.0
+    """Subtracted after the division."""
+    kernel: Count = 0
+    """Unused."""
+    sigma: float = 0.0
+    """Unused."""
+    alpha: float = 0.0
+    """Unused."""
+    beta: float = 0.0
+    """Unused."""
+    gamma: float = 0.0
+    """Unused."""
+    resize: Count = 0
+    """Unused."""
+    elastic_freq: Count = 0
+    """Unused."""
+
+
+class RGBImageConf(Conf):
+    """``rgbimage_conf``: crop, mirror and scale images (SINGA's RGBImageProto)."""
+
+    scale: NonNegative = 1.0
+    """Multiplies each pixel."""
+    cropsize: Count = 0
+    """Height and width to cut out; 0 keeps the whole image."""
+    mirror: bool = False
+    """Mirror half of the training images."""
+    meanfile: str = ""
+    """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""

@@ -1,0 +1,118 @@
+"""A whole job (SINGA's JobProto), and how one batch is trained (AlgProto)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from singa_dask.conf.cluster import ClusterConf
+from singa_dask.conf.model import Conf, Count, Finding, Many, Size, as_list, known, look
+from singa_dask.conf.net import NetConf
+from singa_dask.conf.updater import UpdaterConf
+from singa_dask.conf.wiring import check_phases, read_nodes
+
+__all__ = ["AlgConf", "CDConf", "JobConf"]
+
+
+class CDConf(Conf):
+    """``cd_conf``: contrastive divergence."""
+
+    cd_k: Size = 1
+    """Steps of Gibbs sampling."""
+
+
+class AlgConf(Conf):
+    """``train_one_batch`` (SINGA's AlgProto)."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"user_alg": "alg"}
+
+    alg: Annotated[str, Field(min_length=1), known("algorithm")]
+    """BP, BPTT or CD, or one of the user's own."""
+    cd_conf: CDConf = CDConf()
+    """For CD."""
+    user_conf: dict[str, Any] = Field(default={})
+    """What an algorithm of the user's own wants to know."""
+
+
+class JobConf(Conf):
+    """A job (SINGA's JobProto; seed and precision are ours; what SINGA keeps there for itself is left out)."""
+
+    name: str = "job"
+    """Name of the job."""
+    neuralnet: NetConf
+    """The net."""
+    train_one_batch: AlgConf
+    """The algorithm."""
+    updater: UpdaterConf
+    """The update rule of the servers."""
+    cluster: ClusterConf = ClusterConf()
+    """Workers, servers and processes."""
+    train_steps: Count
+    """Steps to train; they count from 0."""
+    disp_freq: Count = 0
+    """Steps between two lines of progress; 0 is never."""
+    gpu: Many[Count] = Field(default=[])
+    """Devices given to the workers of a process in turn; the other workers run on the CPU."""
+    test_freq: Count = 0
+    """Steps between two tests; 0 is never."""
+    test_steps: Count = 0
+    """Batches of a test."""
+    validate_freq: Count = 0
+    """Steps between two validations; 0 is never."""
+    validate_steps: Count = 0
+    """Batches of a validation."""
+    checkpoint_freq: Count = 0
+    """Steps between two checkpoints; 0 is only at the end."""
+    checkpoint_path: Many[str] = Field(default=[])
+    """Checkpoints from which params start, by name; a later one wins."""
+    warmup_steps: Count = 0
+    """Kept from SINGA, where it warms up nothing."""
+    debug: bool = False
+    """Write what each layer looks like, at the steps of disp_freq."""
+    reset_param_version: bool = True
+    """Count updates of loaded params from the first step."""
+    num_openblas_threads: Size = 1
+    """Threads of one worker's linear algebra."""
+    checkpoint_after: Count = 0
+    """First step at which a checkpoint may be taken."""
+    disp_after: Count = 0
+    """First step at which progress may be shown."""
+    test_after: Count = 0
+    """First step at which a test may run."""
+    validate_after: Count = 0
+    """First step at which a validation may run."""
+    seed: Count = 0
+    """From which all random numbers of the job follow."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Type of params, features and gradients."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check frequencies and their steps, the nets of all phases, and batches against workers."""
+        phases = ["train"] if look(data, "train_steps", int, 1) > 0 else []
+        for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
+            if look(data, freq, int, 0) > 0 and look(data, steps, int, 0) > 0:
+                phases.append(phase)
+            elif look(data, freq, int, 0) > 0 and look(data, steps, object, None) is None:
+                yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
+        for path, message in check_phases(read_nodes(data.get("neuralnet")), phases):
+            yield ("neuralnet", "layer", *path), message
+        yield from _divide_batches(data)
+
+
+def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
+    workers = look(look(data, "cluster", object, {}), "nworkers_per_group", int, 1)
+    net = look(data, "neuralnet", object, {})
+    for index, layer in enumerate(as_list(look(net, "layer", object, []))):
+        dim = look(layer, "partition_dim", int, look(net, "partition_dim", int, 0))
+        if dim != 0 or workers < 2 or look(layer, "location", object, None) is not None:
+            continue
+        for name in ("store_conf", "char_rnn_conf", "sharddata_conf", "lmdbdata_conf"):
+            sizes = as_list(look(look(layer, name, object, {}), "batchsize", object, None))
+            path = ("neuralnet", "layer", index, name, "batchsize")
+            if len(sizes) > 1 and len(sizes) != workers:
+                yield path, f"expected one number, or one for each of {workers} workers of a group, got {len(sizes)}."
+            elif len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] % workers:
+                yield path, f"expected a multiple of nworkers_per_group, which is {workers}, got {sizes[0]}."

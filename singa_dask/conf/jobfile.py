@@ -1,0 +1,122 @@
+"""Reads a job file, tells every mistake at once with its place, and remembers the places for later checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from singa_dask.conf import yaml_text
+from singa_dask.conf.explain import MISPLACED_KEY
+from singa_dask.conf.job import JobConf
+from singa_dask.conf.override import apply_set, replace_cluster
+from singa_dask.conf.tree import Block, Node, locate, plain, show
+from singa_dask.errors import ConfigError, Mark, Problem
+from singa_dask.registry import Registry
+
+__all__ = ["JobFile", "load"]
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job, the text that it was read from, and where in it everything is said.
+
+    Attributes
+    ----------
+    job : JobConf
+        The job, changes from the command line included.
+    text : str
+        The file as it is.
+    """
+
+    job: JobConf
+    text: str
+    _root: Block = field(repr=False)
+
+    def locate(self, error: ConfigError) -> ConfigError:
+        """Return the same error with the place in the file of each problem that has a path."""
+        return ConfigError([_locate(self._root, problem) for problem in error.problems])
+
+    def resolved(self) -> str:
+        """Write the job as YAML with every default; it loads back to an equal job."""
+        return yaml_text.dump(self.job.model_dump(exclude_none=True))
+
+
+def load(
+    path: str | os.PathLike[str],
+    sets: Iterable[str] = (),
+    cluster_file: str | os.PathLike[str] | None = None,
+    registries: Mapping[str, Registry[Any]] | None = None,
+) -> JobFile:
+    """Read a job file.
+
+    Parameters
+    ----------
+    path : path
+        YAML file.
+    sets : iterable of str
+        Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
+    cluster_file : path, optional
+        File whose block replaces the job's ``cluster``.
+    registries : mapping of str to Registry, optional
+        Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
+        kinds that are not there are not checked.
+
+    Raises
+    ------
+    ConfigError
+        With every mistake, in the order of the file.
+    """
+    file = os.fspath(path)
+    text = _read(file)
+    root, problems = yaml_text.parse(text, file)
+    if not isinstance(root, Block):
+        what = "it is empty" if root is None else "a list or a single value stands at its top"
+        raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
+    if cluster_file is not None:
+        cluster = os.fspath(cluster_file)
+        problems += replace_cluster(root, _read(cluster), cluster)
+    for change in sets:
+        problems += apply_set(root, change)
+    try:
+        job = JobConf.model_validate(plain(root), context={"registries": registries})
+    except ValidationError as error:
+        problems += [_problem(root, found) for found in error.errors(include_url=False)]
+    if problems:
+        located = [_locate(root, problem) for problem in problems]
+        raise ConfigError(sorted(located, key=lambda problem: _order(problem, file)))
+    return JobFile(job, text, root)
+
+
+def _read(file: str) -> str:
+    """Return a file's text."""
+    try:
+        raw = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.", Mark(file))) from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        head = raw[: error.start]
+        place = Mark(file, head.count(b"\n") + 1, len(head) - head.rfind(b"\n"))
+        raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
+
+
+def _problem(root: Node, found: Mapping[str, Any]) -> Problem:
+    path = found["loc"]
+    return Problem(path, found["msg"], locate(root, path, at_key=found["type"] == MISPLACED_KEY))
+
+
+def _locate(root: Node, problem: Problem) -> Problem:
+    shown = problem.shown_path or show(root, problem.path)
+    return Problem(problem.path, problem.message, problem.mark or locate(root, problem.path), shown)
+
+
+def _order(problem: Problem, file: str) -> tuple[bool, bool, int, int]:
+    """Sort the job file's problems first, then those of the cluster file and of the command line."""
+    mark = problem.mark or Mark(file)
+    return mark.file != file, not mark.line, mark.line, mark.column

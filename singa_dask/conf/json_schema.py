@@ -1,0 +1,51 @@
+"""JSON schema of a job file, for editors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.conf.job import JobConf
+from singa_dask.registry import Registry
+
+__all__ = ["schema"]
+
+NAMED = {
+    "layer": ("LayerConf", "type"),
+    "updater": ("UpdaterConf", "type"),
+    "schedule": ("LRGenConf", "type"),
+    "initialiser": ("InitConf", "type"),
+    "algorithm": ("AlgConf", "alg"),
+    "store": ("StoreConf", "backend"),
+}
+
+
+def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, Any]:
+    """Return the schema of a job file, in the form of JSON schema draft 7.
+
+    Parameters
+    ----------
+    registries : mapping of str to Registry, optional
+        As for `load`: editors then offer the known names. SINGA's names with a k, and those of a user's own
+        module, which have a dot, are right, too.
+    """
+    made = JobConf.model_json_schema(ref_template="#/definitions/{model}")
+    definitions = made.pop("$defs")
+    for kind, (model, key) in NAMED.items():
+        if registry := (registries or {}).get(kind):
+            names = [*registry.names(), *([""] if kind == "store" else [])]
+            definitions[model]["properties"][key]["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
+    parts: dict[str, Any] = _plain_references({**made, "definitions": definitions})
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
+
+
+def _plain_references(part: Any) -> Any:
+    """Wrap each reference that has keys beside it: draft 7 would not read those."""
+    if isinstance(part, list):
+        return [_plain_references(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    inner = {key: _plain_references(value) for key, value in part.items()}
+    if isinstance(inner.get("$ref"), str) and len(inner) > 1:
+        inner["allOf"] = [{"$ref": inner.pop("$ref")}]
+    return inner

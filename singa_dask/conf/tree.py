@@ -1,0 +1,113 @@
+"""What a job file says, as a tree whose nodes know their place in it. Knows nothing of models or of YAML.
+
+The places serve every message about the job: those of the reader, and later ones about shapes or data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from singa_dask.errors import Mark
+
+__all__ = ["Block", "Entry", "Items", "Node", "Path", "Scalar", "locate", "named", "plain", "show"]
+
+Path: TypeAlias = Sequence[str | int]
+
+
+@dataclass
+class Scalar:
+    """One value."""
+
+    place: Mark
+    value: bool | int | float | str | None
+
+
+@dataclass
+class Items:
+    """A list."""
+
+    place: Mark
+    items: list[Node]
+
+
+@dataclass
+class Entry:
+    """A key's place, and its value."""
+
+    place: Mark
+    node: Node
+
+
+@dataclass
+class Block:
+    """A mapping."""
+
+    place: Mark
+    entries: dict[str, Entry]
+
+
+Node: TypeAlias = Scalar | Items | Block
+
+
+def plain(node: Node) -> Any:
+    """Return the values alone, as dicts, lists and scalars."""
+    if isinstance(node, Block):
+        return {key: plain(entry.node) for key, entry in node.entries.items()}
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+def named(node: Node) -> str:
+    """Return the text of a mapping's ``name``, empty where there is none."""
+    entry = node.entries.get("name") if isinstance(node, Block) else None
+    value = entry.node.value if entry and isinstance(entry.node, Scalar) else None
+    return value if isinstance(value, str) else ""
+
+
+def _step(node: Node | None, key: str | int) -> Node | None:
+    """Go one key down; item 0 of what is no list is the thing itself, since one value may stand for a list."""
+    if isinstance(node, Block) and isinstance(key, str):
+        entry = node.entries.get(key)
+        return entry.node if entry else None
+    if isinstance(node, Items) and isinstance(key, int):
+        return node.items[key] if 0 <= key < len(node.items) else None
+    return node if key == 0 and not isinstance(node, Items) else None
+
+
+def locate(root: Node, path: Path, at_key: bool = False) -> Mark:
+    """Return the place of a value, or of its key; where the path ends early, of what it reaches.
+
+    Parameters
+    ----------
+    path : sequence of str or int
+        Keys and indices from the top.
+    at_key : bool
+        Ask for the place of the last key instead of its value.
+    """
+    node = root
+    place = node.place
+    for key in path:
+        entry = node.entries.get(key) if isinstance(node, Block) and isinstance(key, str) else None
+        after = _step(node, key)
+        if after is None:
+            return node.place
+        node = after
+        place = entry.place if entry and at_key else node.place
+    return place
+
+
+def show(root: Node, path: Path) -> str:
+    """Write a path as people do, items by their names: ``neuralnet.layer[fc1].type``."""
+    shown = ""
+    node: Node | None = root
+    for key in path:
+        after = _step(node, key)
+        if isinstance(key, str):
+            shown += f".{key}" if shown else key
+        elif after is None or after is not node:
+            shown += f"[{(after and named(after)) or key}]"
+        node = after
+    return shown

@@ -1,0 +1,163 @@
+"""Wiring of a net, checked on names alone: it works even where the rest of a layer makes no sense."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from singa_dask.conf.model import Finding, as_list, look, phase_name, plain_name
+from singa_dask.registry import suggest
+
+__all__ = ["Node", "check_phases", "check_wiring", "read_nodes"]
+
+STYLES = ("include", "exclude")
+PHASES = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the wiring of a layer is made of.
+
+    Attributes
+    ----------
+    index : int
+        Place in the list of layers.
+    phases : frozenset of str
+        Phases whose nets have the layer; all where the job's words for them make no sense.
+    includes, excludes : bool
+        Whether the layer uses ``include``, or the deprecated ``exclude``.
+    clear : bool
+        Whether the phases could be read.
+    """
+
+    index: int
+    name: str
+    type: str
+    sources: tuple[str, ...]
+    phases: frozenset[str]
+    includes: bool
+    excludes: bool
+    clear: bool
+
+    @classmethod
+    def of(cls, index: int, layer: object) -> Node:
+        """Read a layer's raw values, or a LayerConf; what is wrong with them is not said here."""
+        included, excluded = ([phase_name(v) for v in as_list(look(layer, k, object, None))] for k in STYLES)
+        clear = all(name in PHASES for name in (*included, *excluded))
+        sources = as_list(look(layer, "srclayers", object, None))
+        return cls(
+            index,
+            look(layer, "name", str, ""),
+            plain_name(look(layer, "type", str, "")),
+            tuple(source for source in sources if isinstance(source, str)),
+            frozenset(p for p in PHASES if not clear or (p in (included or PHASES) and p not in excluded)),
+            bool(included),
+            bool(excluded),
+            clear,
+        )
+
+
+def read_nodes(net: object) -> list[Node]:
+    """Return the nodes of a net's raw values, or of a NetConf."""
+    return [Node.of(index, layer) for index, layer in enumerate(as_list(look(net, "layer", object, None)))]
+
+
+def check_wiring(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
+
+    Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
+    no layer waits for itself, but for the two layers of an RBM, which read each other.
+    """
+    included = any(node.includes for node in nodes)
+    for node in nodes:
+        if included and node.excludes:
+            yield (node.index, "exclude"), "include and exclude are both used in this net. Use include only."
+    yield from _unknown_sources(nodes)
+    said: set[tuple[str | int, ...]] = set()
+    for phase in PHASES:
+        present = [node for node in nodes if phase in node.phases]
+        for path, message in (*_unique(present), *_cycles(present)):
+            if path not in said:
+                said.add(path)
+                yield path, message
+
+
+def check_phases(nodes: Sequence[Node], phases: Sequence[str]) -> Iterator[Finding]:
+    """Yield ((index, key...), message) for each source that a net lacks, though the job has it in other phases.
+
+    Parameters
+    ----------
+    phases : sequence of str
+        The phases that the job builds nets for.
+    """
+    anywhere = {node.name for node in nodes}
+    for phase in phases if all(node.clear for node in nodes) else ():
+        names = {node.name for node in nodes if phase in node.phases}
+        for node in nodes:
+            for place, source in enumerate(node.sources):
+                if phase in node.phases and source in anywhere - names:
+                    path = (node.index, "srclayers", place)
+                    yield path, f"layer {source!r} is not in the {phase} net, which {node.name!r} is in."
+
+
+def _unknown_sources(nodes: Sequence[Node]) -> Iterator[Finding]:
+    counts = Counter(node.name for node in nodes)
+    for node in nodes:
+        for place, source in enumerate(node.sources):
+            path = (node.index, "srclayers", place)
+            if source not in counts:
+                yield path, f"unknown layer {source!r}. {suggest(source, set(counts) - {node.name})}"
+            elif source == node.name and counts[source] == 1:
+                yield path, "a layer cannot read itself."
+
+
+def _unique(present: Sequence[Node]) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for node in present:
+        if node.name and node.clear and first.setdefault(node.name, node.index) != node.index:
+            yield (node.index, "name"), f"layer {node.name!r} is already there, as item {first[node.name]} of the list."
+
+
+def _cycles(present: Sequence[Node]) -> Iterator[Finding]:
+    """Take away layers that wait for nothing until none is left; a loop among the rest is a mistake."""
+    by_name = {node.name: node for node in present}
+    waits = {
+        name: [s for s in node.sources if s in by_name and s != name and not _mutual(node, by_name[s])]
+        for name, node in by_name.items()
+    }
+    while ready := [name for name, sources in waits.items() if not sources]:
+        for name in ready:
+            del waits[name]
+        waits = {name: [s for s in sources if s in waits] for name, sources in waits.items()}
+    while waits:
+        loop = _loop(waits)
+        node = by_name[loop[0]]
+        place = node.sources.index(loop[1])
+        yield (node.index, "srclayers", place), f"these layers wait for each other: {' <- '.join(loop)}."
+        waits = _without(waits, set(loop))
+
+
+def _mutual(node: Node, source: Node) -> bool:
+    """Tell whether this edge is the one back from the hidden to the visible layer of an RBM."""
+    return node.type == "RBMVis" and source.type == "RBMHid" and node.name in source.sources
+
+
+def _loop(waits: dict[str, list[str]]) -> list[str]:
+    """Follow first sources until a layer comes again; the loop starts at its first layer of the list."""
+    order = list(waits)
+    seen = [order[0]]
+    while (after := waits[seen[-1]][0]) not in seen:
+        seen.append(after)
+    loop = seen[seen.index(after) :]
+    start = min(range(len(loop)), key=lambda i: order.index(loop[i]))
+    loop = loop[start:] + loop[:start]
+    return [*loop, loop[0]]
+
+
+def _without(waits: dict[str, list[str]], gone: set[str]) -> dict[str, list[str]]:
+    """Take layers away, and then those that wait for nothing else."""
+    rest = {name: [s for s in sources if s not in gone] for name, sources in waits.items() if name not in gone}
+    while ready := {name for name, sources in rest.items() if not sources}:
+        rest = {n: [s for s in sources if s not in ready] for n, sources in rest.items() if n not in ready}
+    return rest

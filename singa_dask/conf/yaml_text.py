@@ -1,0 +1,182 @@
+"""YAML text to a tree with places, and values to YAML text. The only file that knows YAML.
+
+Scalars are read as YAML 1.2 has them: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are texts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar
+from singa_dask.errors import ConfigError, Mark, Problem
+
+__all__ = ["dump", "parse"]
+
+BREAK = re.compile("[\n\r\x85\u2028\u2029]")
+TAG = "tag:yaml.org,2002:"
+FORMS = [
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+]
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, with the scalars of YAML 1.2."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts in quotes that either version of YAML would read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out."""
+        return True
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        """Write a list of scalars in one line."""
+        flat = not any(isinstance(item, (dict, list)) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=flat)
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Put a text with any kind of line break in double quotes: PyYAML folds some of them in other styles."""
+    return dumper.represent_scalar(TAG + "str", text, style='"' if BREAK.search(text) else None)
+
+
+_Dumper.add_representer(str, _represent)
+_Loader.yaml_implicit_resolvers = {}
+for _name, _form, _first in FORMS:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(TAG + _name, re.compile(f"^(?:{_form})$"), [*_first])
+_Loader.add_implicit_resolver(TAG + "null", re.compile("^$"), [""])
+
+
+class _Reader:
+    """Turns PyYAML's nodes into ours; aliases are written out, so that no two places share a node."""
+
+    def __init__(self, file: str, with_lines: bool) -> None:
+        self.file = file
+        self.with_lines = with_lines
+        self.problems: list[Problem] = []
+
+    def mark(self, mark: Any) -> Mark:
+        return Mark(self.file, mark.line + 1, mark.column + 1) if self.with_lines else Mark(self.file)
+
+    def complain(self, path: tuple[str | int, ...], message: str, mark: Any) -> None:
+        self.problems.append(Problem(path, message, self.mark(mark)))
+
+    def read(self, node: Any, path: tuple[str | int, ...] = (), above: tuple[int, ...] = ()) -> Node:
+        place = self.mark(node.start_mark)
+        if id(node) in above:
+            self.complain(path, "this alias stands inside of what it stands for.", node.start_mark)
+            return Scalar(place, None)
+        above = (*above, id(node))
+        if isinstance(node, yaml.MappingNode):
+            return self.block(node, place, path, above)
+        if isinstance(node, yaml.SequenceNode):
+            return Items(place, [self.read(item, (*path, i), above) for i, item in enumerate(node.value)])
+        return Scalar(place, self.scalar(node, path))
+
+    def block(self, node: Any, place: Mark, path: tuple[str | int, ...], above: tuple[int, ...]) -> Block:
+        block = Block(place, {})
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.complain(path, "expected a word as key, got a list or a mapping.", key.start_mark)
+                continue
+            inner = (*path, key.value)
+            if before := block.entries.get(key.value):
+                first = f" The first is at line {before.place.line}." if before.place.line else ""
+                self.complain(inner, f"this key is here twice.{first}", key.start_mark)
+                continue
+            block.entries[key.value] = Entry(self.mark(key.start_mark), self.read(value, inner, above))
+        return block
+
+    def scalar(self, node: Any, path: tuple[str | int, ...]) -> bool | int | float | str | None:
+        text: str = node.value
+        kind = node.tag.removeprefix(TAG)
+        try:
+            return _convert(kind, text)
+        except KeyError:
+            self.complain(path, f"unknown YAML tag {node.tag!r}. A job needs none.", node.start_mark)
+        except ValueError:
+            self.complain(path, f"{text[:40]!r} cannot be read as {kind}.", node.start_mark)
+        return None
+
+
+def _convert(kind: str, text: str) -> bool | int | float | str | None:
+    if kind == "str":
+        return text
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        return int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
+    if kind == "float":
+        return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+    raise KeyError(kind)
+
+
+def parse(text: str, file: str, with_lines: bool = True) -> tuple[Node | None, list[Problem]]:
+    """Read YAML.
+
+    Parameters
+    ----------
+    text : str
+        One document.
+    file : str
+        What marks say the text is from.
+    with_lines : bool
+        Whether marks have a line and column, too.
+
+    Returns
+    -------
+    node : Node or None
+        None for an empty text.
+    problems : list of Problem
+        Keys given twice, and what else a job's YAML may not have.
+
+    Raises
+    ------
+    ConfigError
+        The text is not YAML.
+    """
+    reader = _Reader(file, with_lines)
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        return (None if root is None else reader.read(root)), reader.problems
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(Problem((), _words(error, mark), reader.mark(mark) if mark else Mark(file))) from None
+    except yaml.reader.ReaderError as error:
+        head = text[: error.position]
+        place = Mark(file, head.count("\n") + 1, len(head) - head.rfind("\n")) if with_lines else Mark(file)
+        message = f"not valid YAML: character U+{error.character:04X} may not stand in a text file."
+        raise ConfigError(Problem((), message, place)) from None
+    except RecursionError:
+        raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
+
+
+def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:
+    if mark and mark.buffer and mark.buffer[mark.pointer : mark.pointer + 1] == "\t":
+        return "not valid YAML: a tab stands here. Indent with spaces."
+    start = error.context_mark
+    where = f" ({error.context}, which starts at line {start.line + 1})" if error.context and start else ""
+    return f"not valid YAML: {error.problem}{where}."
+
+
+def dump(value: Any) -> str:
+    """Write dicts, lists and scalars as YAML, keys in their order."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
+    )
+    return text

@@ -1,0 +1,143 @@
+"""Every error this package raises on purpose.
+
+::
+
+    SingaError
+    ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
+    ├── ClusterError               no Dask cluster, or one too small for the job        exit 3
+    ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
+    ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
+    ├── CommError                  a message that could not be sent, or makes no sense  exit 1
+    ├── UnitError                  a worker or a server failed while it ran             exit 1
+    │   ├── NumericError           a loss is not finite                                 exit 5
+    │   └── LostUnitError          a process with units in it is gone                   exit 4
+    └── Aborted                    told to a unit that must end because another failed  exit 1
+
+Messages read ``where: what is wrong. What was expected, or is known. [What to do.]``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "Aborted",
+    "CheckpointError",
+    "ClusterError",
+    "CommError",
+    "ConfigError",
+    "DataError",
+    "LostUnitError",
+    "Mark",
+    "NumericError",
+    "Problem",
+    "SingaError",
+    "UnitError",
+]
+
+
+class SingaError(Exception):
+    """Root of the tree. ``exit_code`` is what the command line ends with."""
+
+    exit_code: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file; ``line`` and ``column`` count from 1, 0 where there is none."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a job: where in the file, which key, what.
+
+    Parameters
+    ----------
+    path : tuple of str or int
+        Keys from the top of the job, e.g. ``("neuralnet", "layer", 3, "type")``.
+    message : str
+        What is wrong, what is known, what to do.
+    mark : Mark, optional
+        Place in the file.
+    shown_path : str
+        The path as people write it, ``neuralnet.layer[fc2].type``; made from ``path`` when empty.
+    """
+
+    path: tuple[str | int, ...]
+    message: str
+    mark: Mark | None = None
+    shown_path: str = ""
+
+    def __str__(self) -> str:
+        shown = self.shown_path or show_path(self.path)
+        return ": ".join(str(part) for part in (self.mark, shown, self.message) if part)
+
+
+def show_path(path: Iterable[str | int]) -> str:
+    """Write a path of keys as ``a.b[2].c``."""
+    shown = ""
+    for key in path:
+        shown += f"[{key}]" if isinstance(key, int) else f".{key}" if shown else str(key)
+    return shown
+
+
+class ConfigError(SingaError, ValueError):
+    """One or more mistakes in a job, all of them at once in ``problems``."""
+
+    exit_code = 2
+
+    def __init__(self, problems: str | Problem | Iterable[Problem]) -> None:
+        if isinstance(problems, str):
+            problems = Problem((), problems)
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
+
+
+class ClusterError(SingaError):
+    """No cluster answers, or it has too few processes or threads for the job."""
+
+    exit_code = 3
+
+
+class DataError(SingaError, OSError):
+    """Records that cannot be found, read or parsed; the message names URL, block and record."""
+
+
+class CheckpointError(SingaError):
+    """A checkpoint that cannot be written, found, trusted or used."""
+
+
+class CommError(SingaError):
+    """A message that could not be delivered, or that no unit understands."""
+
+
+class UnitError(SingaError):
+    """A worker or a server failed; the message names unit, step and layer."""
+
+
+class NumericError(UnitError):
+    """A loss became NaN or infinite."""
+
+    exit_code = 5
+
+
+class LostUnitError(UnitError):
+    """A process that hosted units of the job is gone."""
+
+    exit_code = 4
+
+
+class Aborted(SingaError):
+    """Told to a unit that waits: the job ends because something else failed."""

@@ -1,0 +1,109 @@
+"""Names in a job file -> classes, for each kind of part that a job can name.
+
+A part without extra dependencies registers itself by decorator; one that needs an optional
+package is added by name, ``"module:Class"``, with a hint that says what to install.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from singa_dask.errors import ConfigError
+
+__all__ = ["Registry", "suggest"]
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Say what a mistyped name may have meant, and what is known.
+
+    Returns
+    -------
+    str
+        ``"Did you mean 'X'? Known: A, B, X."``, the question only when something is close.
+    """
+    names = sorted(known)
+    folded = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    question = f"Did you mean {folded[close[0]]!r}? " if close else ""
+    return f"{question}Known: {', '.join(names)}."
+
+
+class Registry(Generic[T]):
+    """The parts of one kind that a job can name.
+
+    Parameters
+    ----------
+    kind : str
+        What the parts are, as an error says it: ``"layer type"``, ``"updater"``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._classes: dict[str, type[T]] = {}
+        self._lazy: dict[str, tuple[str, str]] = {}
+
+    def register(self, *names: str) -> Callable[[C], C]:
+        """Register the decorated class under each of ``names`` (its own name when none is given)."""
+
+        def decorate(cls: C) -> C:
+            for name in names or (cls.__name__,):
+                if name in self:
+                    raise ValueError(f"{self.kind} {name!r} is registered twice")
+                self._classes[name] = cls
+            return cls
+
+        return decorate
+
+    def add(self, name: str, target: str, hint: str) -> None:
+        """Add a part by the place it is imported from when first asked for.
+
+        Parameters
+        ----------
+        name : str
+            Name in the job file.
+        target : str
+            ``"package.module:Class"``.
+        hint : str
+            What to install when the import fails.
+        """
+        if name in self:
+            raise ValueError(f"{self.kind} {name!r} is registered twice")
+        self._lazy[name] = (target, hint)
+
+    def find(self, name: str) -> type[T]:
+        """Return the class known as ``name``; SINGA's form with a leading k is read too.
+
+        Raises
+        ------
+        ConfigError
+            The name is unknown (says what is known), or its package is missing (says what to install).
+        """
+        for key in (name, name[1:] if name.startswith("k") else name):
+            if key in self._classes:
+                return self._classes[key]
+            if key in self._lazy:
+                return self._import(key)
+        raise ConfigError(f"unknown {self.kind} {name!r}. {suggest(name, self.names())}")
+
+    def _import(self, name: str) -> type[T]:
+        target, hint = self._lazy[name]
+        module, _, attribute = target.partition(":")
+        try:
+            found: type[T] = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise ConfigError(f"{self.kind} {name!r} cannot be used here: {error}. {hint}") from error
+        self._classes[name] = found
+        return found
+
+    def names(self) -> list[str]:
+        """Return all known names, sorted."""
+        return sorted({*self._classes, *self._lazy})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._lazy

@@ -1,0 +1,27 @@
+"""Registries of made-up parts: the conf room knows no layer, updater or store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from singa_dask.registry import Registry
+
+PARTS = {
+    "layer": ("layer type", "Accuracy CSVInput InnerProduct Pooling RBMHid RBMVis ReLU RecordInput SoftmaxLoss Tanh"),
+    "updater": ("updater", "AdaGrad Adam Nesterov RMSProp SGD"),
+    "schedule": ("learning rate schedule", "Fixed FixedStep Inverse InverseT Linear Step"),
+    "initialiser": ("initialiser", "Constant Gaussian Uniform"),
+    "algorithm": ("algorithm", "BP BPTT CD"),
+    "store": ("store", "arrow kvfile lmdb textfile"),
+}
+
+
+@pytest.fixture(scope="session")
+def registries() -> dict[str, Registry[Any]]:
+    made = {}
+    for kind, (words, names) in PARTS.items():
+        made[kind] = Registry[Any](words)
+        made[kind].register(*names.split())(object)
+    return made

@@ -1,0 +1,251 @@
+"""Models: SINGA's defaults, its ways to write things, and what may not be."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from singa_dask import conf
+from singa_dask.errors import ConfigError
+
+LAYER: dict[str, Any] = {"name": "fc1", "type": "InnerProduct"}
+UPDATER: dict[str, Any] = {"type": "SGD", "learning_rate": {"type": "Fixed"}}
+JOB: dict[str, Any] = {
+    "neuralnet": {"layer": [LAYER]},
+    "train_one_batch": {"alg": "BP"},
+    "updater": UPDATER,
+    "train_steps": 1,
+}
+
+
+def job(**changes: Any) -> conf.JobConf:
+    return conf.JobConf.model_validate({**JOB, **changes})
+
+
+def mistakes(model: type[conf.Conf], data: Any) -> list[tuple[tuple[int | str, ...], str]]:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(data)
+    return [(found["loc"], found["msg"]) for found in caught.value.errors()]
+
+
+def test_defaults_are_singas() -> None:
+    made = job()
+    assert (made.disp_freq, made.test_after, made.num_openblas_threads) == (0, 0, 1)
+    assert made.reset_param_version and not made.debug
+    assert made.train_one_batch.cd_conf.cd_k == 1
+    updater = made.updater
+    assert (updater.momentum, updater.weight_decay, updater.delta) == (0, 0, 1e-8)
+    assert (updater.clip_low, updater.clip_high, updater.learning_rate.base_lr) == (0, 0, 0.01)
+    assert (updater.adadelta_conf.rho, updater.adam_conf.beta1, updater.adammax_conf.beta2) == (0.9, 0.9, 0.999)
+    assert updater.adam_conf.bias_correction
+    cluster = made.cluster
+    assert (cluster.nworker_groups, cluster.nservers_per_procs, cluster.sync_freq) == (1, 1, 1)
+    assert cluster.share_memory and not cluster.server_worker_separate
+    layer = made.neuralnet.layer[0]
+    assert (layer.srclayers, layer.param, layer.partition_dim, layer.unroll_len) == ([], [], None, None)
+    param = conf.ParamConf()
+    assert (param.name, param.lr_scale, param.wd_scale, param.init) == ("", 1, 1, None)
+    init = conf.InitConf(type="Uniform")
+    assert (init.value, init.mean, init.std, init.low, init.high) == (1, 0, 1, -1, 1)
+    store = conf.StoreConf()
+    assert (store.separator, store.random_skip, store.has_label, store.prefetching) == (",", 0, True, False)
+    assert store.mean_value is None and store.std_value is None
+
+
+def test_names_with_a_k_are_read() -> None:
+    made = job(
+        train_one_batch={"alg": "kBPTT"},
+        updater={"type": "kAdaGrad", "learning_rate": {"type": "kFixed"}},
+        neuralnet={
+            "layer": {
+                "name": "p",
+                "type": "kPooling",
+                "include": ["kTrain", "kVal", "validation", "test"],
+                "unroll_conn_type": ["kUnrollOneToAll", "UnrollOneToOne", "FirstToLast"],
+                "param": {"init": {"type": "kGaussian"}},
+            }
+        },
+    )
+    layer = made.neuralnet.layer[0]
+    assert (made.train_one_batch.alg, made.updater.type, made.updater.learning_rate.type) == (
+        "BPTT",
+        "AdaGrad",
+        "Fixed",
+    )
+    assert layer.type == "Pooling" and layer.param[0].init and layer.param[0].init.type == "Gaussian"
+    assert layer.include == ["train", "val", "val", "test"]
+    assert layer.unroll_conn_type == ["OneToAll", "OneToOne", "FirstToLast"]
+
+
+def test_kvfile_keeps_its_k() -> None:
+    assert conf.StoreConf(backend="kvfile").backend == "kvfile"
+
+
+def test_user_type_goes_before_type() -> None:
+    made = job(
+        train_one_batch={"alg": "kUserAlg", "user_alg": "mine.Alg"},
+        neuralnet={"layer": [{"name": "a", "type": "kUserLayer", "user_type": "mine.Layer", "user_conf": {"n": None}}]},
+    )
+    assert made.train_one_batch.alg == "mine.Alg"
+    assert made.neuralnet.layer[0].type == "mine.Layer"
+    assert made.neuralnet.layer[0].user_conf == {"n": None}
+
+
+@pytest.mark.parametrize(("value", "read"), [(3, [3]), ([3, 4], [3, 4]), ((3, 4), [3, 4]), (None, [])])
+def test_one_value_stands_for_a_list(value: Any, read: list[int]) -> None:
+    assert conf.StoreConf.model_validate({"shape": value}).shape == read
+
+
+@pytest.mark.parametrize("kind", [conf.ConvolutionConf, conf.PoolingConf])
+def test_scalars_of_a_window_rule_over_both_axes_only_where_given(kind: Any) -> None:
+    needed = {"num_filters": 4} if kind is conf.ConvolutionConf else {}
+    window = kind(kernel=5, kernel_x=3, pad_x=1, pad_y=2, **needed)
+    assert (window.kernel_size, window.padding) == ((5, 5), (2, 1))
+    assert kind(**needed).kernel_size == (3, 3)
+    assert kind(**needed).strides == ((1, 1) if kind is conf.ConvolutionConf else (2, 2))
+    assert kind(stride=3, stride_x=7, **needed).strides == (3, 3)
+
+
+def test_a_layer_is_in_the_nets_it_says() -> None:
+    both = conf.Phase.TRAIN, conf.Phase.VALIDATION, conf.Phase.TEST
+
+    def phases(**words: Any) -> list[bool]:
+        layer = conf.LayerConf(**LAYER, **words)
+        return [layer.in_phase(phase) for phase in both]
+
+    assert phases() == [True, True, True]
+    assert phases(include=["kTrain", "test"]) == [True, False, True]
+    assert phases(exclude="test") == [True, True, False]
+    assert conf.LayerConf(**LAYER, include=["train"]).in_phase(conf.Phase.TRAIN | conf.Phase.FORWARD)
+
+
+def test_block_of_a_layer() -> None:
+    layer = conf.LayerConf(**LAYER, innerproduct_conf=conf.InnerProductConf(num_output=3))
+    assert layer.block(conf.InnerProductConf).num_output == 3
+    assert layer.block(conf.DropoutConf).dropout_ratio == 0.5
+    with pytest.raises(ConfigError, match=r"^convolution_conf: InnerProduct needs this block, with num_filters\.$"):
+        layer.block(conf.ConvolutionConf)
+
+
+def test_models_are_frozen_and_travel() -> None:
+    made = job()
+    with pytest.raises(ValidationError):
+        made.train_steps = 3
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_models_of_python_and_plain_values_mix() -> None:
+    layers = [conf.LayerConf(**LAYER), {"name": "act", "type": "Tanh", "srclayers": "fc2"}]
+    assert mistakes(conf.NetConf, {"layer": layers}) == [
+        (("layer", 1, "srclayers", 0), "unknown layer 'fc2'. Did you mean 'fc1'? Known: fc1.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "path", "words"),
+    [
+        (conf.StoreConf, {"std_value": 0}, ("std_value",), "another number than 0"),
+        (conf.StoreConf, {"std_value": 0.0}, ("std_value",), "another number than 0"),
+        (conf.StoreConf, {"separator": ""}, ("separator",), "not empty"),
+        (conf.StoreConf, {"shuffle": "blocks"}, ("shuffle",), "Did you mean 'block'?"),
+        (conf.StoreConf, {"batchsize": [0]}, ("batchsize", 0), "at least 1, got 0"),
+        (conf.StoreConf, {"has_label": 1}, ("has_label",), "true or false, got 1"),
+        (conf.DropoutConf, {"dropout_ratio": 1.0}, ("dropout_ratio",), "less than 1.0, got 1.0"),
+        (conf.DropoutConf, {"dropout_ratio": float("nan")}, ("dropout_ratio",), "a finite number, got nan"),
+        (conf.LRNConf, {"local_size": 4}, ("local_size",), "an odd number, got 4"),
+        (conf.InitConf, {"type": "Uniform", "low": 2}, ("low",), "at most high, which is 1, got 2"),
+        (conf.LayerConf, {**LAYER, "partition_dim": 2}, ("partition_dim",), "at most 1, got 2"),
+        (conf.LayerConf, {**LAYER, "name": ""}, ("name",), "not empty"),
+        (conf.LayerConf, {"name": "a"}, ("type",), "required"),
+        (conf.ClusterConf, {"nworkers_per_group": True}, ("nworkers_per_group",), "an integer, got true"),
+        (conf.ClusterConf, {"workspace": []}, ("workspace",), "text, got a list"),
+        (conf.ClusterConf, {"sync_freq": "x" * 99}, ("sync_freq",), "an integer, got 'xxx"),
+        (conf.ClusterConf, None, (), "a mapping of keys to values, got nothing"),
+        (conf.LRGenConf, {"type": "kInverseT"}, ("inverset_conf",), "InverseT needs this block"),
+        (conf.UpdaterConf, {**UPDATER, "delta": 0}, ("delta",), "more than 0.0, got 0"),
+        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: float32, float64."),
+    ],
+)
+def test_what_may_not_be(model: type[conf.Conf], data: Any, path: tuple[str | int, ...], words: str) -> None:
+    [(where, message)] = mistakes(model, data)
+    assert where == path
+    assert words in message
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    found = mistakes(
+        conf.JobConf,
+        {
+            "neuralnet": {"layer": [{"name": 3, "type": "Tanh", "srclayers": ["x"], "bias": 1}]},
+            "updater": {"type": "kRMSProp", "momentum": "big", "learning_rate": {"type": "Step"}},
+            "cluster": {"nworker_groups": 3, "nserver_groups": 2, "sync_freq": 0},
+            "train_steps": -1,
+        },
+    )
+    assert {path for path, _ in found} == {
+        ("train_one_batch",),
+        ("train_steps",),
+        ("neuralnet", "layer", 0, "name"),
+        ("neuralnet", "layer", 0, "bias"),
+        ("neuralnet", "layer", 0, "srclayers", 0),
+        ("updater", "momentum"),
+        ("updater", "rmsprop_conf"),
+        ("updater", "learning_rate", "step_conf"),
+        ("cluster", "nserver_groups"),
+        ("cluster", "sync_freq"),
+    }
+
+
+def data_layer(**conf_of_store: Any) -> dict[str, Any]:
+    return {"layer": {"name": "data", "type": "RecordInput", "store_conf": conf_of_store}}
+
+
+@pytest.mark.parametrize("sizes", [6, [6], [2, 4]])
+def test_batches_that_divide(sizes: Any) -> None:
+    assert job(neuralnet=data_layer(batchsize=sizes), cluster={"nworkers_per_group": 2})
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (data_layer(batchsize=5), "a multiple of nworkers_per_group, which is 2, got 5"),
+        (data_layer(batchsize=[2, 4, 6]), "one for each of 2 workers of a group, got 3"),
+        ({"layer": {"name": "t", "type": "CharRNN", "char_rnn_conf": {"batchsize": 3}}}, "which is 2, got 3"),
+    ],
+)
+def test_batches_that_do_not_divide(net: Any, words: str) -> None:
+    [(path, message)] = mistakes(conf.JobConf, {**JOB, "neuralnet": net, "cluster": {"nworkers_per_group": 2}})
+    assert path[-1] == "batchsize"
+    assert words in message
+
+
+def test_batches_of_a_net_that_is_not_split_need_not_divide() -> None:
+    cluster = {"nworkers_per_group": 2}
+    assert job(neuralnet={**data_layer(batchsize=5), "partition_dim": -1}, cluster=cluster)
+    located = data_layer(batchsize=5)
+    located["layer"]["location"] = 1
+    assert job(neuralnet=located, cluster=cluster)
+
+
+@pytest.mark.parametrize(("freq", "steps"), [("test_freq", "test_steps"), ("validate_freq", "validate_steps")])
+def test_a_frequency_needs_its_steps(freq: str, steps: str) -> None:
+    assert mistakes(conf.JobConf, {**JOB, freq: 5}) == [
+        ((freq,), f"{steps} is missing: say how many batches, 0 for none.")
+    ]
+    assert job(**{freq: 5, steps: 0})
+
+
+def test_nets_that_are_not_built_may_lack_a_source() -> None:
+    net = {
+        "layer": [
+            {"name": "data", "type": "RecordInput", "include": "train"},
+            {"name": "fc1", "type": "InnerProduct", "srclayers": "data"},
+        ]
+    }
+    assert job(neuralnet=net)
+    [(path, message)] = mistakes(conf.JobConf, {**JOB, "neuralnet": net, "test_freq": 1, "test_steps": 1})
+    assert path == ("neuralnet", "layer", 1, "srclayers", 0)
+    assert message == "layer 'data' is not in the test net, which 'fc1' is in."

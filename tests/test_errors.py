@@ -1,0 +1,59 @@
+"""The error tree: exit codes, and problems that show where they are."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from singa_dask import errors
+from singa_dask.errors import ConfigError, Mark, Problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.SingaError, 1),
+        (errors.ConfigError, 2),
+        (errors.ClusterError, 3),
+        (errors.DataError, 1),
+        (errors.CheckpointError, 1),
+        (errors.CommError, 1),
+        (errors.UnitError, 1),
+        (errors.NumericError, 5),
+        (errors.LostUnitError, 4),
+        (errors.Aborted, 1),
+    ],
+)
+def test_exit_codes(kind: type[errors.SingaError], code: int) -> None:
+    assert kind.exit_code == code
+    assert issubclass(kind, errors.SingaError)
+
+
+def test_builtin_kin() -> None:
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.DataError, OSError)
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (Problem(("a", 2, "b"), "wrong.", Mark("f.yaml", 3, 7)), "f.yaml:3:7: a[2].b: wrong."),
+        (Problem(("a", 2), "wrong.", Mark("--set a=1"), "a[fc1]"), "--set a=1: a[fc1]: wrong."),
+        (Problem((), "wrong."), "wrong."),
+    ],
+)
+def test_a_problem_shows_where_it_is(problem: Problem, text: str) -> None:
+    assert str(problem) == text
+
+
+def test_config_error_takes_words_one_problem_or_many() -> None:
+    one = Problem(("a",), "wrong.")
+    assert str(ConfigError("wrong.")) == "wrong."
+    assert ConfigError(one).problems == (one,)
+    assert str(ConfigError([one, one])) == "a: wrong.\na: wrong."
+
+
+def test_config_error_travels() -> None:
+    error = ConfigError([Problem(("a", 1), "wrong.", Mark("f", 1, 2), "a[x]")])
+    assert pickle.loads(pickle.dumps(error)).problems == error.problems

@@ -1,0 +1,65 @@
+"""Names to classes."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+
+from singa_dask.errors import ConfigError
+from singa_dask.registry import Registry, suggest
+
+
+@pytest.fixture
+def parts() -> Registry[Any]:
+    made = Registry[Any]("part")
+
+    @made.register()
+    class Own:
+        pass
+
+    @made.register("SGD", "Plain")
+    class Two:
+        pass
+
+    made.add("Counter", "collections:Counter", "Install nothing.")
+    made.add("Missing", "no_such_package_of_ours:Class", "Install it with: pip install it.")
+    return made
+
+
+def test_find(parts: Registry[Any]) -> None:
+    assert parts.find("Own").__name__ == "Own"
+    assert parts.find("SGD") is parts.find("Plain") is parts.find("kSGD")
+    assert parts.find("Counter") is parts.find("kCounter") is collections.Counter
+
+
+def test_names_are_sorted(parts: Registry[Any]) -> None:
+    assert parts.names() == ["Counter", "Missing", "Own", "Plain", "SGD"]
+    assert "Counter" in parts and "Own" in parts and "kOwn" not in parts
+
+
+def test_unknown_name(parts: Registry[Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parts.find("counte")
+    assert str(caught.value) == (
+        "unknown part 'counte'. Did you mean 'Counter'? Known: Counter, Missing, Own, Plain, SGD."
+    )
+
+
+def test_missing_package_says_what_to_install(parts: Registry[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"'Missing' cannot be used here: No module .* pip install it"):
+        parts.find("Missing")
+
+
+@pytest.mark.parametrize("name", ["Own", "Counter"])
+def test_a_name_is_taken_once(parts: Registry[Any], name: str) -> None:
+    with pytest.raises(ValueError, match="registered twice"):
+        parts.register(name)(object)
+    with pytest.raises(ValueError, match="registered twice"):
+        parts.add(name, "a:B", "")
+
+
+def test_suggest_asks_only_when_something_is_close() -> None:
+    assert suggest("xyz", ["b", "a"]) == "Known: a, b."
+    assert suggest("ALPHA", ["alpha", "beta"]) == "Did you mean 'alpha'? Known: alpha, beta."
