@@ -1,0 +1,21 @@
+"""Messages between units, and how they travel: no other room opens a socket or knows asyncio.
+
+This room knows names, versions and arrays; it does not know Param, Layer or Dask's scheduler.
+"""
+
+from singa_dask.comm.message import Address, Message
+from singa_dask.comm.slicing import Slice, partition_slices, slice_sizes, slice_table
+from singa_dask.comm.stub import Share, Stub
+from singa_dask.comm.transport import Transport
+
+__all__ = [
+    "Address",
+    "Message",
+    "Share",
+    "Slice",
+    "Stub",
+    "Transport",
+    "partition_slices",
+    "slice_sizes",
+    "slice_table",
+]

@@ -1,0 +1,128 @@
+"""Cutting params into slices of about equal load, and dealing the slices to servers.
+
+After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one
+mend: an odd list of sizes never deals a slice to a server that does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["MAX_SLICE", "Slice", "partition_slices", "slice_sizes", "slice_table"]
+
+MAX_SLICE = 1 << 20
+"""Values in a slice at most (4 MiB of float32): a large slice travels while the next is updated."""
+
+
+class Slice(NamedTuple):
+    """A piece of one logical param.
+
+    Attributes
+    ----------
+    index : int
+        Place in the table of all slices of the job.
+    param : int
+        Index of the param among the unique params of the net.
+    start, stop : int
+        Range in the flattened param.
+    server : int
+        Who holds it, in every server group.
+    master : int
+        Server group whose values the other groups follow.
+    """
+
+    index: int
+    param: int
+    start: int
+    stop: int
+    server: int
+    master: int
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.stop - self.start
+
+
+def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
+    """Cut params so that ``n`` boxes get about the same number of values.
+
+    Parameters
+    ----------
+    n : int
+        Boxes; 0 cuts nothing and returns an empty list.
+    sizes : sequence of int
+        Values of each param, in net order.
+
+    Returns
+    -------
+    list of list of int
+        Sizes of the slices of each param.
+    """
+    if n == 0:
+        return []
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    capacity = average
+    table = []
+    for size in sizes:
+        pieces = []
+        while size > 0:
+            if capacity >= size:
+                pieces.append(size)
+                capacity -= size
+                size = 0
+            elif capacity + slack >= size:
+                pieces.append(size)
+                capacity = size = 0
+            elif capacity >= slack and capacity > 0:
+                pieces.append(capacity)
+                size -= capacity
+                capacity = average
+            else:
+                capacity = average
+        table.append(pieces)
+    return table
+
+
+def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
+    """Deal slices, in order, to ``n`` boxes of about the same load; return the box of each."""
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    room, box = average, 0
+    boxes = []
+    for size in sizes:
+        if room + slack < size and room < average:
+            box, room = min(box + 1, n - 1), average
+        boxes.append(box)
+        room = max(room - size, 0)
+    return boxes
+
+
+def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[Slice]:
+    """Cut all params of a job and say who holds each slice.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Values of each unique param, in net order.
+    n_server_groups, n_servers : int
+        Server groups, and servers of a group.
+    """
+    per_param = slice_sizes(math.lcm(n_server_groups, n_servers), sizes)
+    coarse = [size for pieces in per_param for size in pieces]
+    servers = partition_slices(n_servers, coarse)
+    masters = partition_slices(n_server_groups, coarse)
+    table: list[Slice] = []
+    place = 0
+    for param, pieces in enumerate(per_param):
+        start = 0
+        for size in pieces:
+            for low in range(start, start + size, MAX_SLICE):
+                high = min(low + MAX_SLICE, start + size)
+                table.append(Slice(len(table), param, low, high, servers[place], masters[place]))
+            start += size
+            place += 1
+    return table

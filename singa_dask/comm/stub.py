@@ -1,0 +1,192 @@
+"""Stub: the post office of one process. Sums what local workers send, cuts slices, says where messages go.
+
+After SINGA's src/stub.cc. A stub is a state machine: `Stub.handle` takes a message and returns messages;
+it reads no socket, starts no thread and waits for nothing. Whoever runs it delivers what it returns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm.message import Address, Message
+from singa_dask.comm.slicing import Slice
+
+__all__ = ["Share", "Stub"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """One local user of a logical param.
+
+    Attributes
+    ----------
+    worker : Address
+    param : int
+        Index of the param.
+    grad : ndarray, 1-D
+        The sharer's own gradient, the memory that it is computed in.
+    publish : callable
+        Told the version once new values are in place.
+    """
+
+    worker: Address
+    param: int
+    grad: np.ndarray
+    publish: Callable[[int], None]
+
+
+class Stub:
+    """What one process knows of the params of a job.
+
+    Parameters
+    ----------
+    process : int
+    slices : sequence of Slice
+        Of all params, the same table in every process.
+    process_of : mapping of Address to int
+        Where every unit lives.
+    n_sharers : sequence of int
+        Sharers of each param in one whole worker group.
+    server_group_of : callable
+        Worker group -> the server group it talks to.
+    share_memory : bool
+        Whether the worker groups of this process that talk to one server group use one copy of the values.
+    dtype : dtype
+        Of all values.
+    """
+
+    def __init__(
+        self,
+        process: int,
+        slices: Sequence[Slice],
+        process_of: Mapping[Address, int],
+        n_sharers: Sequence[int],
+        server_group_of: Callable[[int], int],
+        *,
+        share_memory: bool = True,
+        dtype: Any = np.float32,
+    ) -> None:
+        self.address = Address.stub(process)
+        self.process = process
+        self.process_of = process_of
+        self.n_sharers = n_sharers
+        self.server_group_of = server_group_of
+        self.share_memory = share_memory
+        self.dtype = np.dtype(dtype)
+        self._slices: list[list[Slice]] = [[] for _ in n_sharers]
+        for piece in slices:
+            self._slices[piece.param].append(piece)
+        self._all = list(slices)
+        self._memory: dict[tuple[str, int, int], np.ndarray] = {}
+        self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
+        self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
+        self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self._asked: dict[tuple[int, int], int] = {}
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def server_values(self, group: int, param: int) -> np.ndarray:
+        """Return the values of a param as the servers of ``group`` in this process hold them, 1-D.
+
+        Where a worker of this process uses them too it is the same memory: nothing is copied between them.
+        """
+        return self._values(("server", group, param))
+
+    def worker_values(self, group: int, param: int) -> np.ndarray:
+        """Return the values of a param as the workers of ``group`` in this process see them, 1-D."""
+        key = ("server", self.server_group_of(group)) if self.share_memory else ("worker", group)
+        return self._values((*key, param))
+
+    def _values(self, key: tuple[str, int, int]) -> np.ndarray:
+        if key not in self._memory:
+            size = sum(piece.size for piece in self._slices[key[2]])
+            self._memory[key] = np.zeros(size, self.dtype)
+        return self._memory[key]
+
+    def attach(self, shares: Sequence[Share]) -> None:
+        """Add the sharers of one local worker, in the order of its net."""
+        for share in shares:
+            self._shares[share.worker.group, share.param].append(share)
+        for users in self._shares.values():
+            users.sort(key=lambda share: share.worker)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def handle(self, message: Message) -> list[Message]:
+        """Take one message about params from a local worker or from a server; return what follows from it."""
+        handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
+        return handler(message)
+
+    def _on_put(self, message: Message) -> list[Message]:
+        values = message.arrays[0]
+        return [
+            self._to_server(message, piece, arrays=(values[piece.start : piece.stop],))
+            for piece in self._slices[message.param]
+        ]
+
+    def _on_get(self, message: Message) -> list[Message]:
+        key = (message.src.group, message.param)
+        if self._asked.get(key, -1) >= message.version:
+            return []
+        self._asked[key] = message.version
+        return [self._to_server(message, piece) for piece in self._slices[message.param]]
+
+    def _on_update(self, message: Message) -> list[Message]:
+        """Count the local sharers whose gradient is ready; after the last one, send their sum."""
+        group, param = message.src.group, message.param
+        users = self._shares[group, param]
+        sent = self._sent[group, param]
+        sent.add((message.src, message.info["share"]))
+        if len(sent) < len(users):
+            return []
+        total = users[0].grad
+        for user in users[1:]:  # in the order of workers, never of arrival: the same bits every time
+            total += user.grad
+        sent.clear()
+        self._answered[group, param].clear()
+        n = len(users)
+        return [
+            self._to_server(message, piece, arrays=(total[piece.start : piece.stop],), n=n)
+            for piece in self._slices[param]
+        ]
+
+    def _to_server(self, message: Message, piece: Slice, arrays: tuple[np.ndarray, ...] = (), n: int = 0) -> Message:
+        group = message.src.group
+        to = Address.server(self.server_group_of(group), piece.server)
+        here = self.process_of[to] == self.process and self.share_memory
+        return Message(
+            message.kind,
+            src=self.address,
+            dst=to,
+            param=message.param,
+            slice=piece.index,
+            version=message.version,
+            step=message.step,
+            info={"group": group, "n": n, "total": self.n_sharers[message.param], "in_place": here},
+            arrays=arrays,
+        )
+
+    def _on_r_get(self, message: Message) -> list[Message]:
+        return self._take_values(message)
+
+    def _on_r_update(self, message: Message) -> list[Message]:
+        return self._take_values(message)
+
+    def _take_values(self, message: Message) -> list[Message]:
+        """Put new values in place; publish the version once every slice of the param has answered."""
+        group, piece = message.info["group"], self._all[message.slice]
+        if message.arrays:
+            np.copyto(self.worker_values(group, piece.param)[piece.start : piece.stop], message.arrays[0])
+        answered = self._answered[group, piece.param]
+        answered[piece.index] = message.version
+        if len(answered) == len(self._slices[piece.param]):
+            version = min(answered.values())
+            answered.clear()
+            for user in self._shares[group, piece.param]:
+                user.publish(version)
+        return []

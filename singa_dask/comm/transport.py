@@ -1,0 +1,191 @@
+"""Transport: the endpoint of one process. Sends messages to other processes and hands over what comes in.
+
+All of asyncio is here: a private event loop in a thread of its own, so that parameter traffic and Dask's
+own heartbeats do not wait for each other. Whatever ``distributed.comm`` can speak (tcp, tls, inproc, ucxx)
+this can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from distributed.comm import Comm, connect, listen
+from distributed.protocol import Serialized
+
+from singa_dask.comm.message import Message
+from singa_dask.errors import CommError
+
+__all__ = ["Transport"]
+
+logger = logging.getLogger(__name__)
+
+
+class Transport:
+    """The endpoint of one process.
+
+    Parameters
+    ----------
+    host : str
+        Scheme and host to listen on, e.g. ``"tcp://10.0.0.7"``; the port is chosen by the system.
+    on_message : callable
+        Called with each incoming message, in the thread of the transport: it must only hand it on.
+    on_lost : callable
+        Called with the address of a peer that could not be reached or went away.
+    listen_args, connect_args : mapping
+        Of ``distributed.Security``, for TLS.
+    timeout_s : float
+        For a connection to be made.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[str, str], None],
+        *,
+        listen_args: Mapping[str, Any] | None = None,
+        connect_args: Mapping[str, Any] | None = None,
+        timeout_s: float = 10.0,
+        name: str = "transport",
+    ) -> None:
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._connect_args = dict(connect_args or {})
+        self._timeout_s = timeout_s
+        self._outboxes: dict[str, asyncio.Queue[Message]] = {}
+        self._comms: set[Comm] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        try:
+            self.address = self._call(self._listen(host, dict(listen_args or {})))
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result(self._timeout_s + 5)
+
+    async def _listen(self, host: str, listen_args: dict[str, Any]) -> str:
+        scheme = host.partition("://")[0]
+        place = "inproc://" if scheme == "inproc" else f"{host}:0"
+        # Arrays stay frames: what they mean is said by our own header.
+        self._listener = listen(place, self._receive, deserialize=False, **listen_args)
+        await self._listener.start()
+        return str(self._listener.contact_address)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, address: str, message: Message) -> None:
+        """Send ``message`` to the process at ``address``. Never blocks; one sender's order is kept.
+
+        The arrays must not change until the peer has answered.
+        """
+        if self._closed:
+            return
+        if address.startswith("inproc"):
+            message = replace(message, arrays=tuple(np.array(array) for array in message.arrays))
+        with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
+            self._loop.call_soon_threadsafe(self._enqueue, address, message)
+
+    def _enqueue(self, address: str, message: Message) -> None:
+        outbox = self._outboxes.get(address)
+        if outbox is None:
+            outbox = self._outboxes[address] = asyncio.Queue()
+            self._spawn(self._deliver(address, outbox))
+        outbox.put_nowait(message)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, address: str, outbox: asyncio.Queue[Message]) -> None:
+        try:
+            comm = await connect(address, timeout=self._timeout_s, deserialize=False, **self._connect_args)
+        except OSError as error:
+            self._lose(address, error)
+            return
+        self._comms.add(comm)
+        try:
+            while True:
+                message = await outbox.get()
+                frames = [array.reshape(-1).view(np.uint8).data for array in message.arrays]
+                await comm.write({"singa": message.header(), "frames": Serialized({}, frames)})
+                self.sent_bytes += message.n_bytes
+        except OSError as error:
+            self._lose(address, error)
+        finally:
+            self._comms.discard(comm)
+            comm.abort()
+
+    def _lose(self, address: str, error: BaseException) -> None:
+        if not self._closed:
+            self._on_lost(address, f"{type(error).__name__}: {error}")
+
+    # -- receiving -----------------------------------------------------------------------------------
+
+    async def _receive(self, comm: Comm) -> None:
+        self._comms.add(comm)
+        try:
+            while True:
+                packed = await comm.read()
+                message = _unpack(packed)
+                self.received_bytes += message.n_bytes
+                self._on_message(message)
+        except CommError as error:
+            logger.warning("refused a message from %s: %s", comm.peer_address, error)
+        except OSError:
+            pass  # the peer closed; whether that is a loss is for its own outbox, or Dask, to say
+        finally:
+            self._comms.discard(comm)
+            comm.abort()
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the port and every connection, and end the thread. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(Exception):
+                self._call(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _close(self) -> None:
+        listener = getattr(self, "_listener", None)
+        if listener is not None:
+            stopped = listener.stop()
+            if asyncio.iscoroutine(stopped):
+                await stopped
+        for comm in list(self._comms):
+            comm.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _unpack(packed: Any) -> Message:
+    frames = packed.get("frames") if isinstance(packed, Mapping) else None
+    if not isinstance(frames, Serialized) or "singa" not in packed:
+        raise CommError("a message that is not of this protocol")
+    return Message.from_frames(packed["singa"], frames.frames)

@@ -1,0 +1,250 @@
+"""Checkpoints: one safetensors part per server, and a manifest that makes them one.
+
+``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: a step
+without a manifest does not exist. Pieces are named by param and range, so that any number of servers can
+read what any other number wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from singa_dask.data import blobproto, fs
+from singa_dask.errors import CheckpointError, DataError
+
+__all__ = ["Checkpoint", "Piece", "Stored", "find", "load_values", "step_url", "write_manifest", "write_part"]
+
+FORMAT = "singa-dask checkpoint 1"
+MANIFEST = "manifest.json"
+
+
+class Piece(NamedTuple):
+    """What a server stores of one slice.
+
+    Attributes
+    ----------
+    param : int
+        Index among the unique params of the net.
+    start : int
+        Place of the first value in the flattened param.
+    what : str
+        ``"value"``, or a name of the updater's state.
+    version : int
+        Updates that the slice has seen.
+    array : ndarray, 1-D
+    """
+
+    param: int
+    start: int
+    what: str
+    version: int
+    array: np.ndarray
+
+
+def step_url(directory: str, step: int) -> str:
+    """Return the URL of the checkpoint of ``step`` in a checkpoint directory."""
+    return fs.join(directory, f"step-{step}")
+
+
+def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str]) -> dict[str, Any]:
+    """Write what one server holds, and describe it for the manifest.
+
+    Parameters
+    ----------
+    url : str
+        Of the step.
+    index, n_parts : int
+        Which server of how many.
+    pieces : sequence of Piece
+    names : sequence of str
+        Name of each param.
+    """
+    file = f"part-{index}-of-{n_parts}.safetensors"
+    tensors, described = {}, []
+    for piece in pieces:
+        key = f"{names[piece.param]}/{piece.what}/{piece.start}"
+        tensors[key] = piece.array
+        described.append(
+            {
+                "key": key,
+                "param": names[piece.param],
+                "what": piece.what,
+                "start": piece.start,
+                "stop": piece.start + piece.array.size,
+                "version": piece.version,
+            }
+        )
+    content = save(tensors)
+    fs.write_atomic(fs.join(url, file), content)
+    return {
+        "file": file,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "tensors": described,
+    }
+
+
+def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+    """Make the parts a checkpoint. ``facts``: job, step, seed, params {name: {shape, dtype}}, groups."""
+    for part in parts:
+        if not fs.exists(fs.join(url, part["file"])):
+            raise CheckpointError(
+                f"{url}: {part['file']} was written by a server but cannot be seen from here. "
+                "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
+            )
+    manifest = {"format": FORMAT, **facts, "parts": list(parts)}
+    fs.write_atomic(fs.join(url, MANIFEST), json.dumps(manifest, indent=1).encode())
+
+
+def find(url: str) -> str:
+    """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
+
+    Raises
+    ------
+    CheckpointError
+        There is none.
+    """
+    if fs.exists(fs.join(url, MANIFEST)):
+        return url
+    steps = []
+    for directory in (fs.join(url, "checkpoint"), url):
+        for name in fs.ls(directory) if fs.exists(directory) else ():
+            match = re.fullmatch(r"step-(\d+)", name)
+            if match and fs.exists(fs.join(directory, name, MANIFEST)):
+                steps.append((int(match[1]), fs.join(directory, name)))
+    if not steps:
+        raise CheckpointError(
+            f"{url}: no complete checkpoint here. Expected step-<n>/{MANIFEST}, or a run directory with checkpoint/."
+        )
+    return max(steps)[1]
+
+
+class Checkpoint:
+    """A checkpoint opened for reading.
+
+    Parameters
+    ----------
+    url : str
+        Of a step; see `find`.
+
+    Attributes
+    ----------
+    manifest : dict
+    step : int
+        Updates that had been made.
+    groups : dict of int to dict
+        ``step`` and ``cursors`` of each worker group.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            self.manifest: dict[str, Any] = json.loads(fs.read_bytes(fs.join(url, MANIFEST)))
+        except (DataError, ValueError) as error:
+            raise CheckpointError(f"{url}: the manifest cannot be read: {error}") from error
+        if self.manifest.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{url}: format {self.manifest.get('format')!r} is not known. This version reads {FORMAT!r}."
+            )
+        self.step = int(self.manifest["step"])
+        self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
+        self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
+        self._versions: dict[str, int] = {}
+        self._parts: dict[str, dict[str, np.ndarray]] = {}
+        for part in self.manifest["parts"]:
+            for entry in part["tensors"]:
+                place = (entry["start"], entry["stop"], part["file"], entry["key"])
+                self._tensors.setdefault((entry["param"], entry["what"]), []).append(place)
+                known = self._versions.get(entry["param"], entry["version"])
+                self._versions[entry["param"]] = min(known, entry["version"])
+
+    def version(self, param: str) -> int:
+        """Return the updates that a param had seen."""
+        return self._versions[param]
+
+    def values(self, param: str) -> np.ndarray:
+        """Return all values of a param in its shape."""
+        shape = self.shape(param)
+        found = self.read(param, "value", 0, int(np.prod(shape, dtype=np.int64)))
+        if found is None:
+            raise CheckpointError(f"{self.url}: no values of param {param!r}.")
+        return found.reshape(shape)
+
+    def shape(self, param: str) -> tuple[int, ...]:
+        """Return the shape of a param.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint has no such param.
+        """
+        known = self.manifest["params"]
+        if param not in known:
+            raise CheckpointError(f"{self.url}: no param {param!r}. Known: {', '.join(sorted(known))}.")
+        return tuple(known[param]["shape"])
+
+    def params(self) -> list[str]:
+        """Return the names of all params."""
+        return list(self.manifest["params"])
+
+    def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
+        """Return the range [start, stop) of a param's values or updater state; None where there are none."""
+        places = self._tensors.get((param, what))
+        if places is None:
+            return None
+        dtype = np.dtype(self.manifest["params"][param]["dtype"])
+        out = np.empty(stop - start, dtype)
+        n_found = 0
+        for low, high, file, key in places:
+            first, last = max(start, low), min(stop, high)
+            if first < last:
+                out[first - start : last - start] = self._part(file)[key][first - low : last - low]
+                n_found += last - first
+        if n_found != stop - start:
+            raise CheckpointError(f"{self.url}: {param}/{what} has {n_found} of {stop - start} values.")
+        return out
+
+    def _part(self, file: str) -> dict[str, np.ndarray]:
+        if file not in self._parts:
+            url = fs.join(self.url, file)
+            expected = next(part for part in self.manifest["parts"] if part["file"] == file)
+            try:
+                content = fs.read_bytes(url)
+            except DataError as error:
+                raise CheckpointError(f"{url}: cannot be read: {error}") from error
+            if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+                raise CheckpointError(
+                    f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of "
+                    f"{expected['bytes']}). Use an older checkpoint."
+                )
+            self._parts[file] = load(content)
+        return self._parts[file]
+
+
+class Stored(NamedTuple):
+    """Values of a param, in its shape, and the updates that they have seen."""
+
+    values: np.ndarray
+    version: int
+
+
+def load_values(url: str) -> dict[str, Stored]:
+    """Return the values of all params at ``url``, by name: one of our checkpoints, or a file that SINGA wrote.
+
+    Raises
+    ------
+    CheckpointError
+        Neither is there, or it is damaged.
+    """
+    if fs.exists(url) and not fs.is_dir(url):
+        blobs = blobproto.read_blobprotos(fs.read_bytes(url), url)
+        return {blobproto.plain_param_name(name): Stored(blob.values, blob.version) for name, blob in blobs.items()}
+    stored = Checkpoint(find(url))
+    return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}

@@ -1,0 +1,57 @@
+"""A Dask cluster to run a job on: one that is there already, or one of the job's own size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distributed import Client, LocalCluster
+
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.placement import Layout
+
+__all__ = ["connect", "embedded_cluster"]
+
+CONNECT_TIMEOUT_S = 10
+
+
+@contextmanager
+def connect(address: str | None = None, scheduler_file: str | None = None) -> Iterator[Client]:
+    """Connect to a running scheduler.
+
+    Raises
+    ------
+    ClusterError
+        Nothing answers there.
+    """
+    place = address or scheduler_file
+    try:
+        client = Client(address, scheduler_file=scheduler_file, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"{place}: no Dask scheduler answers there ({error}). Start one with dask-scheduler, "
+            "or leave the address out to train on this machine alone."
+        ) from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def embedded_cluster(layout: Layout) -> Iterator[Client]:
+    """Start a cluster that just fits a job, on this machine: in this process when the job has one only."""
+    n_processes = len(layout.processes)
+    with (
+        LocalCluster(
+            n_workers=n_processes,
+            threads_per_worker=layout.n_threads,
+            processes=n_processes > 1,
+            dashboard_address=None,
+            memory_limit=None,
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

@@ -1,0 +1,43 @@
+"""Coordinator: the start barriers and the end of a job, kept by the stub of process 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from singa_dask.comm import Address, Message
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """Counts units; a state machine like the stub.
+
+    Nobody starts before all units are there (``hello``), no worker trains before all have their params
+    (``ready``), no server ends before all workers have (``leave``).
+
+    Parameters
+    ----------
+    process_of : mapping of Address to int
+        Every unit of the job.
+    """
+
+    KINDS = {"hello": "start", "ready": "go", "leave": "stop"}
+
+    def __init__(self, process_of: Mapping[Address, int]) -> None:
+        units = set(process_of)
+        workers = {unit for unit in units if unit.kind == "worker"}
+        self._waiting = {"hello": units, "ready": set(workers), "leave": set(workers)}
+        self._listeners = {"hello": sorted(units), "ready": sorted(workers), "leave": sorted(units - workers)}
+
+    def missing(self, kind: str) -> list[Address]:
+        """Return who has not said ``kind`` yet."""
+        return sorted(self._waiting[kind])
+
+    def handle(self, message: Message) -> list[Message]:
+        """Strike a unit off the list; after the last one, tell those who wait."""
+        waiting = self._waiting[message.kind]
+        waiting.discard(message.src)
+        if waiting:
+            return []
+        answer = self.KINDS[message.kind]
+        return [Message(answer, src=Address.stub(0), dst=unit) for unit in self._listeners[message.kind]]

@@ -1,0 +1,248 @@
+"""Driver: starts a job on a Dask cluster, follows it, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from distributed import Client, Future
+
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf
+from singa_dask.data import fs
+from singa_dask.errors import LostUnitError
+from singa_dask.runtime.placement import place, plan_processes
+from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
+from singa_dask.runtime.report import MetricsMerger, Result, summarise
+
+__all__ = ["Driver"]
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+ABORT_TIMEOUT_S = 8.0
+
+
+@dataclass
+class _Run:
+    """What the driver knows of a job while it runs."""
+
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failure: dict[str, Any] | None = None
+    signal: str = ""
+    deadline: float | None = None
+
+
+class Driver:
+    """Runs one job on a Dask cluster.
+
+    Parameters
+    ----------
+    job : JobConf
+    client : distributed.Client
+    run_url : str
+        Run directory; checkpoints go to ``checkpoint/`` in it.
+    on_event : callable
+        Takes each event, a dict, in the thread of `run`; metrics are means over the workers of a group.
+    job_id : str
+    resume : str, optional
+        URL of the checkpoint to go on from (see `singa_dask.runtime.checkpoint.find`).
+    init_from : sequence of str
+        URLs of checkpoints whose values the net starts from.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        client: Client,
+        *,
+        run_url: str,
+        on_event: Callable[[dict[str, Any]], None],
+        job_id: str,
+        resume: str | None = None,
+        init_from: Sequence[str] = (),
+    ) -> None:
+        self.job = job
+        self.job_id = job_id
+        self._client = client
+        self._checkpoint_url = fs.join(fs.absolute(run_url), "checkpoint")
+        self._resume = resume
+        self._init_from = [fs.absolute(url) for url in init_from]
+        self._publish = on_event
+        self._layout = plan_processes(job.cluster)
+        self._merger = MetricsMerger(job.cluster.nworkers_per_group)
+        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._workers: list[str] = []
+        self._futures: dict[Future, Address] = {}
+        self._run = _Run()
+
+    def stop(self, signal_name: str = "SIGINT") -> None:
+        """Ask the job to stop with a checkpoint; asked twice, to end at once. Safe in a signal handler."""
+        self._queue.put(("signal", signal_name))
+
+    def run(self) -> Result:
+        """Run the job to its end.
+
+        Raises
+        ------
+        ClusterError
+            The job does not fit the cluster; nothing was started.
+        """
+        self._place()
+        started = time.time()
+        try:
+            self._start()
+            self._follow()
+        finally:
+            self._clean_up()
+        return summarise(
+            self.job.name, self.job_id, self._layout, self._run.reports, self._run.failure, self._run.signal,
+            self._merger.latest, time.time() - started,
+        )  # fmt: skip
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        busy = {address: len(keys) for address, keys in self._client.processing().items()}
+        self._workers = place(self._layout, workers, busy)
+
+    def _start(self) -> None:
+        name = plugin_name(self.job_id)
+        self._client.subscribe_topic(name, lambda event: self._queue.put(("event", event[1])))
+        self._client.register_plugin(JobPlugin(self.job_id, self._workers, self._client.id), name=name)
+        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers)
+        self._client.register_plugin(plugin, name=name)
+        nodes = self._client.run(node_address, self.job_id, workers=self._workers)
+        peers = [nodes[worker] for worker in self._workers]
+        for process, units in enumerate(self._layout.processes):
+            for unit in units:
+                future = self._client.submit(
+                    host_unit,
+                    self.job_id,
+                    tuple(unit),
+                    peers,
+                    self._checkpoint_url,
+                    self._resume,
+                    self._init_from,
+                    key=f"{name}-{unit}",
+                    workers=[self._workers[process]],
+                    allow_other_workers=False,
+                    pure=False,
+                    retries=0,
+                )
+                self._futures[future] = unit
+                future.add_done_callback(lambda done: self._queue.put(("done", done)))
+        self._publish(
+            {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
+        )
+
+    # -- following -------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Take what happens, in order, until every unit has reported or cannot any more."""
+        run = self._run
+        while len(run.reports) < len(self._futures):
+            wait_s = None if run.deadline is None else max(run.deadline - time.monotonic(), 0.0)
+            try:
+                kind, what = self._queue.get(timeout=wait_s)
+            except Empty:
+                self._give_up()
+                return
+            self._handle(kind, what)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Take the events that came before the last unit's report."""
+        while not self._queue.empty():
+            self._handle(*self._queue.get())
+
+    def _handle(self, kind: str, what: Any) -> None:
+        {"event": self._on_event, "done": self._on_done, "signal": self._on_signal}[kind](what)
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "lost":
+            self._lose(int(event["process"]), event["reason"])
+        elif event["event"] == "metrics":
+            merged = self._merger.add(event)
+            if merged:
+                self._publish(merged)
+        else:
+            self._publish(event)
+
+    def _on_done(self, future: Future) -> None:
+        unit = str(self._futures[future])
+        if future.status == "finished":
+            report = future.result()
+        else:
+            report = {"state": "failed", "reason": f"{unit}: its task was {future.status}", "step": -1, "exit_code": 1}
+            if future.status == "error":
+                report["error"] = f"{future.exception()!r}"
+        report["unit"] = unit
+        self._run.reports.setdefault(unit, report)
+        if report["state"] == "failed":
+            self._fail(report)
+        elif report["state"] == "aborted" and "exit_code" in report:
+            self._fail(report)
+
+    def _on_signal(self, name: str) -> None:
+        again, self._run.signal = bool(self._run.signal), name
+        if again:
+            self._fail({"reason": f"ended at once by a second {name}", "exit_code": 1, "expected": True})
+        else:
+            self._tell("stop")
+
+    def _lose(self, process: int, reason: str) -> None:
+        """Note that a process is gone: its units will not report."""
+        units = [str(unit) for unit in self._layout.processes[process]]
+        for unit in units:
+            self._run.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": -1})
+        known = self._run.failure
+        if known is None or known["exit_code"] != LostUnitError.exit_code:
+            self._run.failure = None  # whatever the others said came of this
+            reason = f"{reason}. Lost: {', '.join(units)}."
+            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """Keep the first failure, and have every unit end soon."""
+        if self._run.failure is None:
+            self._run.failure = failure
+            self._run.deadline = time.monotonic() + ABORT_TIMEOUT_S
+            self._tell("abort", failure["reason"])
+
+    def _tell(self, action: str, reason: str = "") -> None:
+        """Signal every node that is still there."""
+        message = {"op": plugin_name(self.job_id), "action": action, "reason": reason}
+        present = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        workers = [worker for worker in self._workers if worker in present]
+        self._client.sync(self._client.scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
+
+    def _give_up(self) -> None:
+        """Say who did not end in time; the workers they sit on are restarted."""
+        late = [str(unit) for unit in self._futures.values() if str(unit) not in self._run.reports]
+        logger.warning("units that do not end: %s; their Dask workers are restarted", ", ".join(late))
+        processes = {self._layout.process_of[unit] for unit in self._futures.values() if str(unit) in late}
+        try:
+            self._client.restart_workers([self._workers[process] for process in processes], timeout=10)
+        except (OSError, ValueError, TimeoutError) as error:
+            logger.warning("they could not be restarted: %s", error)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _clean_up(self) -> None:
+        """Take away every task, plug-in and topic of the job."""
+        name = plugin_name(self.job_id)
+        self._client.unsubscribe_topic(name)
+        if self._futures:
+            self._client.cancel(list(self._futures), force=True)
+        for unregister in (self._client.unregister_worker_plugin, self._client.unregister_scheduler_plugin):
+            try:
+                unregister(name)
+            except (OSError, ValueError) as error:
+                logger.debug("%s: %s", name, error)
+        self._futures.clear()
+

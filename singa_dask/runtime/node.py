@@ -1,0 +1,233 @@
+"""Node: what hosts the units of one process: their inboxes, the stub, the endpoint, the way to the driver.
+
+Messages of local units are routed in the caller's own thread; what comes from other processes is routed
+by one thread of the node.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from singa_dask.comm import Address, Message, Share, Stub, Transport
+from singa_dask.conf import JobConf
+from singa_dask.errors import LostUnitError
+from singa_dask.layers import Gate
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.coordinator import Coordinator
+from singa_dask.runtime.plan import JobPlan
+
+__all__ = ["Node"]
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """One process of a job.
+
+    Parameters
+    ----------
+    job_id : str
+    process : int
+    job : JobConf
+    transport : callable
+        (on_message, on_lost) -> Transport of this process, or None when the job has one process only.
+    emit : callable
+        Takes an event, a dict that msgpack can write; called from any thread.
+
+    Attributes
+    ----------
+    units : dict of Address to object
+        Local workers and servers, also after their end.
+    writer : ThreadPoolExecutor
+        Writes parts of checkpoints, while training goes on.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        process: int,
+        job: JobConf,
+        transport: Callable[[Callable[[Message], None], Callable[[str, str], None]], Transport] | None,
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.job_id = job_id
+        self.process = process
+        self.job = job
+        self.emit = emit
+        self.plan = JobPlan.make(job)
+        self.local = self.plan.layout.processes[process]
+        self.process_of = self.plan.layout.process_of
+        self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
+        self.units: dict[Address, Any] = {}
+        self.failure: dict[str, Any] | None = None
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
+        self._gates: list[Gate] = []
+        self._peers: list[str] = []
+        self._lock = threading.RLock()
+        self._stub = Stub(
+            process,
+            self.plan.slices,
+            self.process_of,
+            self.plan.n_sharers,
+            self.plan.layout.server_group_of,
+            share_memory=job.cluster.share_memory,
+            dtype=np.dtype(job.precision),
+        )
+        self._coordinator = Coordinator(self.process_of)
+        self._incoming: SimpleQueue[Message | None] = SimpleQueue()
+        self._blas = threadpool_limits(job.num_openblas_threads, user_api="blas")
+        self._transport = transport(self._incoming.put, self._lose) if transport else None
+        self._thread = threading.Thread(target=self._receive, name=f"stub-{process}", daemon=True)
+        self._thread.start()
+
+    # -- what units use --------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where other processes reach this one; empty when there is no other."""
+        return self._transport.address if self._transport else ""
+
+    def connect(self, peers: Sequence[str]) -> None:
+        """Learn the address of every process."""
+        self._peers = list(peers)
+
+    def give_memory(self, worker: Address, net: NeuralNet) -> None:
+        """Give the params of a local worker their values in the memory of this process; attach its gradients."""
+        shares = []
+        with self._lock:
+            for index, owner in enumerate(net.owners):
+                owner.data = self._stub.worker_values(worker.group, index).reshape(owner.shape)
+                shares += [
+                    Share(worker, index, param.grad.reshape(-1), owner.publish) for param in net.sharers(owner)
+                ]
+            self._stub.attach(shares)
+            self._gates.append(net.gate)
+        if self.failure:
+            self._close_gates()
+
+    def server_values(self, server: Address) -> Callable[[int], np.ndarray]:
+        """Return how a local server gets at the values of a param."""
+
+        def values(param: int) -> np.ndarray:
+            with self._lock:
+                return self._stub.server_values(server.group, param)
+
+        return values
+
+    def post(self, message: Message) -> None:
+        """Deliver a message, and all that follows from it. Never waits."""
+        if self.failure and message.kind != "abort":
+            return
+        if message.dst.kind == "stub" and message.dst.group == self.process:
+            self._at_stub(message)
+        elif self._home(message.dst) == self.process:
+            self._at_unit(message)
+        else:
+            assert self._transport is not None
+            self._transport.send(
+                self._peers[self._home(message.dst)], replace(message, job=self.job_id)
+            )
+
+    def _home(self, unit: Address) -> int:
+        return unit.group if unit.kind == "stub" else self.process_of[unit]
+
+    def _at_stub(self, message: Message) -> None:
+        if message.kind == "abort":
+            self.abort(dict(message.info), tell=False)
+            return
+        machine = self._coordinator if message.kind in Coordinator.KINDS else self._stub
+        with self._lock:
+            following = machine.handle(message)
+        for each in following:
+            self.post(each)
+
+    def _at_unit(self, message: Message) -> None:
+        """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
+        unit = self.units.get(message.dst)
+        if message.kind == "stop-at":
+            unit.stop_at = message.step
+            self.post(Message("r-stop-at", src=message.dst, dst=message.src, step=message.step))
+        elif message.kind == "progress":
+            self.post(
+                Message("r-progress", src=message.dst, dst=message.src, step=message.step, info=unit.progress)
+            )
+        else:
+            self.inboxes[message.dst].put(message)
+
+    def _receive(self) -> None:
+        while (message := self._incoming.get()) is not None:
+            if message.job != self.job_id:
+                logger.warning("dropped a message of job %r: this is job %r", message.job, self.job_id)
+                continue
+            try:
+                self.post(message)
+            except Exception as error:  # whatever it is, nobody must wait for an answer that never comes
+                logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+                self.abort({"reason": f"process {self.process}: {message.kind} from {message.src}: {error!r}"})
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Ask the first worker of each local group to stop its group at a step that all can agree on."""
+        for address, unit in list(self.units.items()):
+            if address.kind == "worker" and address.id == 0:
+                unit.stop_requested = True
+
+    def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
+        """End all units of this process; ``tell`` the other processes too. The first failure is kept.
+
+        Parameters
+        ----------
+        failure : dict
+            ``reason``: one line; more for the driver.
+        """
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = failure
+        self._close_gates()
+        reason = {"reason": str(failure.get("reason", "the job failed"))}
+        for unit, inbox in self.inboxes.items():
+            inbox.put(Message("abort", src=Address.stub(self.process), dst=unit, info=reason))
+        if tell and self._transport:
+            for process in range(len(self._peers)):
+                if process != self.process:
+                    self.post(Message("abort", src=Address.stub(self.process), dst=Address.stub(process), info=reason))
+
+    def _close_gates(self) -> None:
+        reason = str((self.failure or {}).get("reason", ""))
+        with self._lock:
+            gates = list(self._gates)
+        for gate in gates:
+            gate.close(reason)
+
+    def _lose(self, address: str, error: str) -> None:
+        process = self._peers.index(address)
+        units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
+        reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
+        self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+
+    def traffic(self) -> dict[str, int]:
+        """Return the bytes of arrays sent to and received from other processes."""
+        if self._transport is None:
+            return {"sent": 0, "received": 0}
+        return {"sent": self._transport.sent_bytes, "received": self._transport.received_bytes}
+
+    def close(self) -> None:
+        """End every thread and close every port of this process. May be called twice."""
+        self.abort({"reason": "the job was closed"}, tell=False)
+        if self._transport:
+            self._transport.close()
+        self._incoming.put(None)
+        self._thread.join()
+        self.writer.shutdown()
+        self._blas.restore_original_limits()

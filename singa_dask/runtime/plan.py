@@ -1,0 +1,96 @@
+"""JobPlan: what every process of a job works out for itself, and alike, from the job file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from singa_dask.comm import Slice, slice_table
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Context
+from singa_dask.net import NeuralNet
+from singa_dask.ops import get_ops
+from singa_dask.runtime.placement import Layout, plan_processes
+
+__all__ = ["JobPlan", "build_nets", "phases_of"]
+
+
+def phases_of(job: JobConf) -> list[Phase]:
+    """Return the phases that a job has a net for: training, and what its frequencies ask for."""
+    phases = [Phase.TRAIN]
+    if job.validate_freq > 0 and job.validate_steps > 0:
+        phases.append(Phase.VALIDATION)
+    if job.test_freq > 0 and job.test_steps > 0:
+        phases.append(Phase.TEST)
+    return phases
+
+
+def build_nets(job: JobConf, group: int = 0, worker: int = 0) -> dict[Phase, NeuralNet]:
+    """Build the nets of one worker: shapes only, nothing is opened or allocated.
+
+    The other nets share the params of the training net; only the first worker group has them.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong with wiring and shapes.
+    """
+    nets: dict[Phase, NeuralNet] = {}
+    for phase in phases_of(job) if group == 0 else [Phase.TRAIN]:
+        context = Context(
+            phase=phase,
+            seed=job.seed,
+            dtype=np.dtype(job.precision),
+            worker=worker,
+            n_workers=job.cluster.nworkers_per_group,
+            group=group,
+            n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
+        )
+        nets[phase] = NeuralNet.build(job, context, get_ops("cpu"), share_from=nets.get(Phase.TRAIN))
+    return nets
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Facts of a job that need no data and no cluster.
+
+    Attributes
+    ----------
+    layout : Layout
+    names : tuple of str
+        Of the unique params, in net order; their index is what messages say.
+    shapes : tuple of tuple of int
+    scales : tuple of (float, float)
+        ``lr_scale`` and ``wd_scale`` of each param.
+    n_sharers : tuple of int
+        Sharers of each param in one whole worker group.
+    slices : tuple of Slice
+    """
+
+    layout: Layout
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    scales: tuple[tuple[float, float], ...]
+    n_sharers: tuple[int, ...]
+    slices: tuple[Slice, ...]
+
+    @classmethod
+    def make(cls, job: JobConf) -> JobPlan:
+        """Work out the plan of a job."""
+        net = build_nets(job)[Phase.TRAIN]
+        owners = net.owners
+        if not owners:
+            raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
+        cluster = job.cluster
+        return cls(
+            layout=plan_processes(cluster),
+            names=tuple(owner.name for owner in owners),
+            shapes=tuple(owner.shape for owner in owners),
+            scales=tuple((owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
+            n_sharers=tuple(len(net.sharers(owner)) * cluster.nworkers_per_group for owner in owners),
+            slices=tuple(
+                slice_table([owner.size for owner in owners], cluster.nserver_groups, cluster.nservers_per_group)
+            ),
+        )

@@ -1,0 +1,116 @@
+"""Start: where a job begins: fresh, from values of another run, or exactly where a run stopped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from singa_dask.comm import Slice
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import CheckpointError
+from singa_dask.layers import Param
+from singa_dask.net import NeuralNet
+from singa_dask.runtime import checkpoint
+from singa_dask.train import init
+
+__all__ = ["Start"]
+
+logger = logging.getLogger(__name__)
+
+PHASES = {"train": Phase.TRAIN, "validation": Phase.VALIDATION, "test": Phase.TEST}
+
+
+class Start:
+    """First step, values, updater state and cursors of a job.
+
+    Parameters
+    ----------
+    job : JobConf
+    resume : str, optional
+        URL of the step to go on from (see `checkpoint.find`).
+    init_from : sequence of str
+        URLs of checkpoints whose values are taken by name, after the job's ``checkpoint_path``; later ones win.
+    """
+
+    def __init__(self, job: JobConf, resume: str | None = None, init_from: Sequence[str] = ()) -> None:
+        self.job = job
+        self.resumed = checkpoint.Checkpoint(resume) if resume else None
+        self.step = self.resumed.step if self.resumed else 0
+        if self.resumed and self.resumed.manifest["seed"] != job.seed:
+            raise CheckpointError(
+                f"{resume}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
+                "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
+            )
+        self._init_from = [] if resume else [*job.checkpoint_path, *init_from]
+        self._loaded: dict[str, checkpoint.Stored] | None = None
+
+    def step_of(self, group: int) -> int:
+        """Return the first step of a worker group."""
+        if self.resumed and group in self.resumed.groups:
+            return int(self.resumed.groups[group]["step"])
+        return self.step
+
+    def check(self, params: Sequence[Param]) -> None:
+        """Check that every param has a source of first values, of the right shape.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        for owner in params:
+            if self.resumed:
+                _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
+            elif owner.name in self._values_by_name():
+                _check_shape(self._values_by_name()[owner.name].values.shape, owner, ", ".join(self._init_from))
+            elif owner.conf.init is None:
+                raise CheckpointError(
+                    f"param {owner.name!r}: it has no init, and no checkpoint gives its values. "
+                    "Add an init block to it, or name a checkpoint (checkpoint_path, --init-from)."
+                )
+
+    def _values_by_name(self) -> Mapping[str, checkpoint.Stored]:
+        if self._loaded is None:
+            self._loaded = {}
+            for url in self._init_from:
+                self._loaded.update(checkpoint.load_values(url))
+        return self._loaded
+
+    def values(self, param: Param) -> tuple[np.ndarray, int]:
+        """Return the first values of a param, in its shape, and their version."""
+        self.check([param])
+        if self.resumed:
+            return self.resumed.values(param.name), self.resumed.version(param.name)
+        stored = self._values_by_name().get(param.name)
+        if stored is not None:
+            return stored.values.reshape(param.shape), 0 if self.job.reset_param_version else stored.version
+        assert param.conf.init is not None
+        return init(param.conf.init, param.name, param.shape, self.job.seed, param.dtype), 0
+
+    def updater_state(self, names: Sequence[str], what: str, piece: Slice) -> np.ndarray | None:
+        """Return the updater state of a slice, None where the run starts without."""
+        if self.resumed is None:
+            return None
+        return self.resumed.read(names[piece.param], what, piece.start, piece.stop)
+
+    def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
+        """Put the readers of all nets where the run stopped."""
+        if self.resumed is None:
+            return
+        if len(self.resumed.groups) != n_groups:
+            logger.warning(
+                "%s: had %d worker groups, the job has %d: their shares of the records differ, "
+                "so the records start anew.", self.resumed.url, len(self.resumed.groups), n_groups
+            )  # fmt: skip
+            return
+        for name, cursors in self.resumed.groups[group]["cursors"].items():
+            if PHASES[name] in nets:
+                nets[PHASES[name]].seek(cursors)
+
+
+def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:
+    if int(np.prod(stored, dtype=np.int64)) != param.size:
+        raise CheckpointError(
+            f"param {param.name!r}: {source} has shape {tuple(stored)}, the net needs {param.shape}."
+        )

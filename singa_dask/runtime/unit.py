@@ -1,0 +1,132 @@
+"""What a Dask task runs for each worker and each server: set up, run, and report; never raise."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.comm import Address, Message
+from singa_dask.conf import Phase
+from singa_dask.errors import Aborted, NumericError, SingaError
+from singa_dask.runtime import checkpoint
+from singa_dask.runtime.node import Node
+from singa_dask.runtime.plan import build_nets
+from singa_dask.runtime.server import Server
+from singa_dask.runtime.start import Start
+from singa_dask.runtime.worker import Worker
+
+__all__ = ["run_unit"]
+
+logger = logging.getLogger(__name__)
+
+
+def run_unit(
+    node: Node, address: Address, checkpoint_url: str, resume: str | None, init_from: Sequence[str]
+) -> dict[str, Any]:
+    """Run one unit to its end.
+
+    Returns
+    -------
+    dict
+        ``state``: done, failed or aborted; a worker's figures; for a failure ``error``, its traceback, and
+        ``exit_code``. Errors are values here: an exception of a user's class might not load elsewhere.
+    """
+    thread = threading.current_thread()
+    name, thread.name = thread.name, str(address)
+    report: dict[str, Any] = {"unit": str(address)}
+    try:
+        start = Start(node.job, resume, init_from)
+        run = _run_worker if address.kind == "worker" else _run_server
+        report |= {"state": "done", **run(node, address, start, checkpoint_url)}
+    except Aborted:
+        report |= {"state": "aborted", **(node.failure or {})}
+    except BaseException as error:
+        report |= {"state": "failed", **_explain(node, address, error)}
+        logger.error("%s", report["reason"])
+        node.abort({"reason": report["reason"]})
+    finally:
+        unit = node.units.get(address)
+        report["step"] = getattr(unit, "step", -1)
+        if isinstance(unit, Worker):
+            for net in reversed(list(unit.nets.values())):
+                net.close()
+        report["bytes"] = node.traffic()
+        thread.name = name
+    return report
+
+
+def _explain(node: Node, address: Address, error: BaseException) -> dict[str, Any]:
+    """Say where an exception happened: unit, step, layer."""
+    unit = node.units.get(address)
+    where = str(address)
+    if isinstance(unit, Worker):
+        where += f", step {unit.step}"
+        layer = unit.layer
+        where += f", layer {layer.name}" if layer and not isinstance(error, NumericError) else ""
+    text = str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
+    return {
+        "reason": f"{where}: {text}",
+        "error": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
+        "expected": isinstance(error, SingaError),
+    }
+
+
+def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
+    nets = build_nets(node.job, address.group, address.id)
+    train = nets[Phase.TRAIN]
+    for net in nets.values():
+        net.allocate()
+    node.give_memory(address, train)
+    start.seek(nets, address.group, node.job.cluster.nworker_groups)
+    worker = Worker(
+        address, node.job, node.plan, nets, start, checkpoint_url, node.post, node.inboxes[address], node.emit
+    )
+    node.units[address] = worker
+    logger.info("starts at step %d", worker.step)
+    figures = worker.run()
+    logger.info("stops at step %d", worker.step)
+    return figures
+
+
+def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
+    plan = node.plan
+    held = [piece for piece in plan.slices if piece.server == address.id]
+    server = Server(
+        address, held, node.server_values(address), plan.scales, node.job.updater, node.job.cluster
+    )
+    server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
+    node.units[address] = server
+    inbox = node.inboxes[address]
+    node.post(Message("hello", src=address, dst=Address("stub", 0, 0)))
+    logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
+    while (message := inbox.get()).kind != "stop":
+        if message.kind == "abort":
+            raise Aborted(message.info["reason"])
+        if message.kind == "snapshot":
+            _snapshot(node, server, message)
+        elif message.kind != "start":
+            for answer in server.handle(message):
+                node.post(answer)
+    return {}
+
+
+def _snapshot(node: Node, server: Server, message: Message) -> None:
+    """Copy what the server holds, let training go on, and write the copy meanwhile."""
+    pieces = server.snapshot()
+    node.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
+
+    def write() -> None:
+        try:
+            n_parts = node.job.cluster.nservers_per_group
+            info = checkpoint.write_part(
+                message.info["url"], server.address.id, n_parts, pieces, node.plan.names
+            )
+        except Exception as error:  # said to the worker that asked: it decides what follows
+            info = {"error": f"{type(error).__name__}: {error}"}
+        node.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
+
+    node.writer.submit(write)

@@ -1,0 +1,377 @@
+"""Worker: trains one replica, or its share of one, step by step; after SINGA's src/worker.cc.
+
+A worker knows nets, steps and messages. It opens no socket: what it says goes through ``post``, what it
+is told comes in through ``inbox``, what people should see goes to ``emit``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address, Message
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import Aborted, CheckpointError, NumericError
+from singa_dask.layers import Layer, Param
+from singa_dask.net import NeuralNet
+from singa_dask.runtime import checkpoint
+from singa_dask.runtime.plan import JobPlan
+from singa_dask.runtime.start import Start
+from singa_dask.train import ALGORITHMS
+
+__all__ = ["Worker"]
+
+PHASE_NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "validation", Phase.TEST: "test"}
+
+
+@dataclass
+class _Snapshot:
+    """A checkpoint on its way: what the servers and the other groups still have to say."""
+
+    step: int
+    facts: dict[str, Any]
+    n_parts: int
+    n_groups: int
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Worker:
+    """One worker of a worker group.
+
+    Parameters
+    ----------
+    address : Address
+    job : JobConf
+    plan : JobPlan
+    nets : mapping of Phase to NeuralNet
+        With memory: what `build_nets` returned, allocated.
+    start : Start
+        Step, values and cursors to begin with.
+    checkpoint_url : str
+        Directory that ``step-<n>`` directories go to.
+    post : callable
+        Delivers a message.
+    inbox : SimpleQueue of Message
+    emit : callable
+        Takes an event, a dict.
+
+    Attributes
+    ----------
+    step : int
+        Current training step.
+    progress : dict
+        Step and cursors at the start of the current step; others may read it at any time.
+    stop_at : int
+        Step at which the whole group stops early; -1 if it does not.
+    stop_requested : bool
+        Set from outside on the first worker of a group.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        job: JobConf,
+        plan: JobPlan,
+        nets: Mapping[Phase, NeuralNet],
+        start: Start,
+        checkpoint_url: str,
+        post: Callable[[Message], None],
+        inbox: SimpleQueue[Message],
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.address = address
+        self.job = job
+        self.plan = plan
+        self.nets = nets
+        self.net = nets[Phase.TRAIN]
+        self.start = start
+        self.step = start.step_of(address.group)
+        self.stop_at = -1
+        self.stop_requested = False
+        self._checkpoint_url = checkpoint_url
+        self._post = post
+        self._inbox = inbox
+        self._emit = emit
+        self._stub = Address.stub(plan.layout.process_of[address])
+        self._index = {owner.name: index for index, owner in enumerate(self.net.owners)}
+        self._share = {id(param): k for owner in self.net.owners for k, param in enumerate(self.net.sharers(owner))}
+        self._n_rows = next(layer.features[0].shape[0] for layer in self.net.layers if layer.is_input)
+        self._snapshots: dict[int, _Snapshot] = {}
+        self._step_s = array("d")
+        self._wait_params_s = 0.0
+        self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
+        algorithm = ALGORITHMS.find(job.train_one_batch.alg)
+        self._algorithms = {phase: algorithm(net, self._collect, self._update) for phase, net in nets.items()}
+        self._running = self._algorithms[Phase.TRAIN]
+        self.progress = self._where()
+
+    @property
+    def layer(self) -> Layer | None:
+        """The layer being computed: where an error happened."""
+        return self._running.layer
+
+    # -- the life of a worker ----------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, or to a stop; return what the summary of the job needs.
+
+        Raises
+        ------
+        Aborted
+            Another unit failed.
+        """
+        self._say("hello", Address.stub(0))
+        self._hear("start")
+        self._init_params()
+        self._say("ready", Address.stub(0))
+        self._hear("go")
+        self._started = time.perf_counter()
+        self._shown = (self.step, self._started, 0.0, 0.0)
+        while self.step < self.job.train_steps and not self._stopping():
+            self.progress = self._where()
+            self._rest()
+            self._train_step()
+            self.step += 1
+        self.progress = self._where()
+        seconds = time.perf_counter() - self._started
+        self._finish()
+        self._say("leave", Address.stub(0))
+        return self._stats(seconds)
+
+    def _rest(self) -> None:
+        """Do what is due before this step: validate, test, checkpoint."""
+        for phase, freq, after, steps in self._tests():
+            if phase in self.nets and fires(self.step, freq, after):
+                self._test(phase, steps)
+        job = self.job
+        if self._is_first() and self.step > self.start.step and fires(
+            self.step, job.checkpoint_freq, job.checkpoint_after
+        ):
+            self._begin_checkpoint()
+        while self._snapshots and not self._inbox.empty():
+            self._take(self._inbox.get())
+
+    def _tests(self) -> list[tuple[Phase, int, int, int]]:
+        job = self.job
+        return [
+            (Phase.VALIDATION, job.validate_freq, job.validate_after, job.validate_steps),
+            (Phase.TEST, job.test_freq, job.test_after, job.test_steps),
+        ]
+
+    def _train_step(self) -> None:
+        started = time.perf_counter()
+        self._running = self._algorithms[Phase.TRAIN]
+        self._running.train_one_batch(self.step)
+        for layer in self.net.layers:
+            if layer.is_loss and not math.isfinite(sum(total for total, _ in layer.metrics_sum.values())):
+                raise NumericError(f"the loss is not finite. {_NAN_ADVICE}")
+        self._step_s.append(time.perf_counter() - started)
+        if fires(self.step, self.job.disp_freq, self.job.disp_after):
+            self._display()
+
+    def _finish(self) -> None:
+        """Write the last checkpoint, test once more."""
+        if self._is_first():
+            self._begin_checkpoint()
+        else:
+            self._collect_all()
+        for phase, _, _, steps in self._tests():
+            if phase in self.nets and self.stop_at < 0:
+                self._test(phase, steps)
+        while self._snapshots:
+            self._take(self._inbox.get())
+
+    def _is_first(self) -> bool:
+        return self.address.group == 0 and self.address.id == 0
+
+    # -- params --------------------------------------------------------------------------------------
+
+    def _init_params(self) -> None:
+        """Put the first values, if that is this worker's part; else get them."""
+        per_server_group = self.job.cluster.nworker_groups // self.job.cluster.nserver_groups
+        putter = self.address.group % per_server_group == 0 and self.address.id == 0
+        for index, owner in enumerate(self.net.owners):
+            if putter:
+                values, version = self.start.values(owner)
+                np.copyto(owner.data, values)
+                owner.publish(version)
+                self._say("put", self._stub, param=index, version=version, arrays=(owner.data.reshape(-1),))
+            else:
+                self._say("get", self._stub, param=index, version=0)
+        for owner in self.net.owners:
+            owner.wait(0)
+
+    def _collect(self, param: Param) -> None:
+        """Wait until the values have seen the update that the last gradient asked for."""
+        owner = param.owner
+        if owner.version > owner.last_version:
+            return
+        started = time.perf_counter()
+        owner.wait(owner.last_version + 1)
+        self._wait_params_s += time.perf_counter() - started
+
+    def _collect_all(self) -> None:
+        for owner in self.net.owners:
+            self._collect(owner)
+
+    def _update(self, step: int, param: Param) -> None:
+        """Send a gradient on its way; returns at once."""
+        owner = param.owner
+        owner.last_version = owner.version
+        share = self._share[id(param)]
+        self._say("update", self._stub, param=self._index[owner.name], step=step, info={"share": share})
+
+    # -- what people see -------------------------------------------------------------------------------
+
+    def _test(self, phase: Phase, steps: int) -> None:
+        """Run the net of ``phase`` over ``steps`` batches and tell its metrics."""
+        self._collect_all()
+        net, self._running = self.nets[phase], self._algorithms[phase]
+        net.context.step = self.step
+        for _ in range(steps):
+            self._running.test_one_batch(phase)
+        self._emit(self._metrics(phase, net))
+
+    def _display(self) -> None:
+        step, since, waited_data, waited_params = self._shown
+        now, data, params = time.perf_counter(), self._data_wait_s(), self._wait_params_s
+        n_steps = max(self.step + 1 - step, 1)
+        event = self._metrics(Phase.TRAIN, self.net)
+        event["samples_per_s"] = n_steps * self._batchsize() / max(now - since, 1e-9)
+        event["wait_data_ms"] = 1e3 * (data - waited_data) / n_steps
+        event["wait_params_ms"] = 1e3 * (params - waited_params) / n_steps
+        self._shown = (self.step + 1, now, data, params)
+        self._emit(event)
+
+    def _metrics(self, phase: Phase, net: NeuralNet) -> dict[str, Any]:
+        return {
+            "event": "metrics",
+            "phase": PHASE_NAMES[phase],
+            "group": self.address.group,
+            "worker": self.address.id,
+            "step": self.step,
+            "time": time.time(),
+            "metrics": {name: list(pair) for name, pair in net.take_metrics().items()},
+        }
+
+    def _batchsize(self) -> int:
+        """Records of one step of the whole group."""
+        return self._n_rows * self.job.cluster.nworkers_per_group
+
+    def _data_wait_s(self) -> float:
+        return sum(getattr(layer, "wait_s", 0.0) for layer in self.net.layers)
+
+    def _stats(self, seconds: float) -> dict[str, Any]:
+        step_ms = 1e3 * np.asarray(self._step_s or [0.0])
+        n_steps = max(len(self._step_s), 1)
+        return {
+            "steps": self.step,
+            "seconds": seconds,
+            "stopped": self.stop_at >= 0,
+            "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
+            "samples": len(self._step_s) * self._n_rows,
+            "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._wait_params_s / n_steps},
+        }
+
+    # -- checkpoints -------------------------------------------------------------------------------------
+
+    def _where(self) -> dict[str, Any]:
+        cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
+        return {"step": self.step, "cursors": cursors}
+
+    def _begin_checkpoint(self) -> None:
+        """Ask every server for its part; training goes on once all have taken their copy."""
+        self._collect_all()
+        cluster = self.job.cluster
+        facts = {
+            "job": self.job.name,
+            "step": self.step,
+            "seed": self.job.seed,
+            "time": time.time(),
+            "params": {
+                owner.name: {"shape": list(owner.shape), "dtype": owner.dtype.name} for owner in self.net.owners
+            },
+            "groups": {str(self.address.group): self._where()},
+        }
+        self._snapshots[self.step] = _Snapshot(
+            self.step, facts, n_parts=cluster.nservers_per_group, n_groups=cluster.nworker_groups
+        )
+        for group in range(1, cluster.nworker_groups):
+            self._say("progress", Address.worker(group, 0), step=self.step)
+        group = self.plan.layout.server_group_of(0)
+        url = checkpoint.step_url(self._checkpoint_url, self.step)
+        for i in range(cluster.nservers_per_group):
+            self._say("snapshot", Address.server(group, i), step=self.step, info={"url": url})
+        for _ in range(cluster.nservers_per_group):
+            self._hear("r-snapshot")
+
+    def _take(self, message: Message) -> None:
+        """Note what came for a checkpoint; write the manifest after the last of it."""
+        if message.kind == "abort":
+            raise Aborted(message.info["reason"])
+        snapshot = self._snapshots.get(message.step)
+        if snapshot is None:  # given up a moment ago
+            return
+        if "error" in message.info:
+            self._fail_checkpoint(message)
+            return
+        if message.kind == "r-progress":
+            snapshot.facts["groups"][str(message.src.group)] = dict(message.info)
+        elif message.kind == "part":
+            snapshot.parts.append(dict(message.info))
+        if len(snapshot.parts) == snapshot.n_parts and len(snapshot.facts["groups"]) == snapshot.n_groups:
+            url = checkpoint.step_url(self._checkpoint_url, message.step)
+            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
+            del self._snapshots[message.step]
+            self._emit({"event": "checkpoint", "step": message.step, "time": time.time(), "url": url})
+
+    def _fail_checkpoint(self, message: Message) -> None:
+        """Go on without a checkpoint that could not be written; only the last one must be."""
+        error = f"{message.src}, step {message.step}: checkpoint not written: {message.info['error']}"
+        if message.step == self.step and self.step >= self.job.train_steps:
+            raise CheckpointError(error)
+        self._snapshots.pop(message.step, None)
+        self._emit({"event": "log", "unit": str(self.address), "level": "WARNING", "message": error})
+
+    # -- saying and hearing ----------------------------------------------------------------------------
+
+    def _say(self, kind: str, to: Address, **fields: Any) -> None:
+        self._post(Message(kind, src=self.address, dst=to, **fields))
+
+    def _hear(self, kind: str) -> Message:
+        """Wait for a message of ``kind``; what comes for a checkpoint meanwhile is noted."""
+        while True:
+            message = self._inbox.get()
+            if message.kind == kind:
+                return message
+            self._take(message)
+
+    def _stopping(self) -> bool:
+        """Say whether the group stops before this step; the first worker agrees it with the others.
+
+        Workers of a group are never more than a step apart, so two steps ahead all of them can stop at once.
+        """
+        if self.stop_requested and self.stop_at < 0:
+            n = self.job.cluster.nworkers_per_group
+            stop_at = self.step + (2 if n > 1 else 0)
+            for i in range(1, n):
+                self._say("stop-at", Address.worker(self.address.group, i), step=stop_at)
+            for _ in range(1, n):
+                self._hear("r-stop-at")
+            self.stop_at = stop_at
+        return 0 <= self.stop_at <= self.step
+
+
+_NAN_ADVICE = "Lower updater.learning_rate.base_lr, set updater.clip_low and clip_high, or check the data."
+
+
+def fires(step: int, freq: int, after: int) -> bool:
+    """Say whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
+    return freq > 0 and step >= after and (step - after) % freq == 0

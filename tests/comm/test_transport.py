@@ -1,0 +1,84 @@
+"""Transports over real sockets: order, size, loss, and nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from singa_dask.comm import Address, Message, Transport
+
+TIMEOUT_S = 20
+
+
+class End:
+    """A transport, with queues for what comes in and who is lost."""
+
+    def __init__(self, host: str) -> None:
+        self.messages: SimpleQueue[Message] = SimpleQueue()
+        self.lost: SimpleQueue[str] = SimpleQueue()
+        self.transport = Transport(
+            host, self.messages.put, lambda address, error: self.lost.put(address), timeout_s=2.0
+        )
+
+
+@pytest.fixture(params=["tcp://127.0.0.1", "inproc://"])
+def ends(request: pytest.FixtureRequest) -> Iterator[tuple[End, End]]:
+    before = set(threading.enumerate())
+    pair = End(request.param), End(request.param)
+    yield pair
+    for end in pair:
+        end.transport.close()
+        end.transport.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_messages_arrive_whole_and_in_order(ends: tuple[End, End]) -> None:
+    a, b = ends
+    for step in range(50):
+        array = np.full(step * 1000, step, np.float32)
+        a.transport.send(b.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(array,)))
+    for step in range(50):
+        got = b.messages.get(timeout=TIMEOUT_S)
+        assert got.step == step
+        assert got.arrays[0].shape == (step * 1000,)
+        assert (got.arrays[0] == step).all()
+        got.arrays[0][:] = 0  # what arrives may be written to
+    assert b.transport.received_bytes == a.transport.sent_bytes == sum(4000 * step for step in range(50))
+
+
+def test_both_directions_at_once(ends: tuple[End, End]) -> None:
+    big = np.ones(1 << 20, np.float32)
+    for source, sink in (ends, ends[::-1]):
+        for step in range(8):
+            source.transport.send(
+                sink.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(big,))
+            )
+    for end in ends:
+        assert [end.messages.get(timeout=TIMEOUT_S).step for _ in range(8)] == list(range(8))
+
+
+def test_a_peer_that_is_not_there_is_reported() -> None:
+    end = End("tcp://127.0.0.1")
+    gone = End("tcp://127.0.0.1")
+    address = gone.transport.address
+    gone.transport.close()
+    end.transport.send(address, Message("put", Address.worker(0, 0), Address.server(0, 0)))
+    assert end.lost.get(timeout=TIMEOUT_S) == address
+    end.transport.close()
+
+
+def test_a_stranger_is_refused_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    end, stranger = End("tcp://127.0.0.1"), End("tcp://127.0.0.1")
+    odd = Message("put", Address.worker(0, 0), Address.server(0, 0), info={"n": 1}, arrays=(np.zeros(3),))
+    object.__setattr__(odd, "header", lambda: {"kind": "put"})
+    stranger.transport.send(end.transport.address, odd)
+    other = End("tcp://127.0.0.1")
+    other.transport.send(end.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=5))
+    assert end.messages.get(timeout=TIMEOUT_S).step == 5
+    for each in (end, stranger, other):
+        each.transport.close()
+    assert "not of this protocol" in caplog.text

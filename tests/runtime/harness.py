@@ -1,0 +1,156 @@
+"""Jobs run without Dask: the nodes and units of a job as threads of the test, messages over real TCP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.comm import Transport
+from singa_dask.conf import JobConf
+from singa_dask.data import fs
+from singa_dask.runtime import checkpoint, plan_processes
+from singa_dask.runtime.node import Node
+from singa_dask.runtime.unit import run_unit
+
+TIMEOUT_S = 60
+
+
+@dataclass
+class Outcome:
+    """What a job left: reports of its units, events, checkpoints."""
+
+    url: str
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def params(self) -> dict[str, np.ndarray]:
+        """Return the params of the last checkpoint."""
+        return {name: stored.values for name, stored in checkpoint.load_values(self.url).items()}
+
+    def losses(self, phase: str = "train", group: int = 0) -> dict[int, float]:
+        """Return the loss of each step of a group that was shown, averaged over its workers."""
+        told: dict[int, list[list[float]]] = {}
+        for event in self.events:
+            if event["event"] == "metrics" and (event["phase"], event["group"]) == (phase, group):
+                told.setdefault(event["step"], []).append(event["metrics"]["loss"])
+        return {step: float(np.divide(*np.sum(pairs, axis=0))) for step, pairs in sorted(told.items())}
+
+
+def start_nodes(job: JobConf, emit: Callable[[dict[str, Any]], None]) -> list[Node]:
+    """Start one node for each process of a job."""
+    layout = plan_processes(job.cluster)
+    several = len(layout.processes) > 1
+    transport = partial(Transport, "tcp://127.0.0.1") if several else None
+    nodes = [Node("test", process, job, transport, emit) for process in range(len(layout.processes))]
+    for node in nodes:
+        node.connect([each.address for each in nodes])
+    return nodes
+
+
+@pytest.fixture
+def run_job(tmp_path: Path) -> Callable[..., Outcome]:
+    """Return a function that runs a job to its end: (job, resume=None, init_from=(), watch=None)."""
+    counter = iter(range(1000))
+
+    def run(
+        job: JobConf,
+        resume: str | None = None,
+        init_from: Sequence[str] = (),
+        watch: Callable[[list[Node]], None] | None = None,
+    ) -> Outcome:
+        outcome = Outcome(str(tmp_path / f"run{next(counter)}"))
+        nodes = start_nodes(job, outcome.events.append)
+
+        def host(node: Node, unit: Any) -> None:
+            url = fs.join(outcome.url, "checkpoint")
+            outcome.reports[str(unit)] = run_unit(node, unit, url, resume, init_from)
+
+        threads = [threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local]
+        try:
+            for thread in threads:
+                thread.start()
+            if watch:
+                watch(nodes)
+            for thread in threads:
+                thread.join(TIMEOUT_S)
+                assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"
+        finally:
+            for node in nodes:
+                node.close()
+        return outcome
+
+    return run
+
+
+def mlp(**changes: Any) -> JobConf:
+    """Return a small job on the digits that are checked in; ``changes`` replace keys at the top."""
+    layers = [
+        {
+            "name": "data",
+            "type": "RecordInput",
+            "store_conf": {
+                "path": "data/digits/test.arrow",
+                "backend": "arrow",
+                "shape": [28, 28],
+                "batchsize": 48,
+                "std_value": 255,
+                "shuffle": "block",
+            },
+        },
+        dense("fc1", "data", 32),
+        {"name": "act1", "type": "STanh", "srclayers": ["fc1"]},
+        {"name": "drop1", "type": "Dropout", "srclayers": ["act1"], "dropout_conf": {"dropout_ratio": 0.25}},
+        dense("fc2", "drop1", 10),
+        {"name": "loss", "type": "SoftmaxLoss", "srclayers": ["fc2", "data"]},
+    ]
+    job = {
+        "name": "mlp",
+        "train_steps": 10,
+        "disp_freq": 1,
+        "train_one_batch": {"alg": "BP"},
+        "updater": {"type": "SGD", "momentum": 0.9, "learning_rate": {"type": "Fixed", "base_lr": 0.05}},
+        "neuralnet": {"layer": layers},
+    }
+    return JobConf.model_validate({**job, **changes})
+
+
+def dense(name: str, source: str, n: int) -> dict[str, Any]:
+    """Describe an InnerProduct layer with seeded params."""
+    return {
+        "name": name,
+        "type": "InnerProduct",
+        "srclayers": [source],
+        "innerproduct_conf": {"num_output": n},
+        "param": [
+            {"name": f"{name}.w", "init": {"type": "UniformSqrtFanIn"}},
+            {"name": f"{name}.b", "init": {"type": "Constant", "value": 0}},
+        ],
+    }
+
+
+SINGLE: dict[str, Any] = {}
+ALLREDUCE = {"nworkers_per_group": 2, "nservers_per_group": 2}
+SANDBLASTER_1 = {"nworkers_per_group": 2, "nworkers_per_procs": 2, "server_worker_separate": True}
+SANDBLASTER_2 = {**SANDBLASTER_1, "nservers_per_group": 2, "nservers_per_procs": 2}
+DOWNPOUR = {"nworker_groups": 2}
+HOGWILD = {"nworker_groups": 2, "nserver_groups": 2}
+HYBRID = {
+    "nworker_groups": 2, "nworkers_per_group": 2, "nserver_groups": 2, "nservers_per_group": 2,
+    "nworkers_per_procs": 2, "nservers_per_procs": 2,
+}  # fmt: skip
+FRAMEWORKS = {
+    "single": SINGLE,
+    "allreduce": ALLREDUCE,
+    "sandblaster-1": SANDBLASTER_1,
+    "sandblaster-2": SANDBLASTER_2,
+    "downpour": DOWNPOUR,
+    "hogwild": HOGWILD,
+    "hybrid": HYBRID,
+}
