@@ -1,0 +1,212 @@
+"""Records in an Arrow IPC file: fixed-size binary columns, one record batch a block.
+
+The default of the converters: blocks of a local file are views of its map, those of a remote one are one ranged
+read each. Compressed files are read too, at the price of a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data import fs
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.errors import DataError
+
+__all__ = ["ArrowStore"]
+
+MAGIC = b"ARROW1"
+METADATA = b"singa_dask"
+
+
+@STORES.register("arrow")
+class ArrowStore(Store):
+    """Records of an Arrow IPC file.
+
+    Columns of fixed-size binary are arrays whose type and shape our converters note in the schema's metadata
+    (without a note: bytes, uint8, in a row); ``label`` is a column of integers.
+    """
+
+    suffixes = (".arrow", ".feather")
+
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        super().__init__(url, storage_options)
+        self._ranges = fs.Ranges(url, storage_options)
+        try:
+            self._schema, places = _read_footer(self._ranges)
+            rows = [_row_count(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+        except (struct.error, pa.ArrowException) as error:
+            raise DataError(f"{url}: no Arrow IPC file: {error}.") from error
+        self.blocks = tuple(
+            Block(i, n, url, offset, meta + body)
+            for i, (n, (offset, meta, body)) in enumerate(zip(rows, places, strict=True))
+        )
+        self.schema = _fields(url, self._schema)
+        if not self.count:
+            raise DataError(f"{url}: no records.")
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def read_block(self, block_id: int) -> Arrays:
+        block = self.blocks[block_id]
+        where = f"{self.url}, block {block_id}"
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(self._ranges.read(block.offset, block.length)))
+            batch = pa.ipc.read_record_batch(message, self._schema)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{where}: {error}") from error
+        return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Arrays,
+        storage_options: fs.Options = None,
+        keys: str = "",
+        block_bytes: int = BLOCK_BYTES,
+        compression: str | None = None,
+    ) -> None:
+        """Write records in blocks of ``block_bytes``.
+
+        Parameters
+        ----------
+        keys : str
+            Not used: records have no keys here.
+        compression : {None, "lz4", "zstd"}
+            Smaller files, without views.
+        """
+        schema = _schema_for(records)
+        n = count_of(url, records)
+        record_bytes = sum(array.nbytes for array in records.values()) // max(n, 1)
+        per_block = max(1, block_bytes // max(record_bytes, 1))
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
+            with pa.ipc.new_file(file, schema, options=options) as writer:
+                for first in range(0, n, per_block):
+                    rows = {name: array[first : first + per_block] for name, array in records.items()}
+                    writer.write_batch(_batch(rows, schema))
+
+    def close(self) -> None:
+        self._ranges.close()
+
+
+# -- columns -----------------------------------------------------------------------------------------
+
+
+def _schema_for(records: Arrays) -> pa.Schema:
+    noted = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in records.items()}
+    fields = [
+        pa.field(name, pa.int32() if array.ndim == 1 else pa.binary(_record_bytes(array)), nullable=False)
+        for name, array in records.items()
+    ]
+    return pa.schema(fields, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
+
+
+def _record_bytes(array: npt.NDArray[Any]) -> int:
+    return int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
+
+
+def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        pa.Array.from_buffers(field.type, len(rows[field.name]), [None, pa.py_buffer(_contiguous(rows[field.name]))])
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
+
+
+def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
+    noted = json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))["fields"]
+    fields = {}
+    for column in schema:
+        if column.name in noted and pa.types.is_fixed_size_binary(column.type):
+            note = noted[column.name]
+            fields[column.name] = Field(np.dtype(note["dtype"]), tuple(note["shape"]))
+        elif pa.types.is_fixed_size_binary(column.type):
+            fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
+        elif pa.types.is_integer(column.type):
+            fields[column.name] = Field(np.dtype(np.int32))
+    for name, field in fields.items():
+        column_type = schema.field(name).type
+        if field.shape and column_type.byte_width != field.size_bytes:
+            raise DataError(f"{url}: column {name} of {column_type} is noted as {field.shape} {field.dtype}.")
+    if not any(field.shape for field in fields.values()):
+        raise DataError(f"{url}: no column of fixed-size binary. Columns: {', '.join(schema.names)}.")
+    return fields
+
+
+def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise DataError(f"{where}: {column.null_count} records are null.")
+    if not field.shape:
+        return column.to_numpy(zero_copy_only=True).astype(np.int32, copy=False)  # type: ignore[no-any-return]
+    values = np.frombuffer(
+        column.buffers()[1],
+        field.dtype,
+        count=len(column) * (field.size_bytes // field.dtype.itemsize),
+        offset=column.offset * field.size_bytes,
+    )
+    return values.reshape(len(column), *field.shape)
+
+
+# -- footer: pyarrow opens it but does not tell where the batches lie ---------------------------------------
+
+
+def _read_footer(ranges: fs.Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
+    """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
+    tail = bytes(ranges.read(max(0, ranges.size - 10), min(10, ranges.size)))
+    if len(tail) < 10 or not tail.endswith(MAGIC):
+        raise DataError(f"{ranges.url}: no Arrow IPC file, or one that is cut short: its end is not {MAGIC!r}.")
+    (length,) = struct.unpack("<i", tail[:4])
+    if not 0 < length <= ranges.size - 10:
+        raise DataError(f"{ranges.url}: no Arrow IPC file: a footer of {length} bytes.")
+    footer = bytes(ranges.read(ranges.size - 10 - length, length))
+    table = _root(footer)
+    at = _slot(footer, table, 3)
+    start, n = 0, 0
+    if at:
+        start = at + _unpack("<I", footer, at) + 4
+        n = _unpack("<I", footer, start - 4)
+    places = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
+    # the schema message stands after the magic, padded to eight bytes
+    size = _unpack("<i", bytes(ranges.read(12, 4)), 0)
+    schema = pa.ipc.read_schema(pa.py_buffer(ranges.read(8, size + 8)))
+    return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in places]
+
+
+def _row_count(metadata: memoryview) -> int:
+    """Return the rows of a record batch, from its message's metadata (Message.header.length)."""
+    message = bytes(metadata[8:])
+    table = _root(message)
+    at = _slot(message, table, 2)
+    header = at + _unpack("<I", message, at)
+    rows = _slot(message, header, 0)
+    return _unpack("<q", message, rows) if rows else 0
+
+
+def _root(data: bytes) -> int:
+    return _unpack("<I", data, 0)
+
+
+def _slot(data: bytes, table: int, index: int) -> int:
+    """Return where a flatbuffer table keeps its field ``index``, 0 if it has none."""
+    vtable = table - _unpack("<i", data, table)
+    if 4 + 2 * index >= _unpack("<H", data, vtable):
+        return 0
+    offset = _unpack("<H", data, vtable + 4 + 2 * index)
+    return table + offset if offset else 0
+
+
+def _unpack(kind: str, data: bytes, offset: int) -> int:
+    return int(struct.unpack_from(kind, data, offset)[0])

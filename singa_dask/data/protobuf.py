@@ -1,0 +1,138 @@
+"""The protobuf wire format, read for many messages at once and written for one.
+
+Messages of one length whose fields lie at the same places are the rows of a matrix; each field is then a slice
+of columns. Which fields mean what is said elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Column", "columns", "key", "varint", "varints_of"]
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of all messages.
+
+    Attributes
+    ----------
+    number : int
+        Field number.
+    wire : int
+        VARINT, FIXED64, BYTES or FIXED32.
+    values : ndarray
+        (n,) int64 of varints; else (n, length) uint8, a view of the messages.
+    """
+
+    number: int
+    wire: int
+    values: npt.NDArray[Any]
+
+
+def varint(value: int) -> bytes:
+    """Encode an integer; a negative one as its 64-bit complement, as protobuf does."""
+    value &= (1 << 64) - 1
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def key(number: int, wire: int) -> bytes:
+    """Encode what stands before each field."""
+    return varint(number << 3 | wire)
+
+
+def varints_of(data: bytes) -> list[int]:
+    """Decode varints that follow each other (a packed repeated field)."""
+    values, position = [], 0
+    while position < len(data):
+        value, position = _varint_at(data, position)
+        values.append(value)
+    return values
+
+
+def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
+    """Decode messages of one length whose fields have the same places and lengths.
+
+    Parameters
+    ----------
+    rows : (n, length) uint8
+        A message in each row, n at least 1.
+
+    Returns
+    -------
+    list of Column, or None
+        Fields in the order in which they stand; None if the rows differ in their layout.
+
+    Raises
+    ------
+    ValueError
+        The first row is not a message.
+    """
+    spans, fixed = _layout(rows[0].tobytes())
+    # tags and lengths must be the same in all rows, and so must the lengths of the varints
+    if len(fixed) and not (rows[:, fixed] == rows[0, fixed]).all():
+        return None
+    found = []
+    for number, wire, start, end in spans:
+        part = rows[:, start:end]
+        if wire != VARINT:
+            found.append(Column(number, wire, part))
+        elif (part[:, :-1] & 0x80).all() and not (part[:, -1] & 0x80).any():
+            found.append(Column(number, wire, _join_varint(part)))
+        else:
+            return None
+    return found
+
+
+def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    values = np.zeros(len(groups), np.uint64)
+    for place in range(groups.shape[1]):
+        values |= (groups[:, place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+    return values.astype(np.int64)
+
+
+def _layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]:
+    """Return (number, wire, start, end) of each field's value, and the places of tags and lengths."""
+    spans, fixed, position = [], list[int](), 0
+    while position < len(message):
+        start = position
+        tag, position = _varint_at(message, position)
+        number, wire = tag >> 3, tag & 7
+        if wire == BYTES:
+            length, position = _varint_at(message, position)
+        fixed.extend(range(start, position))
+        if wire == VARINT:
+            end = _varint_at(message, position)[1]
+        elif wire in (BYTES, FIXED32, FIXED64):
+            end = position + (length if wire == BYTES else 4 if wire == FIXED32 else 8)
+        else:
+            raise ValueError(f"no protobuf message: wire type {wire} at byte {start}")
+        if end > len(message) or not number:
+            raise ValueError(f"no protobuf message: field {number} at byte {start} ends at {end} of {len(message)}")
+        spans.append((number, wire, position, end))
+        position = end
+    return spans, fixed
+
+
+def _varint_at(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data) and shift < 70:
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            # a negative int32 comes as ten bytes
+            return (value - (1 << 64) if value >> 63 else value), position
+        shift += 7
+    raise ValueError(f"no protobuf message: no end of the integer at byte {position}")

@@ -1,0 +1,47 @@
+"""Random numbers of the data layer: pure functions of a seed and of what they are for.
+
+Only the raw output of Philox is used, which numpy promises never to change: an order made today is the same
+after any upgrade.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["permutation", "random_skip"]
+
+
+def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
+    key = np.array([seed & (1 << 64) - 1, zlib.crc32(purpose.encode())], np.uint64)
+    # the first word counts the numbers drawn, so the others may say what they are drawn for
+    counter = np.array([0, *numbers, 0, 0, 0][:4], np.uint64)
+    bits: Any = np.random.Philox(key=key, counter=counter)
+    return np.asarray(bits.random_raw(n), np.uint64)
+
+
+def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.int64]:
+    """Return 0..n-1 in random order.
+
+    Parameters
+    ----------
+    n : int
+    seed : int
+    purpose : str
+        What the order is for; orders for different purposes have nothing to do with each other.
+    numbers : up to three ints, not negative
+        E.g. epoch, stream and window.
+
+    Returns
+    -------
+    (n,) int64
+    """
+    return np.argsort(_raw(n, seed, purpose, *numbers))
+
+
+def random_skip(seed: int, layer: str, group: int, most: int) -> int:
+    """Return how many records an input layer passes over at the start: 0 to ``most``, each as likely."""
+    return int(_raw(1, seed, f"skip {layer}", group)[0]) % (most + 1)

@@ -1,0 +1,251 @@
+"""Store: records at a URL, as blocks of whole arrays; STORES: the formats a job can name.
+
+A block (about 1 MiB) is the unit of reading, placing and shuffling. A store never looks at records one by one
+where it can help it, and travels between processes as its URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.errors import DataError
+from singa_dask.registry import Registry
+
+__all__ = [
+    "BLOCK_BYTES",
+    "STORES",
+    "Arrays",
+    "Block",
+    "Field",
+    "Store",
+    "count_of",
+    "cut_blocks",
+    "detect",
+    "open_store",
+]
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+BLOCK_BYTES = 1 << 20
+
+STORES: Registry[Store]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of records that is read at once.
+
+    Attributes
+    ----------
+    id : int
+        Place in the store, from 0.
+    n : int
+        Records.
+    file : str
+        URL of the file it lies in.
+    offset, length : int
+        Bytes in that file (of LMDB, which has no such order: its first record, and the bytes of its values).
+    hosts : tuple of str
+        Where the bytes lie, if the filesystem says so.
+    crc : int or None
+        CRC32C of the bytes, where it is known.
+    """
+
+    id: int
+    n: int
+    file: str
+    offset: int
+    length: int
+    hosts: tuple[str, ...] = ()
+    crc: int | None = None
+
+
+@dataclass(frozen=True)
+class Field:
+    """Type of one value, and shape within one record, of a named array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one record's array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class Store(ABC):
+    """Records at a URL.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+        Passed to the filesystem.
+    options
+        What the format needs to know beside the file, e.g. ``separator`` of text.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+    schema : dict of str to Field
+        ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
+
+    Raises
+    ------
+    DataError
+        The file is missing or is not of this format.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    blocks: tuple[Block, ...] = ()
+    schema: dict[str, Field]
+
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        self.url = url
+        self.storage_options = dict(storage_options or {})
+        self.options = options
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        """Say whether a file that begins with ``head`` (empty for a directory) is of this format."""
+        return url.lower().endswith(cls.suffixes) if cls.suffixes else False
+
+    @classmethod
+    def write(cls, url: str, records: Arrays, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
+        """Write records as a new store, whole or not at all.
+
+        Parameters
+        ----------
+        records : dict of str to ndarray
+            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any.
+        """
+        raise DataError(f"{url}: records cannot be written in this format.")
+
+    @abstractmethod
+    def read_block(self, block_id: int) -> Arrays:
+        """Read one block: an array of (n, *shape) for each field, views of the file where possible.
+
+        Raises
+        ------
+        DataError
+            Names URL, block and record.
+        """
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return int(self.starts[-1])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """First record of each block, and the count at the end."""
+        return np.concatenate([[0], np.cumsum([block.n for block in self.blocks], dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Short hash of what makes an order of these records: their number, type and blocks, not their place."""
+        schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
+        blocks = [(block.n, block.length) for block in self.blocks]
+        return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self.url, self.storage_options, self.options)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+STORES = Registry("store backend")
+
+
+def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:
+    return cls(url, storage_options, **options)
+
+
+def count_of(url: str, records: Arrays) -> int:
+    """Return the number of records that are to be written.
+
+    Raises
+    ------
+    DataError
+        The arrays have different lengths, or hold nothing.
+    """
+    lengths = {name: len(array) for name, array in records.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise DataError(f"{url}: nothing to write, or arrays that do not belong together: {lengths}.")
+    return next(iter(lengths.values()))
+
+
+def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
+    """Cut consecutive records into blocks of about ``block_bytes``, each record in one block.
+
+    Parameters
+    ----------
+    offsets : (n + 1,) int64
+        Where each record begins, and the end of the last.
+    """
+    blocks: list[Block] = []
+    first, n = 0, len(offsets) - 1
+    while first < n:
+        end = int(np.searchsorted(offsets, offsets[first] + block_bytes, side="right")) - 1
+        end = min(max(end, first + 1), n)
+        start = int(offsets[first])
+        blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
+        first = end
+    return tuple(blocks)
+
+
+def detect(url: str, storage_options: fs.Options = None) -> str | None:
+    """Return the backend that a URL's suffix or first bytes speak for, None if none does."""
+    if not fs.exists(url, storage_options):
+        raise DataError(f"{url}: no such file or directory.")
+    is_dir = fs.is_dir(url, storage_options)
+    head = b"" if is_dir else fs.read_bytes(url, 0, min(64, fs.size(url, storage_options)), storage_options)
+    names = fs.ls(url, storage_options) if is_dir else []
+    for name in STORES.names():
+        inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
+        if any(STORES.find(name).matches(path, head) for path in inside):
+            return name
+    return None
+
+
+def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:
+    """Open the records at a URL.
+
+    Parameters
+    ----------
+    url : str
+    backend : str, optional
+        Name in `STORES`; told from suffix or first bytes when it is not given.
+    storage_options : mapping, optional
+        Passed to the filesystem.
+    options
+        Passed to the store.
+
+    Raises
+    ------
+    ConfigError
+        There is no such backend.
+    DataError
+        There is no such file, or it is not of that format.
+    """
+    backend = backend or detect(url, storage_options)
+    if not backend:
+        raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")
+    return STORES.find(backend)(url, storage_options, **options)

@@ -1,0 +1,199 @@
+"""Records as text: a record a line, numbers parted by separators, the label first.
+
+A block is a range of bytes cut at a line's end, parsed as a whole. Lines are looked at one by one only to say
+which of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from singa_dask.data import fs
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.errors import DataError
+
+__all__ = ["TextStore"]
+
+NEWLINE = ord("\n")
+
+
+@STORES.register("csv", "textfile")
+class TextStore(Store):
+    """Records of a text file.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    separator : str
+        Any of these characters parts two numbers, as blanks do; several in a row are one.
+    has_label : bool
+        The first number of a line is its label, an integer.
+    shape : sequence of int
+        Of one record; all numbers of the first line in a row when it is not given.
+    block_bytes : int
+        About how long a block is.
+
+    Raises
+    ------
+    DataError
+        The file is missing or empty. `read_block` names URL and line of what is no record.
+    """
+
+    suffixes = (".csv", ".txt", ".tsv")
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        separator: str = ",",
+        has_label: bool = True,
+        shape: Sequence[int] = (),
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        super().__init__(
+            url, storage_options, separator=separator, has_label=has_label, shape=shape, block_bytes=block_bytes
+        )
+        self._has_label = has_label
+        self._ranges = fs.Ranges(url, storage_options)
+        self._blanks = bytes.maketrans(separator.encode(), b" " * len(separator.encode()))
+        self.blocks = self._cut(block_bytes)
+        if not self.count:
+            raise DataError(f"{url}: no lines.")
+        if not shape:
+            shape = (len(self._first_line()) - has_label,)
+        self.schema = {"data": Field(np.dtype(np.float32), tuple(shape))}
+        if has_label:
+            self.schema["label"] = Field(np.dtype(np.int32))
+        self._columns = int(np.prod(shape, dtype=np.int64)) + has_label
+
+    def _cut(self, block_bytes: int) -> tuple[Block, ...]:
+        """Count the lines, and cut the file at line ends."""
+        size = self._text_bytes()
+        blocks: list[Block] = []
+        start = position = lines = 0
+        while position < size:
+            data = np.frombuffer(self._ranges.read(position, min(block_bytes, size - position)), np.uint8)
+            ends = np.flatnonzero(data == NEWLINE)
+            lines += len(ends)
+            cut = position + int(ends[-1]) + 1 if len(ends) else start
+            position += len(data)
+            if position == size:
+                # blanks at the end are cut off, and with them the end of the last line
+                blocks.append(Block(len(blocks), lines + 1, self.url, start, size - start))
+            elif cut > start:
+                blocks.append(Block(len(blocks), lines, self.url, start, cut - start))
+                start, lines = cut, 0
+        return tuple(blocks)
+
+    def _text_bytes(self) -> int:
+        """Return the length of the file without blanks and empty lines at its end."""
+        size = self._ranges.size
+        while size:
+            length = min(BLOCK_BYTES, size)
+            tail = len(bytes(self._ranges.read(size - length, length)).rstrip())
+            if tail:
+                return size - length + tail
+            size -= length
+        return 0
+
+    def _first_line(self) -> list[bytes]:
+        first = self.blocks[0]
+        line = bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
+        return line.translate(self._blanks).split()
+
+    def read_block(self, block_id: int) -> Arrays:
+        block = self.blocks[block_id]
+        text = bytes(self._ranges.read(block.offset, block.length)).translate(self._blanks)
+        values = self._parse(text)
+        fits = values is not None and values.size == block.n * self._columns
+        if values is None or not fits or not self._columns_fit(text, block.n):
+            raise self._complain(text, int(self.starts[block_id]))
+        rows = values.reshape(block.n, self._columns)
+        if not self._has_label:
+            return {"data": self._shaped(rows)}
+        labels = rows[:, 0].astype(np.int32)
+        if not (labels == rows[:, 0]).all():
+            raise self._complain(text, int(self.starts[block_id]))
+        return {"data": self._shaped(rows[:, 1:]), "label": labels}
+
+    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
+
+    @staticmethod
+    def _parse(text: bytes) -> npt.NDArray[np.float64] | None:
+        try:
+            return np.fromstring(text, np.float64, sep=" ")
+        except (ValueError, DeprecationWarning):
+            # numpy only warns of what is no number; where warnings are errors it raises
+            return None
+
+    def _columns_fit(self, text: bytes, n: int) -> bool:
+        """Say whether each line has the right number of numbers."""
+        characters = np.frombuffer(text, np.uint8)
+        blank = characters <= ord(" ")
+        begins = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]]))
+        ends = np.flatnonzero(characters == NEWLINE)[: n - 1]
+        before = np.concatenate([[0], np.searchsorted(begins, ends), [len(begins)]])
+        return bool((np.diff(before) == self._columns).all())
+
+    def _complain(self, text: bytes, first: int) -> DataError:
+        """Find the line that cannot be read."""
+        for i, line in enumerate(text.split(b"\n")):
+            where = f"{self.url}, line {first + i + 1}"
+            values = line.split()
+            if len(values) != self._columns:
+                label = "a label and " if self._has_label else ""
+                expected = f"{label}{self._columns - self._has_label} numbers"
+                return DataError(f"{where}: {len(values)} columns, expected {self._columns}: {expected}.")
+            for place, value in enumerate(values):
+                if not _is_number(value):
+                    return DataError(f"{where}, column {place + 1}: {value.decode(errors='replace')!r} is no number.")
+            if self._has_label and not float(values[0]).is_integer():
+                return DataError(f"{where}: the label {values[0].decode()} is no integer.")
+        return DataError(f"{self.url}: lines from {first + 1} on cannot be parsed.")
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Arrays,
+        storage_options: fs.Options = None,
+        keys: str = "",
+        separator: str = ",",
+    ) -> None:
+        """Write a line for each record; numbers get as many digits as it takes to read them back exactly.
+
+        Parameters
+        ----------
+        keys : str
+            Not used: lines have no keys.
+        separator : str
+            One character.
+        """
+        values = records["data"] if "data" in records else records["pixel"]
+        count_of(url, records)
+        columns = list(values.reshape(len(values), -1).T)
+        if "label" in records:
+            columns.insert(0, records["label"])
+        table = pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})
+        options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
+        with fs.staged(url, storage_options) as path:
+            pyarrow.csv.write_csv(table, str(path), options)
+
+    def close(self) -> None:
+        self._ranges.close()
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

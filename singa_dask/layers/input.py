@@ -1,0 +1,215 @@
+"""Input layers: each gives the net one batch of records a step, as floats, with their labels.
+
+A layer knows its shape from the job alone; the store is opened at the first batch, in the process that computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase, StoreConf
+from singa_dask.data import Loader, Order, Store, detect, open_store, random_skip
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+
+__all__ = ["CSVInput", "RecordInput", "StoreInput"]
+
+
+class StoreInput(Layer):
+    """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
+
+    The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
+    first record of a store. The workers of a group together read each of its records once an epoch; groups read
+    different records.
+    """
+
+    n_sources = (0, 0)
+    is_input = True
+    splits = False
+    default_backend: ClassVar[str | None] = None
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self.store_conf = conf.block(StoreConf)
+        self._store: Store | None = None
+        self._loader: Loader | None = None
+        self._cursor: Mapping[str, Any] | None = None
+        self._mean: Any = None
+        self._std: Any = None
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        store = self.store_conf
+        missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
+        if missing:
+            raise ConfigError([Problem(("store_conf", key), f"{conf.type} needs it.") for key in missing])
+        self.batch_size = _group_batch(store.batchsize, self.context.n_workers)
+        self.feature((self.batch_size // self.context.n_workers, *store.shape), wants_grad=False)
+
+    def compute_feature(self, phase: Phase) -> None:
+        loader = self._loader or self._open()
+        batch = loader.next()
+        feature = self.features[0]
+        values = batch.arrays["data"] if "data" in batch.arrays else batch.arrays["pixel"]
+        self.ops.normalize(values.reshape(feature.shape), self._mean, self._std, out=feature.data)
+        if "label" in batch.arrays:
+            # the loader uses its memory again
+            feature.labels = batch.arrays["label"].copy()
+
+    # -- the store -------------------------------------------------------------------------------
+
+    def open_store(self, url: str, backend: str | None) -> Store:
+        """Open a store as this type of layer reads it."""
+        return open_store(url, backend, self.store_conf.storage_options)
+
+    def check_source(self) -> None:
+        """Compare the stores with what the job says about them, before anything runs.
+
+        Raises
+        ------
+        ConfigError
+            A store cannot be opened, or holds other records; all problems at once, with paths relative to the layer.
+        """
+        problems = []
+        try:
+            with self._open_checked():
+                pass
+        except DataError as error:
+            problems.append(Problem(("store_conf", "path"), str(error)))
+        for key in ("mean_file", "std_file"):
+            try:
+                self._read_statistic(key)
+            except DataError as error:
+                problems.append(Problem(("store_conf", key), str(error)))
+        if problems:
+            raise ConfigError(problems)
+
+    def _open_checked(self) -> Store:
+        conf = self.store_conf
+        store = self.open_store(conf.path, conf.backend or self.default_backend)
+        try:
+            self._check_records(store)
+        except DataError:
+            store.close()
+            raise
+        return store
+
+    def _check_records(self, store: Store) -> None:
+        values = store.schema.get("data") or store.schema.get("pixel")
+        shape, wanted = tuple(self.store_conf.shape), self.features[0].size
+        if values is None or np.prod(values.shape, dtype=np.int64) != wanted:
+            held = f"records of {values.shape}" if values else f"only {', '.join(store.schema)}"
+            raise DataError(f"{store.url}: {held}, expected {shape}, as shape says.")
+        if self.store_conf.has_label and "label" not in store.schema:
+            raise DataError(f"{store.url}: the records have no labels. Set has_label: false to do without.")
+
+    def _read_statistic(self, key: str) -> Any:
+        """Return mean or std: one record of the file, else the value, else None."""
+        url = getattr(self.store_conf, f"{key.removesuffix('_file')}_file")
+        value = getattr(self.store_conf, f"{key.removesuffix('_file')}_value")
+        if not url:
+            return value
+        backend = detect(url, self.store_conf.storage_options) or self.store_conf.backend
+        with open_store(url, backend, self.store_conf.storage_options) as store:
+            arrays = store.read_block(0)
+        record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
+        if record.size != self.features[0].size:
+            raise DataError(f"{url}: a record of {record.shape}, expected {tuple(self.store_conf.shape)}.")
+        return record.reshape(self.features[0].shape[1:]).astype(self.context.dtype)
+
+    def _open(self) -> Loader:
+        conf, context = self.store_conf, self.context
+        self._mean, self._std = self._read_statistic("mean_file"), self._read_statistic("std_file")
+        self._store = self._open_checked()
+        order = Order(
+            [block.n for block in self._store.blocks],
+            self.batch_size,
+            conf.shuffle,
+            context.seed,
+            group=context.group,
+            n_groups=context.n_groups,
+            window=conf.window,
+            skip=random_skip(context.seed, self.name, context.group, conf.random_skip),
+            fingerprint=self._store.fingerprint,
+        )
+        self._loader = Loader(self._store, order, context.worker, context.n_workers, name=self.name)
+        if self._cursor is not None:
+            self._loader.seek(self._cursor)
+        return self._loader
+
+    # -- where it stands ---------------------------------------------------------------------------
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the net waited for records."""
+        return self._loader.wait_s if self._loader else 0.0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of blocks read."""
+        return self._loader.bytes_read if self._loader else 0
+
+    def cursor(self) -> dict[str, Any] | None:
+        """Return where the next batch begins; None if none was read."""
+        if self._loader is not None:
+            return self._loader.cursor()
+        return dict(self._cursor) if self._cursor is not None else None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go on where a cursor was taken.
+
+        Raises
+        ------
+        DataError
+            The records or their order are others now; at once, or at the first batch if the store is not open.
+        """
+        self._cursor = dict(cursor)
+        if self._loader is not None:
+            self._loader.seek(cursor)
+
+    def close(self) -> None:
+        self._cursor = self.cursor()
+        if self._loader is not None:
+            self._loader.close()
+        if self._store is not None:
+            self._store.close()
+        self._loader = self._store = None
+
+
+@LAYERS.register()
+class RecordInput(StoreInput):
+    """Records of any store: pixels become floats as they are normalised, ``data`` is taken where a record has it."""
+
+
+@LAYERS.register()
+class CSVInput(StoreInput):
+    """Records of text lines: a label (if ``has_label``), then numbers, parted by any character of ``separator``."""
+
+    default_backend = "csv"
+
+    def open_store(self, url: str, backend: str | None) -> Store:
+        conf = self.store_conf
+        return open_store(
+            url,
+            backend,
+            conf.storage_options,
+            separator=conf.separator,
+            has_label=conf.has_label,
+            shape=tuple(conf.shape),
+        )
+
+
+def _group_batch(sizes: Sequence[int], n_workers: int) -> int:
+    """Return the batch size of the whole group, from one number or one for each worker."""
+    path = ("store_conf", "batchsize")
+    if len(sizes) == 1:
+        if sizes[0] % n_workers:
+            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}."
+            raise ConfigError(Problem(path, message))
+        return sizes[0]
+    if len(sizes) != n_workers or len(set(sizes)) > 1:
+        message = f"expected one number for the group, or the same one for each of its {n_workers} workers."
+        raise ConfigError(Problem(path, f"{message} Got {list(sizes)}."))
+    return sum(sizes)

@@ -1,0 +1,211 @@
+"""Input layers: the cases of SINGA's own tests, sharing over workers and groups, normalising, cursors, checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.data import STORES, encode_record
+from singa_dask.data.kvfile import write_pairs
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.layers import LAYERS, Context
+from singa_dask.layers.input import StoreInput
+from singa_dask.ops import get_ops
+from tests.contracts.records import pixels
+
+SINGA = Path(__file__).parents[1] / "data" / "singa"
+LINES = "12,3.2,1,14.1\n2,0.2,0,1.1\n1,2.2,1,4.1\n"
+
+
+def layer_of(kind: str, context: Context | None = None, **store_conf: Any) -> StoreInput:
+    """Wire a layer that is ready to run."""
+    conf = LayerConf.model_validate({"name": "data", "type": kind, "store_conf": store_conf})
+    layer = LAYERS.find(kind)(conf, context or Context())
+    assert isinstance(layer, StoreInput)
+    layer.wire([], get_ops("cpu"))
+    layer.allocate()
+    return layer
+
+
+def read(layer: StoreInput) -> np.ndarray:
+    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+    return np.array(layer.features[0].data)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    path = tmp_path / "lines.csv"
+    path.write_text(LINES)
+    return str(path)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> str:
+    url = str(tmp_path / "records.bin")
+    rows = [[float(part) for part in line.split(",")] for line in LINES.split()]
+    values = (encode_record((3,), int(row[0]), data=np.array(row[1:], np.float32)) for row in rows)
+    write_pairs(url, ((str(i), value) for i, value in enumerate(values)))
+    return url
+
+
+@pytest.mark.parametrize("kind", ["CSVInput", "RecordInput"])
+def test_what_singa_tests(kind: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("lines" if kind == "CSVInput" else "records")
+    layer = layer_of(kind, path=url, batchsize=2, shape=3)
+    assert layer.features[0].shape == (2, 3)
+    assert layer.features[0].grad is None
+    np.testing.assert_allclose(read(layer), [[3.2, 1, 14.1], [0.2, 0, 1.1]], rtol=1e-6)
+    assert layer.features[0].labels.tolist() == [12, 2]
+    np.testing.assert_allclose(read(layer), [[2.2, 1, 4.1], [3.2, 1, 14.1]], rtol=1e-6)
+    assert layer.features[0].labels.tolist() == [1, 12]
+    layer.close()
+
+
+def test_lines_without_labels(lines: str) -> None:
+    layer = layer_of("CSVInput", path=lines, batchsize=2, shape=4, has_label=False, backend="textfile")
+    np.testing.assert_allclose(read(layer), [[12, 3.2, 1, 14.1], [2, 0.2, 0, 1.1]], rtol=1e-6)
+    assert layer.features[0].labels is None
+    layer.close()
+
+
+def written(folder: Path, n: int = 600, **more: Any) -> tuple[str, dict[str, np.ndarray]]:
+    made = pixels(n, (3, 4))
+    url = str(folder / "r.arrow")
+    STORES.find("arrow").write(url, made, **more)
+    return url, made
+
+
+@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+def test_workers_of_a_group_share_a_batch(shuffle: str, tmp_path: Path) -> None:
+    url, _ = written(tmp_path, block_bytes=500)
+    conf = {"path": url, "batchsize": 12, "shape": [3, 4], "shuffle": shuffle, "random_skip": 50}
+    whole = layer_of("RecordInput", **conf)
+    shares = [layer_of("RecordInput", Context(worker=i, n_workers=3), **conf) for i in range(3)]
+    assert shares[0].features[0].shape == (4, 3, 4)
+    for _ in range(60):
+        np.testing.assert_array_equal(np.concatenate([read(share) for share in shares]), read(whole))
+        labels = np.concatenate([share.features[0].labels for share in shares])
+        np.testing.assert_array_equal(labels, whole.features[0].labels)
+    for layer in (whole, *shares):
+        layer.close()
+
+
+def test_groups_read_different_records(tmp_path: Path) -> None:
+    url, made = written(tmp_path)
+    rows = []
+    for group in range(2):
+        layer = layer_of("RecordInput", Context(group=group, n_groups=2), path=url, batchsize=100, shape=[3, 4])
+        rows += [read(layer) for _ in range(3)]
+        layer.close()
+    np.testing.assert_array_equal(np.concatenate(rows), made["pixel"])
+
+
+def test_one_batch_size_for_each_worker(tmp_path: Path) -> None:
+    url, _ = written(tmp_path)
+    context = Context(n_workers=2)
+    assert layer_of("RecordInput", context, path=url, batchsize=[5, 5], shape=[12]).features[0].shape == (5, 12)
+    for sizes, message in (([5], "multiple of the 2 workers"), ([5, 6], r"the same one .* Got \[5, 6\]")):
+        with pytest.raises(ConfigError, match=f"store_conf.batchsize: .*{message}"):
+            layer_of("RecordInput", context, path=url, batchsize=sizes, shape=[12])
+
+
+def test_mean_and_std_by_value_and_by_file(tmp_path: Path) -> None:
+    conf = {"path": str(SINGA / "small_img_train.bin"), "backend": "kvfile", "batchsize": 96, "shape": [3, 12, 12]}
+    plain, by_value, by_file = (
+        layer_of("RecordInput", **conf, **more)
+        for more in (
+            {},
+            {"mean_value": 100, "std_value": 4},
+            {"mean_file": str(SINGA / "small_img_mean.bin"), "std_value": 2},
+        )
+    )
+    x = read(plain)
+    np.testing.assert_allclose(read(by_value), (x - 100) / 4)
+    np.testing.assert_allclose(read(by_file), (x - x.mean(axis=0)) / 2, atol=1e-4)
+    std = {"data": np.full((1, 3, 12, 12), 8, np.float32)}
+    STORES.find("arrow").write(str(tmp_path / "std.arrow"), std)
+    by_std = layer_of("RecordInput", **conf, std_file=str(tmp_path / "std.arrow"))
+    np.testing.assert_allclose(read(by_std), x / 8)
+    for layer in (plain, by_value, by_file, by_std):
+        layer.close()
+
+
+def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> None:
+    url, _ = written(tmp_path)
+    conf = {"path": url, "batchsize": 50, "shape": [3, 4], "shuffle": "block"}
+    layer = layer_of("RecordInput", **conf)
+    assert layer.cursor() is None
+    for _ in range(17):
+        read(layer)
+    cursor = layer.cursor()
+    assert cursor is not None
+    expected = [read(layer) for _ in range(5)]
+    layer.seek(cursor)
+    np.testing.assert_array_equal([read(layer) for _ in range(5)], expected)
+    layer.seek(cursor)
+    layer.close()
+    assert layer.cursor() == cursor
+    other = layer_of("RecordInput", **conf)
+    other.seek(cursor)
+    assert other.cursor() == cursor
+    np.testing.assert_array_equal([read(other) for _ in range(5)], expected)
+    assert other.bytes_read > 0
+    assert other.wait_s > 0
+    other.close()
+
+
+def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
+    url, _ = written(tmp_path)
+    layer = layer_of("RecordInput", path=url, batchsize=50, shape=[3, 4])
+    read(layer)
+    cursor = layer.cursor()
+    layer.close()
+    written(tmp_path, 601)
+    other = layer_of("RecordInput", path=url, batchsize=50, shape=[3, 4])
+    other.seek(cursor or {})
+    with pytest.raises(DataError, match="fingerprint"):
+        read(other)
+    other.close()
+
+
+def test_nothing_is_opened_before_the_first_batch() -> None:
+    layer = layer_of("RecordInput", path="/nowhere/at/all", batchsize=4, shape=[2, 2])
+    assert layer.features[0].shape == (4, 2, 2)
+    layer.close()
+    with pytest.raises(DataError, match="/nowhere/at/all"):
+        read(layer)
+
+
+def test_what_the_job_must_say() -> None:
+    with pytest.raises(ConfigError) as caught:
+        layer_of("RecordInput", batchsize=4)
+    assert [problem.path[-1] for problem in caught.value.problems] == ["path", "shape"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({}, None, ""),
+        ({"path": "nowhere.bin"}, "path", "no such file"),
+        ({"shape": [3, 5]}, "path", r"records of \(3, 4\), expected \(3, 5\)"),
+        ({"path": str(SINGA / "small_img_mean.bin"), "shape": [3, 12, 12]}, "path", "the records have no labels"),
+        ({"backend": "lmdb"}, "path", "no LMDB file"),
+        ({"mean_file": "nowhere.bin"}, "mean_file", "no such file"),
+        ({"std_file": str(SINGA / "small_img_mean.bin")}, "std_file", r"a record of \(3, 12, 12\), expected \(3, 4\)"),
+    ],
+)
+def test_sources_are_checked_on_the_client(
+    changes: dict[str, Any], key: str | None, message: str, tmp_path: Path
+) -> None:
+    url, _ = written(tmp_path)
+    layer = layer_of("RecordInput", **{"path": url, "batchsize": 4, "shape": [3, 4], **changes})
+    if key is None:
+        layer.check_source()
+        return
+    with pytest.raises(ConfigError, match=message) as caught:
+        layer.check_source()
+    assert [problem.path for problem in caught.value.problems] == [("store_conf", key)]
