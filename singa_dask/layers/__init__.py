@@ -1,0 +1,23 @@
+"""Layers: one file a family; importing this room fills `LAYERS` with all of them."""
+
+from __future__ import annotations
+
+from singa_dask.layers import connection, input, loss, neuron, output
+from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, matrix
+from singa_dask.layers.param import Gate, Param
+
+__all__ = [
+    "LAYERS",
+    "Connection",
+    "Context",
+    "Feature",
+    "Gate",
+    "Layer",
+    "Param",
+    "connection",
+    "input",
+    "loss",
+    "matrix",
+    "neuron",
+    "output",
+]

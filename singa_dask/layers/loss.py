@@ -1,0 +1,80 @@
+"""Loss layers: where gradients start. Source one is the prediction, source two has the labels or the target.
+
+Each call adds the mean over this worker's rows to the figure "loss"; gradients are those of that mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.conf import LayerConf, Phase, SoftmaxLossConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Feature, Layer, matrix
+
+__all__ = ["EuclideanLoss", "SoftmaxLoss"]
+
+
+@LAYERS.register()
+class SoftmaxLoss(Layer):
+    """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
+
+    Its output is p (N, D). The figure "accuracy" is scale / N times the rows with their label among the
+    ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
+    """
+
+    n_sources = (2, 2)
+    is_loss = True
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block = conf.block(SoftmaxLossConf)
+        self.topk, self.scale = block.topk, block.scale
+        n_classes = sources[0].size
+        if self.topk > n_classes:
+            message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
+            raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
+        self.feature((sources[0].shape[0], n_classes))
+
+    def compute_feature(self, phase: Phase) -> None:
+        p = self.features[0].data
+        labels = self.labels(1, p.shape[1])
+        self.ops.softmax(matrix(self.sources[0].data), out=p)
+        self.add_metric("loss", self.scale * self.ops.cross_entropy(p, labels))
+        self.add_metric("accuracy", self.scale * self.ops.count_in_top(p, labels, self.topk) / len(p))
+
+    def compute_gradient(self, phase: Phase) -> None:
+        p, source = self.features[0].data, self.sources[0]
+        if source.grad is not None:
+            self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale, out=matrix(source.grad))
+
+
+@LAYERS.register()
+class EuclideanLoss(Layer):
+    """Loss = sum (x - t)^2 / N, reported without the half that its gradient, (x - t) / N, belongs to: as SINGA's.
+
+    Its output is x - t, (N, D). A target that is itself learnt gets the opposite gradient.
+    """
+
+    n_sources = (2, 2)
+    is_loss = True
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        prediction, target = sources
+        if (prediction.shape[0], prediction.size) != (target.shape[0], target.size):
+            message = (
+                f"{conf.srclayers[0]!r} gives {prediction.shape} and {conf.srclayers[1]!r} {target.shape}: "
+                "both need the same number of values a record."
+            )
+            raise ConfigError(Problem(("srclayers",), message))
+        self.feature((prediction.shape[0], prediction.size))
+
+    def compute_feature(self, phase: Phase) -> None:
+        difference = self.features[0].data
+        self.ops.subtract(matrix(self.sources[0].data), matrix(self.sources[1].data), out=difference)
+        self.add_metric("loss", self.ops.sum_squares(difference) / len(difference))
+
+    def compute_gradient(self, phase: Phase) -> None:
+        difference = self.features[0].data
+        for source, sign in zip(self.sources, (1, -1), strict=True):
+            if source.grad is not None:
+                self.ops.multiply(difference, sign / len(difference), out=matrix(source.grad))

@@ -1,0 +1,22 @@
+"""How a net learns: algorithms for a batch, update rules, learning rates, first values."""
+
+from __future__ import annotations
+
+from singa_dask.train.algorithm import ALGORITHMS, BP, Algorithm
+from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init
+from singa_dask.train.schedule import SCHEDULES, Schedule
+from singa_dask.train.updater import UPDATERS, Updater
+
+__all__ = [
+    "ALGORITHMS",
+    "BP",
+    "INITIALISERS",
+    "SCHEDULES",
+    "UPDATERS",
+    "Algorithm",
+    "Initialiser",
+    "Schedule",
+    "Updater",
+    "check_initialisers",
+    "init",
+]

@@ -1,0 +1,164 @@
+"""First values of params: functions of the job's seed and the param's name, whoever draws them.
+
+After SINGA's src/utils/param.cc. Rows and columns are those of a matrix (outputs, inputs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import InitConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.net import NeuralNet
+from singa_dask.ops import philox
+from singa_dask.registry import Registry
+
+__all__ = [
+    "INITIALISERS",
+    "Constant",
+    "Gaussian",
+    "GaussianSqrtFanIn",
+    "Initialiser",
+    "Uniform",
+    "UniformSqrtFanIn",
+    "UniformSqrtFanInOut",
+    "check_initialisers",
+    "init",
+]
+
+INITIALISERS: Registry[Initialiser] = Registry("initialiser")
+
+Array = np.ndarray[Any, Any]
+
+
+class Initialiser:
+    """Draws the first values of one param.
+
+    Parameters
+    ----------
+    conf : InitConf
+        Its ``user_conf`` is for initialisers of the user's own.
+
+    Attributes
+    ----------
+    needs_matrix : bool
+        Whether it is made for params with rows and columns only.
+    """
+
+    needs_matrix = False
+
+    def __init__(self, conf: InitConf) -> None:
+        self.conf = conf
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Return values of ``shape``, floats; draw from ``random`` alone."""
+        raise TypeError(f"{type(self).__name__} draws nothing: it has no fill()")
+
+
+@INITIALISERS.register()
+class Constant(Initialiser):
+    """``value`` everywhere."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.full(shape, self.conf.value)
+
+
+@INITIALISERS.register()
+class Gaussian(Initialiser):
+    """``value`` times N(``mean``, ``std``)."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        values = random.standard_normal(shape, np.float32)
+        values *= self.conf.std * self.conf.value
+        values += self.conf.mean * self.conf.value
+        return values
+
+
+@INITIALISERS.register()
+class Uniform(Initialiser):
+    """``value`` times a uniform draw between ``low`` and ``high``."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        values = random.random(shape, np.float32)
+        values *= (self.conf.high - self.conf.low) * self.conf.value
+        values += self.conf.low * self.conf.value
+        return values
+
+
+@INITIALISERS.register()
+class GaussianSqrtFanIn(Gaussian):
+    """Gaussian / sqrt(columns)."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * (1 / math.sqrt(shape[1]))
+
+
+@INITIALISERS.register()
+class UniformSqrtFanIn(Uniform):
+    """Uniform sqrt(3 / columns)."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * math.sqrt(3 / shape[1])
+
+
+@INITIALISERS.register()
+class UniformSqrtFanInOut(Uniform):
+    """Uniform / sqrt(rows + columns); for Glorot's bounds say low -2.449, high 2.449 (the root of 6), as with SINGA."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * (1 / math.sqrt(shape[0] + shape[1]))
+
+
+def init(conf: InitConf, param_name: str, shape: Sequence[int], seed: int, dtype: Any = np.float32) -> Array:
+    """Return the first values of a param.
+
+    Parameters
+    ----------
+    conf : InitConf
+    param_name : str
+    shape : sequence of int
+        Of the whole param, however it is cut into slices later.
+    seed : int
+        The job's.
+    dtype : dtype
+        Drawn in float32 for every precision, so that float64 starts from the same net.
+
+    Returns
+    -------
+    ndarray, shape ``shape``, C-contiguous
+    """
+    drawn = INITIALISERS.find(conf.type)(conf).fill(philox.generator((seed, "init", param_name)), tuple(shape))
+    return np.ascontiguousarray(drawn, dtype)
+
+
+def check_initialisers(net: NeuralNet) -> None:
+    """Check what params and their initialisers ask of each other, before anything starts.
+
+    Raises
+    ------
+    ConfigError
+        Some initialiser is unknown, or made for a matrix where the param is none; all at once.
+    """
+    problems = []
+    for param in net.owners:
+        if param.conf.init is None:
+            continue
+        kind = param.conf.init.type
+        try:
+            if INITIALISERS.find(kind).needs_matrix and len(param.shape) != 2:
+                message = f"{kind} needs rows and columns, but {param.name!r} has shape {param.shape}."
+                raise ConfigError(message)
+        except ConfigError as error:
+            problems.append(Problem((*net.param_path(param.name), "init", "type"), str(error)))
+    if problems:
+        raise ConfigError(problems)

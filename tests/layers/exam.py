@@ -1,0 +1,101 @@
+"""The exam of layers: wire one to made-up sources in float64, and compare its gradients with central differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.ops import get_ops
+
+EPSILON = 1e-5
+TOLERANCE = 1e-6
+
+
+def source(
+    shape: Sequence[int], seed: int = 0, *, kink: float = 0.0, labels: Sequence[int] | None = None, grad: bool = True
+) -> Feature:
+    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it."""
+    feature = Feature(shape, np.float64, grad)
+    data = np.random.default_rng(seed).normal(size=feature.shape)
+    feature.data = np.where(np.abs(data) < kink, np.copysign(kink, data), data)
+    feature.grad = np.full(feature.shape, np.nan) if grad else None
+    feature.labels = None if labels is None else np.array(labels, np.int32)
+    return feature
+
+
+def wire(kind: str, sources: Sequence[Feature], context: Context | None = None, **conf: Any) -> Layer:
+    """Return a layer that is ready to run, its params drawn."""
+    names = [f"src{i}" for i in range(len(sources))]
+    made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
+    context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
+    layer = LAYERS.find(kind)(made, context)
+    layer.wire(sources, get_ops("cpu"))
+    layer.learns = True
+    random = np.random.default_rng(99)
+    for feature in layer.features:
+        feature.wants_grad &= bool(context.phase & Phase.TRAIN)
+    for param in layer.params:
+        param.data = random.normal(size=param.shape).astype(param.dtype)
+    layer.allocate()
+    return layer
+
+
+def forward(layer: Layer) -> None:
+    layer.compute_feature(layer.context.phase | Phase.FORWARD)
+
+
+def backward(layer: Layer) -> None:
+    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+
+
+def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
+    """Compare the gradient of every source and param with central differences.
+
+    Parameters
+    ----------
+    layer : Layer
+        From `wire`, with float64 sources.
+    objective : callable, optional
+        What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
+    """
+    random = np.random.default_rng(5)
+    weights = [random.normal(size=feature.shape) for feature in layer.features]
+
+    def weighted() -> float:
+        return sum(float((w * f.data).sum()) for w, f in zip(weights, layer.features, strict=True))
+
+    measure = objective or weighted
+    forward(layer)
+    layer.take_metrics()
+    for feature, weight in zip(layer.features, weights, strict=True):
+        if feature.grad is not None:
+            feature.grad[...] = weight
+    backward(layer)
+    pairs = [(s.data, s.grad.copy()) for s in layer.sources if s.grad is not None]
+    pairs += [(p.data, p.grad.copy()) for p in layer.params]
+    assert pairs, "nothing to differentiate"
+    for values, analytic in pairs:
+        np.testing.assert_allclose(analytic, _differences(layer, values, measure), rtol=0, atol=TOLERANCE)
+    forward(layer)
+
+
+def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any:
+    numeric = np.empty_like(values)
+    for place in np.ndindex(values.shape):
+        kept, sides = values[place], []
+        for sign in (1, -1):
+            values[place] = kept + sign * EPSILON
+            forward(layer)
+            sides.append(measure())
+        values[place] = kept
+        numeric[place] = (sides[0] - sides[1]) / (2 * EPSILON)
+    return numeric
+
+
+def metric(layer: Layer, name: str) -> Callable[[], float]:
+    """Return a function that takes a figure of the last forward pass."""
+    return lambda: layer.take_metrics()[name][0]

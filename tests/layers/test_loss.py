@@ -1,0 +1,70 @@
+"""Loss layers: gradients of what they report, their figures, and labels that make no sense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from singa_dask.errors import ConfigError, DataError
+from tests.layers.exam import check_gradients, forward, metric, source, wire
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2)])
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+def test_softmax_loss(shape: tuple[int, ...], scale: float) -> None:
+    labels = source((4,), labels=[0, 2, 1, 2], grad=False)
+    layer = wire("SoftmaxLoss", [source(shape), labels], softmaxloss_conf={"scale": scale})
+    check_gradients(layer, metric(layer, "loss"))
+
+
+def test_softmax_loss_figures() -> None:
+    logits = source((3, 3))
+    logits.data[...] = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.4, 0.2]])
+    labels = source((3,), labels=[0, 1, 0], grad=False)
+    wanted = -np.log([0.5, 0.2, 0.4]).mean()
+    for topk, scale, hits in ((1, 1.0, 1), (2, 1.0, 3), (1, 3.0, 1)):
+        layer = wire("SoftmaxLoss", [logits, labels], softmaxloss_conf={"topk": topk, "scale": scale})
+        forward(layer)
+        figures = layer.take_metrics()
+        assert figures["loss"] == (pytest.approx(scale * wanted), 1)
+        assert figures["accuracy"] == (pytest.approx(scale * hits / 3), 1)
+        assert layer.take_metrics() == {}
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_a_label_out_of_range_is_named(wrong: int) -> None:
+    layer = wire("SoftmaxLoss", [source((2, 3)), source((2,), labels=[0, wrong], grad=False)])
+    with pytest.raises(DataError, match=rf"layer layer: label {wrong} is out of range.*must be 0 to 2, for 3 classes"):
+        forward(layer)
+
+
+def test_labels_that_are_not_there_are_missed() -> None:
+    layer = wire("SoftmaxLoss", [source((2, 3)), source((2, 3), grad=False)])
+    with pytest.raises(DataError, match="source 'src1' has no labels"):
+        forward(layer)
+
+
+def test_topk_is_at_most_the_classes() -> None:
+    with pytest.raises(ConfigError, match=r"softmaxloss_conf.topk: expected at most 3"):
+        wire("SoftmaxLoss", [source((2, 3)), source((2,))], softmaxloss_conf={"topk": 4})
+
+
+@pytest.mark.parametrize("learnt_target", [False, True])
+def test_euclidean_loss(learnt_target: bool) -> None:
+    layer = wire("EuclideanLoss", [source((4, 6)), source((4, 2, 3), seed=1, grad=learnt_target)])
+    loss = metric(layer, "loss")
+    # the gradient is that of half of what is reported
+    check_gradients(layer, lambda: loss() / 2)
+
+
+def test_euclidean_loss_figure() -> None:
+    x, t = source((2, 2)), source((2, 2), grad=False)
+    x.data[...], t.data[...] = [[1, 2], [3, 4]], [[1, 0], [0, 4]]
+    layer = wire("EuclideanLoss", [x, t])
+    forward(layer)
+    assert layer.take_metrics()["loss"] == (pytest.approx((4 + 9) / 2), 1)
+
+
+def test_euclidean_loss_wants_equal_sizes() -> None:
+    with pytest.raises(ConfigError, match=r"'src0' gives \(2, 3\) and 'src1' \(2, 4\)"):
+        wire("EuclideanLoss", [source((2, 3)), source((2, 4))])

@@ -1,0 +1,45 @@
+"""Feed: an input layer for tests; its records are a function of its seed, the step and the row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers import Feature, Layer
+
+__all__ = ["Feed"]
+
+
+class Feed(Layer):
+    """Normal data of ``user_conf.shape`` (of the group's batch) and labels below ``user_conf.classes``."""
+
+    n_sources = (0, 0)
+    is_input = True
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        n_rows, *rest = conf.user_conf["shape"]
+        self.n_rows = n_rows
+        self.position = 0
+        self.closed = False
+        self.feature((n_rows // self.context.n_workers, *rest), wants_grad=False)
+
+    def compute_feature(self, phase: Phase) -> None:
+        random = np.random.default_rng((self.context.seed, self.position))
+        self.position += 1
+        mine = slice(self.first_row(self.features[0].shape[0]), None)
+        rows = slice(mine.start, mine.start + self.features[0].shape[0])
+        shape = (self.n_rows, *self.features[0].shape[1:])
+        self.features[0].data[...] = random.normal(size=shape)[rows]
+        self.features[0].labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
+
+    def cursor(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        self.position = cursor["position"]
+
+    def close(self) -> None:
+        self.closed = True
