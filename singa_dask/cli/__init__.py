@@ -1,0 +1,7 @@
+"""The command line: one click tree for ``singa-dask`` and ``dask singa``, one file a verb."""
+
+from __future__ import annotations
+
+from singa_dask.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,53 @@
+"""The click tree; a verb's module is imported only when it is asked for, as ``dask`` loads this file on every call.
+
+Here too every error becomes plain lines and an exit code, once for all verbs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from typing import Any
+
+import click
+
+from singa_dask.errors import SingaError
+
+__all__ = ["main"]
+
+VERBS = ("convert", "run", "schema", "validate")
+
+
+class Verbs(click.Group):
+    """A group of commands, one a module of this package."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a verb."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; what it raises is said in plain words, and ends with the error's exit code."""
+        try:
+            return super().invoke(ctx)
+        except SingaError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(error.exit_code)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception:
+            click.echo(traceback.format_exc(), err=True)
+            click.echo("This is a bug in singa-dask, not in your job. Please report it with the lines above.", err=True)
+            ctx.exit(1)
+
+
+@click.group(name="singa", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="singa-dask", prog_name="singa-dask")
+def main() -> None:
+    """SINGA on Dask: train nets of layers by groups of workers and parameter servers."""

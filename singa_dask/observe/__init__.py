@@ -1,0 +1,21 @@
+"""What is seen and kept of a run: the run directory, and progress on the terminal.
+
+It is handed events, plain dicts with a key ``event``; it does not know who makes them.
+"""
+
+from __future__ import annotations
+
+from singa_dask.observe.progress import LinesProgress, Progress, TableProgress, metrics_line, start_progress
+from singa_dask.observe.run_directory import RunDirectory, new_job_id, newest_run, to_json
+
+__all__ = [
+    "LinesProgress",
+    "Progress",
+    "RunDirectory",
+    "TableProgress",
+    "metrics_line",
+    "new_job_id",
+    "newest_run",
+    "start_progress",
+    "to_json",
+]

@@ -1,0 +1,73 @@
+"""The configs of the repository: right, commented, and with a schema that is up to date."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from singa_dask.cli import job
+from singa_dask.runtime import plan_processes, prepare
+from tests.cli.conftest import ROOT, Call
+
+CONFIGS = ROOT / "configs"
+JOBS = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "cluster")
+CLUSTERS = sorted((CONFIGS / "cluster").glob("*.yaml"))
+SCHEMA = CONFIGS / "job.schema.json"
+
+
+def name(path: Path) -> str:
+    return path.relative_to(CONFIGS).as_posix()
+
+
+def test_the_schema_is_what_the_command_prints(call: Call) -> None:
+    assert SCHEMA.read_text() == call("schema").stdout, "singa-dask schema > configs/job.schema.json"
+
+
+@pytest.mark.parametrize("path", [*JOBS, *CLUSTERS], ids=name)
+def test_the_first_line_names_the_schema(path: Path) -> None:
+    match = re.fullmatch(
+        r"# yaml-language-server: \$schema=([^#]+)(?:#/(\w+)/(\w+))?", path.read_text().splitlines()[0]
+    )
+    assert match
+    assert (path.parent / match[1]).resolve() == SCHEMA
+    if match[2]:
+        assert json.loads(SCHEMA.read_text())[match[2]][match[3]]
+
+
+@pytest.mark.parametrize("path", JOBS, ids=name)
+def test_jobs_are_right(path: Path) -> None:
+    prepare(job.read(str(path), (), None).job, check_sources=False)
+
+
+def test_the_job_in_the_readme_is_right(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "job.yaml").write_text(text)
+    prepare(job.read(str(tmp_path / "job.yaml"), (), None).job, check_sources=False)
+
+
+@pytest.mark.parametrize("path", [*JOBS, *CLUSTERS], ids=name)
+def test_the_first_use_of_each_key_is_explained(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    explained, missing = {"name", "type", "srclayers"}, []
+    for before, line in pairwise(lines):
+        match = re.fullmatch(r" *(?:- )?(\w+): +\S.*", line)
+        if not match or match[1] in explained:
+            continue
+        # one comment may speak of a key and of the one after it
+        if "#" in before or re.match(r" *(\w+): ", before):
+            explained.add(match[1])
+        else:
+            missing.append(line.strip())
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=name)
+def test_a_cluster_fits_two_processes_of_two_threads(path: Path) -> None:
+    digits = job.read(str(CONFIGS / "digits" / "mlp.yaml"), (), str(path)).job
+    layout = plan_processes(digits.cluster)
+    assert len(layout.processes) == (1 if path.stem == "single" else 2)
+    assert layout.n_threads == 2

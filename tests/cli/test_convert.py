@@ -1,0 +1,65 @@
+"""``convert``: files become stores, and what makes no sense is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from singa_dask.data import open_store
+from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Return an npz file of 20 records with 2 labels."""
+    path = tmp_path / "digits.npz"
+    images = np.arange(20 * 4, dtype=np.uint8).reshape(20, 2, 2)
+    np.savez(path, images=images, labels=np.arange(20, dtype=np.uint8) % 2)
+    return path
+
+
+def test_npz_to_arrow(call: Call, digits: Path, tmp_path: Path) -> None:
+    result = call("convert", "npz", digits, tmp_path / "out.arrow")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert result.stderr == f"{tmp_path}/out.arrow: 20 records\n"
+    store = open_store(str(tmp_path / "out.arrow"))
+    assert store.count == 20
+    store.close()
+
+
+def test_split(call: Call, digits: Path, tmp_path: Path) -> None:
+    target = tmp_path / "{split}.arrow"
+    result = call("convert", "npz", digits, target, "--split", "train=0.8,test=0.2", "--shuffle", 1, "--limit", 10)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"{tmp_path}/train.arrow: 8 records\n{tmp_path}/test.arrow: 2 records\n"
+
+
+def test_csv(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1;2;3;4\n5;6;7;8\n")
+    options = ("--separator", ";", "--no-label", "--shape", "2,2")
+    result = call("convert", "csv", tmp_path / "a.csv", tmp_path / "out.arrow", *options)
+    assert result.exit_code == 0, result.output
+    store = open_store(str(tmp_path / "out.arrow"))
+    assert store.read_block(0)["data"].shape == (2, 2, 2)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["npy", "a", "b.arrow"], "unknown kind of source 'npy'. Did you mean 'npz'?"),
+        (["npz", "missing.npz", "b.arrow"], "missing.npz"),
+        (["npz", "a", "b.arrow", "--split", "train"], "expected name=share"),
+        (["npz", "a", "b.arrow", "--shape", "2,2"], "shape: makes no sense here"),
+        (["csv", "a", "b.arrow", "--shape", "2,x"], "expected numbers, e.g. 3,32,32"),
+        (["npz", "a"], "Missing argument"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call: Call, args: list[str], said: str) -> None:
+    result = call("convert", *args)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,113 @@
+"""The tree of commands: cheap to load, under all its names, and every error an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from singa_dask import __version__, errors
+from singa_dask.cli import main
+from singa_dask.cli.main import VERBS, Verbs
+from tests.cli.conftest import Call
+
+
+class Raises(Verbs):
+    """The group, with one command that raises."""
+
+    error: Exception
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        def raise_it() -> None:
+            raise self.error
+
+        return click.Command("raise", callback=raise_it)
+
+
+def outcome_of(error: Exception) -> Any:
+    group = Raises("singa")
+    group.error = error
+    return CliRunner().invoke(group, ["raise"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SingaError("what"), 1),
+        (errors.ConfigError("what"), 2),
+        (errors.ClusterError("what"), 3),
+        (errors.LostUnitError("what"), 4),
+        (errors.NumericError("what"), 5),
+        (errors.DataError("what"), 1),
+        (click.UsageError("what"), 2),
+    ],
+)
+def test_an_error_is_said_in_plain_words(error: Exception, code: int) -> None:
+    result = outcome_of(error)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert "what" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bug_is_called_a_bug() -> None:
+    result = outcome_of(ZeroDivisionError("what"))
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    assert result.stderr.rstrip().splitlines()[-1].startswith("This is a bug in singa-dask")
+
+
+def test_help_lists_all_verbs(call: Call) -> None:
+    result = call("--help")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.split("Commands:\n")[1].splitlines()] == list(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(call: Call, verb: str) -> None:
+    result = call(verb, "-h")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: singa-dask {verb} ")
+
+
+def test_an_unknown_verb_is_refused(call: Call) -> None:
+    result = call("trane")
+    assert result.exit_code == 2
+    assert "No such command 'trane'" in result.stderr
+
+
+def test_version(call: Call) -> None:
+    assert call("--version").stdout == f"singa-dask, version {__version__}\n"
+
+
+def test_dask_pays_little_for_our_commands() -> None:
+    code = "import sys, singa_dask.cli; print({'distributed', 'numpy', 'pydantic', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("console_scripts", "singa-dask"),
+        ("console_scripts", "dask-scheduler"),
+        ("console_scripts", "dask-worker"),
+        ("dask_cli", "singa"),
+    ],
+)
+def test_names_of_the_commands(group: str, name: str) -> None:
+    (point,) = entry_points(group=group, name=name)
+    command = point.load()
+    assert isinstance(command, click.Command)
+    assert (command is main) == ("singa" in name)
+
+
+def test_dask_singa() -> None:
+    done = subprocess.run([sys.executable, "-m", "dask", "singa", "-h"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: python -m dask singa ")
+    assert done.stderr == ""

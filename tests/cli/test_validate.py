@@ -1,0 +1,76 @@
+"""``validate``: every broken job is told with its places, every good one is shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ROOT, Call
+
+BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
+PLACED = re.compile(r"[^:]+\.yaml:\d+:\d+: ")
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
+    result = call("validate", path)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert PLACED.match(result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_broken_job_as_a_program() -> None:
+    path = ROOT / "tests" / "conf" / "broken" / "many.yaml"
+    done = subprocess.run(
+        [sys.executable, "-c", "from singa_dask.cli import main; main()", "validate", str(path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) > 1
+    assert all(PLACED.match(line) for line in done.stderr.splitlines())
+
+
+def test_a_job_that_is_not_there(call: Call, tmp_path: Path) -> None:
+    result = call("validate", tmp_path / "none.yaml")
+    assert result.exit_code == 2
+    assert "none.yaml: cannot read this file" in result.stderr
+
+
+def test_records_that_are_not_there(call: Call, job: Path) -> None:
+    result = call("validate", job, "--set", "neuralnet.layer[data].store_conf.path=nowhere.arrow")
+    assert result.exit_code == 2
+    assert "nowhere.arrow" in result.stderr
+
+
+def test_a_wrong_shape_has_its_place(call: Call, job: Path) -> None:
+    job.write_text(job.read_text().replace("shape: [28, 28]", "shape: [28, 27]"))
+    result = call("validate", job)
+    assert result.exit_code == 2
+    assert PLACED.match(result.stderr)
+
+
+def test_mistakes_of_the_command_line_are_told_like_others(call: Call, job: Path) -> None:
+    result = call("validate", job, "--set", "train_step=3", "--set", "updater.momentum=2")
+    assert result.exit_code == 2
+    assert "train_steps" in result.stderr
+    assert "updater.momentum" in result.stderr
+
+
+def test_a_good_job_is_shown(call: Call, job: Path) -> None:
+    cluster = ROOT / "configs" / "cluster" / "allreduce.yaml"
+    result = call("validate", job, "--cluster", cluster)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "train net\n" in result.stdout
+    assert "test net\n" in result.stdout
+    assert "InnerProduct" in result.stdout
+    assert result.stdout.splitlines()[-2:] == [
+        "process 0: worker-0-0, server-0-0",
+        "process 1: worker-0-1, server-0-1",
+    ]

@@ -1,0 +1,108 @@
+"""Everything about a run can be read in its directory, on a local disk and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singa_dask.data import fs
+from singa_dask.errors import ConfigError
+from singa_dask.observe import RunDirectory, new_job_id, newest_run, to_json
+
+STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
+METRICS = {"event": "metrics", "phase": "train", "group": 0, "step": 10, "time": 1.5, "loss": 0.25, "accuracy": 0.5}
+CHECKPOINT = {"event": "checkpoint", "step": 11, "url": "somewhere"}
+LOG = {"event": "log", "unit": "worker-0-1", "time": 0.0, "level": "INFO", "message": "hello\nthere"}
+
+
+@pytest.fixture(params=["local", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "run") if request.param == "local" else f"memory://{uuid.uuid4().hex}/run"
+
+
+def read(url: str, name: str) -> str:
+    return fs.read_bytes(fs.join(url, name)).decode()
+
+
+def metrics_of(url: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in read(url, "metrics.jsonl").splitlines()]
+
+
+def test_a_run_is_written_down(url: str) -> None:
+    with RunDirectory(url, "name: a\n", "name: a\nseed: 0\n") as directory:
+        for event in (STARTED, METRICS, CHECKPOINT, LOG):
+            directory.on_event(event)
+    directory.finish({"state": "done", "train": {"loss": math.nan}})
+    assert read(url, "job.yaml") == "name: a\n"
+    assert read(url, "resolved.yaml") == "name: a\nseed: 0\n"
+    assert metrics_of(url) == [METRICS, CHECKPOINT]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO hello\nthere\n", read(url, "log/worker-0-1.log"))
+    assert json.loads(read(url, "summary.json")) == {"state": "done", "train": {"loss": None}}
+
+
+def test_metrics_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    with RunDirectory(str(tmp_path), "", "") as directory:
+        directory.on_event(STARTED)
+        directory.on_event(METRICS)
+        assert metrics_of(str(tmp_path)) == [METRICS]
+
+
+def test_a_checkpoint_saves_metrics_where_files_cannot_grow() -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    with RunDirectory(url, "", "") as directory:
+        for event in (STARTED, METRICS, CHECKPOINT):
+            directory.on_event(event)
+        assert metrics_of(url) == [METRICS, CHECKPOINT]
+
+
+def test_a_resumed_run_goes_on_in_the_same_files(url: str) -> None:
+    for goes_on in (False, True):
+        with RunDirectory(url, f"{goes_on}", "", goes_on=goes_on) as directory:
+            directory.on_event(STARTED)
+            directory.on_event(METRICS)
+    assert metrics_of(url) == [METRICS, METRICS]
+    assert read(url, "job.yaml") == "True"
+
+
+def test_a_run_that_is_there_is_not_written_over(url: str) -> None:
+    RunDirectory(url, "first", "").on_event(STARTED)
+    with pytest.raises(ConfigError, match=r"a run is already there\. Continue it"):
+        RunDirectory(url, "second", "")
+    assert read(url, "job.yaml") == "first"
+
+
+def test_a_job_that_never_started_leaves_nothing(url: str) -> None:
+    with RunDirectory(url, "", ""):
+        pass
+    assert not fs.exists(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("digits-mlp", "digits-mlp"), ("a b/ö?", "a-b-ö"), ("..", "job"), ("", "job")]
+)
+def test_job_ids_are_fit_for_file_names(name: str, start: str) -> None:
+    assert re.fullmatch(re.escape(start) + r"-\d{8}-\d{6}-[0-9a-f]{4}", new_job_id(name))
+
+
+def test_the_newest_run_with_a_checkpoint_is_found(tmp_path: Path) -> None:
+    for run in ("m-20250101-000000-aaaa", "m-20260101-000000-0000", "m-x-20270101-000000-0000"):
+        (tmp_path / run / "checkpoint").mkdir(parents=True)
+    (tmp_path / "m-20280101-000000-0000").mkdir()
+    assert newest_run(str(tmp_path), "m") == str(tmp_path / "m-20260101-000000-0000")
+
+
+@pytest.mark.parametrize("parent", ["empty", "missing"])
+def test_no_run_to_resume_is_said(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="no run of job 'm' with a checkpoint"):
+        newest_run(str(tmp_path / parent), "m")
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    assert to_json({"a": [math.inf, 1.0], "b": (math.nan,)}) == '{"a": [null, 1.0], "b": [null]}'
