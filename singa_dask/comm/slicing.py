@@ -21,7 +21,7 @@ class Slice(NamedTuple):
 
     Attributes
     ----------
-    index : int
+    id : int
         Place in the table of all slices of the job.
     param : int
         Index of the param among the unique params of the net.
@@ -33,7 +33,7 @@ class Slice(NamedTuple):
         Server group whose values the other groups follow.
     """
 
-    index: int
+    id: int
     param: int
     start: int
     stop: int

@@ -164,7 +164,7 @@ class Stub:
             src=self.address,
             dst=to,
             param=message.param,
-            slice=piece.index,
+            slice=piece.id,
             version=message.version,
             step=message.step,
             info={"group": group, "n": n, "total": self.n_sharers[message.param], "in_place": here},
@@ -183,7 +183,7 @@ class Stub:
         if message.arrays:
             np.copyto(self.worker_values(group, piece.param)[piece.start : piece.stop], message.arrays[0])
         answered = self._answered[group, piece.param]
-        answered[piece.index] = message.version
+        answered[piece.id] = message.version
         if len(answered) == len(self._slices[piece.param]):
             version = min(answered.values())
             answered.clear()

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from distributed.comm import Comm, connect, listen
-from distributed.protocol import Serialized
+from distributed.comm.core import Comm, connect, listen
+from distributed.protocol.serialize import Serialized
 
 from singa_dask.comm.message import Message
 from singa_dask.errors import CommError

@@ -76,6 +76,8 @@ class LinearConf(Conf):
     """Steps until the final rate."""
     final_lr: NonNegative
     """Final rate."""
+    clamp: bool = True
+    """Stay at ``final_lr`` after ``change_freq`` steps; false goes on falling, below zero, as SINGA does."""
 
 
 class ExponentialConf(Conf):

@@ -48,7 +48,7 @@ def embedded_cluster(layout: Layout) -> Iterator[Client]:
             n_workers=n_processes,
             threads_per_worker=layout.n_threads,
             processes=n_processes > 1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=None,
             silence_logs=logging.ERROR,
         ) as cluster,

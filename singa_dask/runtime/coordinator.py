@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from singa_dask.comm import Address, Message
 
@@ -21,7 +22,7 @@ class Coordinator:
         Every unit of the job.
     """
 
-    KINDS = {"hello": "start", "ready": "go", "leave": "stop"}
+    KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
 
     def __init__(self, process_of: Mapping[Address, int]) -> None:
         units = set(process_of)

@@ -17,6 +17,7 @@ from singa_dask.data import fs
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.placement import place, plan_processes
 from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
+from singa_dask.runtime.prepare import absolute_paths
 from singa_dask.runtime.report import MetricsMerger, Result, summarise
 
 __all__ = ["Driver"]
@@ -66,7 +67,7 @@ class Driver:
         resume: str | None = None,
         init_from: Sequence[str] = (),
     ) -> None:
-        self.job = job
+        self.job = absolute_paths(job)
         self.job_id = job_id
         self._client = client
         self._checkpoint_url = fs.join(fs.absolute(run_url), "checkpoint")
@@ -77,7 +78,7 @@ class Driver:
         self._merger = MetricsMerger(job.cluster.nworkers_per_group)
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._workers: list[str] = []
-        self._futures: dict[Future, Address] = {}
+        self._futures: dict[Future[Any], Address] = {}
         self._run = _Run()
 
     def stop(self, signal_name: str = "SIGINT") -> None:
@@ -162,7 +163,12 @@ class Driver:
             self._handle(*self._queue.get())
 
     def _handle(self, kind: str, what: Any) -> None:
-        {"event": self._on_event, "done": self._on_done, "signal": self._on_signal}[kind](what)
+        if kind == "event":
+            self._on_event(what)
+        elif kind == "done":
+            self._on_done(what)
+        else:
+            self._on_signal(what)
 
     def _on_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "lost":
@@ -174,7 +180,7 @@ class Driver:
         else:
             self._publish(event)
 
-    def _on_done(self, future: Future) -> None:
+    def _on_done(self, future: Future[Any]) -> None:
         unit = str(self._futures[future])
         if future.status == "finished":
             report = future.result()
@@ -219,7 +225,8 @@ class Driver:
         message = {"op": plugin_name(self.job_id), "action": action, "reason": reason}
         present = set(self._client.scheduler_info(n_workers=-1)["workers"])
         workers = [worker for worker in self._workers if worker in present]
-        self._client.sync(self._client.scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
+        scheduler: Any = self._client.scheduler
+        self._client.sync(scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
 
     def _give_up(self) -> None:
         """Say who did not end in time; the workers they sit on are restarted."""
@@ -245,4 +252,3 @@ class Driver:
             except (OSError, ValueError) as error:
                 logger.debug("%s: %s", name, error)
         self._futures.clear()
-

@@ -24,6 +24,8 @@ from singa_dask.layers import Gate
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.coordinator import Coordinator
 from singa_dask.runtime.plan import JobPlan
+from singa_dask.runtime.server import Server
+from singa_dask.runtime.worker import Worker
 
 __all__ = ["Node"]
 
@@ -67,7 +69,7 @@ class Node:
         self.local = self.plan.layout.processes[process]
         self.process_of = self.plan.layout.process_of
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
-        self.units: dict[Address, Any] = {}
+        self.units: dict[Address, Worker | Server] = {}
         self.failure: dict[str, Any] | None = None
         self.writer = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
         self._gates: list[Gate] = []
@@ -106,9 +108,7 @@ class Node:
         with self._lock:
             for index, owner in enumerate(net.owners):
                 owner.data = self._stub.worker_values(worker.group, index).reshape(owner.shape)
-                shares += [
-                    Share(worker, index, param.grad.reshape(-1), owner.publish) for param in net.sharers(owner)
-                ]
+                shares += [Share(worker, index, param.grad.reshape(-1), owner.publish) for param in net.sharers(owner)]
             self._stub.attach(shares)
             self._gates.append(net.gate)
         if self.failure:
@@ -133,9 +133,7 @@ class Node:
             self._at_unit(message)
         else:
             assert self._transport is not None
-            self._transport.send(
-                self._peers[self._home(message.dst)], replace(message, job=self.job_id)
-            )
+            self._transport.send(self._peers[self._home(message.dst)], replace(message, job=self.job_id))
 
     def _home(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self.process_of[unit]
@@ -152,16 +150,17 @@ class Node:
 
     def _at_unit(self, message: Message) -> None:
         """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
-        unit = self.units.get(message.dst)
+        if message.kind not in ("stop-at", "progress"):
+            self.inboxes[message.dst].put(message)
+            return
+        unit = self.units[message.dst]
+        assert isinstance(unit, Worker)
+        info = {}
         if message.kind == "stop-at":
             unit.stop_at = message.step
-            self.post(Message("r-stop-at", src=message.dst, dst=message.src, step=message.step))
-        elif message.kind == "progress":
-            self.post(
-                Message("r-progress", src=message.dst, dst=message.src, step=message.step, info=unit.progress)
-            )
         else:
-            self.inboxes[message.dst].put(message)
+            info = unit.progress
+        self.post(Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info))
 
     def _receive(self) -> None:
         while (message := self._incoming.get()) is not None:
@@ -179,7 +178,7 @@ class Node:
     def request_stop(self) -> None:
         """Ask the first worker of each local group to stop its group at a step that all can agree on."""
         for address, unit in list(self.units.items()):
-            if address.kind == "worker" and address.id == 0:
+            if isinstance(unit, Worker) and address.id == 0:
                 unit.stop_requested = True
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
@@ -229,5 +228,5 @@ class Node:
             self._transport.close()
         self._incoming.put(None)
         self._thread.join()
-        self.writer.shutdown()
+        self.writer.shutdown(wait=False, cancel_futures=True)  # not to hold up a Dask worker while it uploads
         self._blas.restore_original_limits()

@@ -1,5 +1,6 @@
-"""What a job installs on a Dask cluster, and takes away again: a node on each of its workers, and a watch
-on the scheduler that sees workers and clients go.
+"""What a job installs on a Dask cluster, and takes away again.
+
+A node on each of its workers, and a watch on the scheduler that sees workers and clients go.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class NodePlugin(WorkerPlugin):
         self.workers = list(workers)
         self.node: Node | None = None
 
-    async def setup(self, worker: Worker) -> None:
+    def setup(self, worker: Worker) -> None:
         """Start the node and listen for the driver's signals."""
         if worker.address not in self.workers:
             return
-        self.node = await worker.loop.run_in_executor(None, self._start, worker)
+        self.node = self._start(worker)
         self._handler = _ToDriver(self.node)
         logger = logging.getLogger("singa_dask")
         logger.addHandler(self._handler)
@@ -92,14 +93,14 @@ class NodePlugin(WorkerPlugin):
         else:
             self.node.abort({"reason": reason}, tell=False)
 
-    async def teardown(self, worker: Worker) -> None:
+    def teardown(self, worker: Worker) -> None:
         """End the node; also when the Dask worker closes in the middle of a job."""
         if self.node is None:
             return
         worker.handlers.pop(self.name, None)
         node, self.node = self.node, None
         logging.getLogger("singa_dask").removeHandler(self._handler)
-        await worker.loop.run_in_executor(None, node.close)
+        node.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"name": self.name, "job_id": self.job_id, "job": self.job, "workers": self.workers, "node": None}

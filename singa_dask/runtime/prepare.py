@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data import fs
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.plan import JobPlan, build_nets
 from singa_dask.runtime.start import Start
+from singa_dask.train import check_initialisers
 
-__all__ = ["prepare"]
+__all__ = ["absolute_paths", "prepare"]
+
+_PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
+
+
+def absolute_paths(job: JobConf) -> JobConf:
+    """Return the job with its relative paths, which start where it was started, made absolute for other processes."""
+    return JobConf.model_validate(_made_absolute(job.model_dump(mode="json"), ""))
+
+
+def _made_absolute(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _made_absolute(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_made_absolute(each, key) for each in value]
+    return fs.absolute(value) if key in _PATHS and isinstance(value, str) else value
 
 
 def prepare(
@@ -40,5 +58,6 @@ def prepare(
     if check_sources:
         for net in nets.values():
             net.check_sources()
-    Start(job, resume, init_from).check(nets[Phase.TRAIN].owners)
+    check_initialisers(nets[Phase.TRAIN])
+    Start(job, resume, init_from).check(nets[Phase.TRAIN])
     return nets

@@ -67,7 +67,7 @@ class Server:
         # Values that others may change while they are on their way are copied first.
         self.alone = cluster.nworker_groups == 1
         self._held = {
-            piece.index: _Held(piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(view))
+            piece.id: _Held(piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(view))
             for piece in slices
         }
 
@@ -153,7 +153,7 @@ class Server:
             src=self.address,
             dst=message.src,
             param=held.slice.param,
-            slice=held.slice.index,
+            slice=held.slice.id,
             version=held.version,
             step=message.step,
             info={"group": message.info["group"]},
@@ -174,7 +174,7 @@ class Server:
         held.n_since_sync = 0
         held.syncing = True
         to = Address.server(held.slice.master, self.address.id)
-        return [Message("sync", self.address, to, slice=held.slice.index, arrays=(change,))]
+        return [Message("sync", self.address, to, slice=held.slice.id, arrays=(change,))]
 
     def _on_sync(self, message: Message) -> list[Message]:
         held = self._held[message.slice]

@@ -9,7 +9,7 @@ import numpy as np
 
 from singa_dask.comm import Slice
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import CheckpointError
+from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
@@ -52,23 +52,30 @@ class Start:
             return int(self.resumed.groups[group]["step"])
         return self.step
 
-    def check(self, params: Sequence[Param]) -> None:
+    def check(self, net: NeuralNet) -> None:
         """Check that every param has a source of first values, of the right shape.
 
         Raises
         ------
         CheckpointError
+            The checkpoint is of another net.
+        ConfigError
+            Nothing says how params start; all of them at once.
         """
-        for owner in params:
+        problems = []
+        for owner in net.owners:
             if self.resumed:
                 _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
             elif owner.name in self._values_by_name():
                 _check_shape(self._values_by_name()[owner.name].values.shape, owner, ", ".join(self._init_from))
             elif owner.conf.init is None:
-                raise CheckpointError(
-                    f"param {owner.name!r}: it has no init, and no checkpoint gives its values. "
-                    "Add an init block to it, or name a checkpoint (checkpoint_path, --init-from)."
+                message = (
+                    f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
+                    "e.g. init: {type: Gaussian, std: 0.01}, or a checkpoint (checkpoint_path, --init-from)."
                 )
+                problems.append(Problem(net.param_path(owner.name), message))
+        if problems:
+            raise ConfigError(problems)
 
     def _values_by_name(self) -> Mapping[str, checkpoint.Stored]:
         if self._loaded is None:
@@ -79,7 +86,6 @@ class Start:
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the first values of a param, in its shape, and their version."""
-        self.check([param])
         if self.resumed:
             return self.resumed.values(param.name), self.resumed.version(param.name)
         stored = self._values_by_name().get(param.name)
@@ -111,6 +117,4 @@ class Start:
 
 def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:
     if int(np.prod(stored, dtype=np.int64)) != param.size:
-        raise CheckpointError(
-            f"param {param.name!r}: {source} has shape {tuple(stored)}, the net needs {param.shape}."
-        )
+        raise CheckpointError(f"param {param.name!r}: {source} has shape {tuple(stored)}, the net needs {param.shape}.")

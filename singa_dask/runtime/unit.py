@@ -95,9 +95,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
 def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
     plan = node.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
-    server = Server(
-        address, held, node.server_values(address), plan.scales, node.job.updater, node.job.cluster
-    )
+    server = Server(address, held, node.server_values(address), plan.scales, node.job.updater, node.job.cluster)
     server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
     node.units[address] = server
     inbox = node.inboxes[address]
@@ -122,9 +120,7 @@ def _snapshot(node: Node, server: Server, message: Message) -> None:
     def write() -> None:
         try:
             n_parts = node.job.cluster.nservers_per_group
-            info = checkpoint.write_part(
-                message.info["url"], server.address.id, n_parts, pieces, node.plan.names
-            )
+            info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, node.plan.names)
         except Exception as error:  # said to the worker that asked: it decides what follows
             info = {"error": f"{type(error).__name__}: {error}"}
         node.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))

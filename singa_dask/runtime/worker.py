@@ -151,8 +151,10 @@ class Worker:
             if phase in self.nets and fires(self.step, freq, after):
                 self._test(phase, steps)
         job = self.job
-        if self._is_first() and self.step > self.start.step and fires(
-            self.step, job.checkpoint_freq, job.checkpoint_after
+        if (
+            self._is_first()
+            and self.step > self.start.step
+            and fires(self.step, job.checkpoint_freq, job.checkpoint_after)
         ):
             self._begin_checkpoint()
         while self._snapshots and not self._inbox.empty():
@@ -262,7 +264,7 @@ class Worker:
         }
 
     def _batchsize(self) -> int:
-        """Records of one step of the whole group."""
+        """Return the records of one step of the whole group."""
         return self._n_rows * self.job.cluster.nworkers_per_group
 
     def _data_wait_s(self) -> float:

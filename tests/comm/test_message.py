@@ -24,7 +24,11 @@ def test_a_message_comes_out_as_it_went_in() -> None:
 
 
 def test_addresses_read_as_people_write_them() -> None:
-    assert [str(unit) for unit in (Address.worker(0, 1), Address.server(2, 0), Address.stub(3))] == ["worker-0-1", "server-2-0", "stub-3"]
+    assert [str(unit) for unit in (Address.worker(0, 1), Address.server(2, 0), Address.stub(3))] == [
+        "worker-0-1",
+        "server-2-0",
+        "stub-3",
+    ]
 
 
 @pytest.mark.parametrize(

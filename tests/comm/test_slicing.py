@@ -50,12 +50,10 @@ def test_slices_are_dealt_as_singa_deals_them(n: int, boxes: list[int]) -> None:
     assert partition_slices(n, SLICES) == boxes
 
 
-@given(
-    st.lists(st.integers(1, 3 * MAX_SLICE), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 5)
-)
+@given(st.lists(st.integers(1, 3 * MAX_SLICE), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 5))
 def test_a_table_covers_every_value_once(sizes: list[int], n_groups: int, n_servers: int) -> None:
     table = slice_table(sizes, n_groups, n_servers)
-    assert [piece.index for piece in table] == list(range(len(table)))
+    assert [piece.id for piece in table] == list(range(len(table)))
     assert all(0 <= piece.server < n_servers and 0 <= piece.master < n_groups for piece in table)
     assert all(piece.size <= MAX_SLICE for piece in table)
     for param, size in enumerate(sizes):

@@ -40,7 +40,9 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[End, End]) -> None:
     a, b = ends
     for step in range(50):
         array = np.full(step * 1000, step, np.float32)
-        a.transport.send(b.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(array,)))
+        a.transport.send(
+            b.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(array,))
+        )
     for step in range(50):
         got = b.messages.get(timeout=TIMEOUT_S)
         assert got.step == step
@@ -55,7 +57,8 @@ def test_both_directions_at_once(ends: tuple[End, End]) -> None:
     for source, sink in (ends, ends[::-1]):
         for step in range(8):
             source.transport.send(
-                sink.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(big,))
+                sink.transport.address,
+                Message("put", Address.worker(0, 0), Address.server(0, 0), step=step, arrays=(big,)),
             )
     for end in ends:
         assert [end.messages.get(timeout=TIMEOUT_S).step for _ in range(8)] == list(range(8))

@@ -72,7 +72,9 @@ def run_job(tmp_path: Path) -> Callable[..., Outcome]:
             url = fs.join(outcome.url, "checkpoint")
             outcome.reports[str(unit)] = run_unit(node, unit, url, resume, init_from)
 
-        threads = [threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local]
+        threads = [
+            threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local
+        ]
         try:
             for thread in threads:
                 thread.start()

@@ -1,0 +1,32 @@
+"""What all tests share: no scheduler from outside, the same examples each run, no thread of ours left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("house")
+
+OUR_THREADS = ("worker-", "server-", "prefetch-", "stub-", "singa-")
+ENDS_WITHIN_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide a scheduler of the person who runs the tests: they start what they need."""
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fail a test after which a thread of ours goes on."""
+    before = set(threading.enumerate())
+    yield
+    ours = [t for t in threading.enumerate() if t not in before and t.name.startswith(OUR_THREADS)]
+    for thread in ours:
+        thread.join(ENDS_WITHIN_S)
+    assert [thread.name for thread in ours if thread.is_alive()] == []

@@ -1,0 +1,146 @@
+"""The house holds to its plan: imports point down, third parties stay in their rooms, files stay short."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "singa_dask"
+MOST_LINES = 400
+
+LEVELS = {
+    "cli": 8,
+    "runtime": 7,
+    "observe": 7,
+    "train": 6,
+    "net": 5,
+    "layers": 4,
+    "ops": 3,
+    "data": 3,
+    "comm": 3,
+    "conf": 2,
+    "registry": 1,
+    "errors": 0,
+    "singa_dask": 0,
+}
+# What a room may not use although it lies lower: it is handed it.
+HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "train": {"comm"}}
+# Who may import a package: rooms, or files.
+CONFINED = {
+    "asyncio": {"comm"},
+    "click": {"cli"},
+    "cupy": {"ops/cupy_ops.py"},
+    "dask": {"comm", "runtime", "observe", "cli"},
+    "distributed": {"comm", "runtime", "observe", "cli"},
+    "fsspec": {"data/fs.py"},
+    "pydantic": {"conf"},
+    "rich": {"observe", "cli"},
+    "tornado": {"comm", "runtime"},
+    "yaml": {"conf"},
+}
+
+# Modules that come with a package of another name.
+DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "PyYAML"}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    """Name a file of the package as the tables do."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """Return the level that a file is on."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return "singa_dask" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield the full name of every module, or module's name, that a statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: relative import"
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of everything a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for name in imported(node):
+            yield node.lineno, name
+
+
+def own_room(name: str) -> str | None:
+    """Return the room that an imported name of ours belongs to, None for others."""
+    top, *rest = name.split(".")
+    if top != "singa_dask":
+        return None
+    return rest[0] if rest and rest[0] in LEVELS else "singa_dask"
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_imports_point_down(path: Path) -> None:
+    here = room_of(path)
+    wrong = []
+    for line, name in imports(path):
+        there = own_room(name)
+        if there is None or there == here:
+            continue
+        if LEVELS[there] >= LEVELS[here] or there in HANDED.get(here, ()):
+            wrong.append(f"{shown(path)}:{line}: {here} may not import {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_third_parties_are_confined(path: Path) -> None:
+    wrong = []
+    for line, name in imports(path):
+        rooms = CONFINED.get(name.split(".")[0])
+        if rooms is not None and room_of(path) not in rooms and shown(path) not in rooms:
+            wrong.append(f"{shown(path)}:{line}: {name} belongs in {', '.join(sorted(rooms))}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_no_import_of_ours_inside_a_function(path: Path) -> None:
+    functions = (
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    wrong = [
+        f"{shown(path)}:{node.lineno}: {name}"
+        for function in functions
+        for node in ast.walk(function)
+        for name in imported(node)
+        if own_room(name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_are_short() -> None:
+    files = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
+    sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in files}
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}
+
+
+def test_every_room_has_a_level() -> None:
+    assert {room_of(path) for path in FILES} <= set(LEVELS)
+
+
+def test_third_parties_are_declared() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    declared = set(re.findall(r"^[\w-]+", setup["options"]["install_requires"], re.MULTILINE))
+    used = {name.split(".")[0] for path in FILES for _, name in imports(path)}
+    third = used - set(sys.stdlib_module_names) - {"singa_dask", "cupy"}
+    assert {DISTRIBUTIONS.get(name, name) for name in third} == declared
