@@ -5,15 +5,15 @@ A message on the wire is a msgpack header and raw array frames. Nothing in it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask.errors import CommError
 
-__all__ = ["Address", "Message"]
+__all__ = ["Address", "Message", "Place"]
 
 
 class Address(NamedTuple):
@@ -111,26 +111,39 @@ class Message:
         }
 
     @classmethod
-    def from_frames(cls, header: Mapping[str, Any], frames: Sequence[Any]) -> Message:
-        """Build a message from what `header` returned and the bytes of its arrays.
+    def from_header(cls, header: Mapping[str, Any], place: Place | None = None) -> Message:
+        """Build a message from what `header` returned, with arrays whose bytes are still to come.
+
+        Parameters
+        ----------
+        header : mapping
+        place : callable, optional
+            (message without arrays) -> the memory that its one array is to be read into, or None for new memory.
+            Memory of another size or type is not taken.
 
         Raises
         ------
         CommError
-            The header is not one of ours, or the frames do not fit it.
+            The header is not one of ours.
         """
         try:
             fields = dict(header)
-            described = fields.pop("arrays")
-            arrays = tuple(_array(frame, *entry) for frame, entry in zip(frames, described, strict=True))
+            described = [(_plain_dtype(dtype), tuple(shape)) for dtype, shape in fields.pop("arrays")]
             src, dst = Address(*fields.pop("src")), Address(*fields.pop("dst"))
-            return cls(src=src, dst=dst, arrays=arrays, **fields)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            bare = cls(src=src, dst=dst, **fields)
+            given = place(bare) if place and len(described) == 1 else None
+            if given is not None and (given.dtype, given.shape) == described[0]:
+                return replace(bare, arrays=(given,))
+            return replace(bare, arrays=tuple(np.empty(shape, dtype) for dtype, shape in described))
+        except (AttributeError, KeyError, MemoryError, TypeError, ValueError) as error:
             raise CommError(f"a message that is not of this protocol: {error}") from error
 
 
-def _array(frame: Any, dtype: str, shape: Sequence[int]) -> np.ndarray:
-    kind = np.dtype(dtype)
-    if kind.hasobject:
+def _plain_dtype(name: str) -> np.dtype[Any]:
+    dtype = np.dtype(name)
+    if dtype.hasobject:
         raise ValueError("arrays of objects do not travel")
-    return np.frombuffer(frame, kind).reshape(shape)
+    return dtype
+
+
+Place = Callable[[Message], "np.ndarray | None"]

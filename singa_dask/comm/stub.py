@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -86,6 +88,7 @@ class Stub:
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self._places: dict[tuple[str, Address, int, int], np.ndarray] = {}
         self._asked: dict[tuple[int, int], int] = {}
 
     # -- memory ------------------------------------------------------------------------------------
@@ -114,6 +117,21 @@ class Stub:
             self._shares[share.worker.group, share.param].append(share)
         for users in self._shares.values():
             users.sort(key=lambda share: share.worker)
+
+    def place(self, message: Message) -> np.ndarray | None:
+        """Return where the array of a message from another process belongs: values straight into their memory.
+
+        Gradients and changes have a place for each sender: it sends the next only when this one was answered.
+        """
+        if message.slice < 0 or message.kind == "put":
+            return None
+        piece = self._all[message.slice]
+        if message.kind in ("r-get", "r-update"):
+            return self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
+        key = (message.kind, message.src, message.slice, message.info.get("group", -1))
+        if key not in self._places:
+            self._places[key] = np.empty(piece.size, self.dtype)
+        return self._places[key]
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -144,9 +162,9 @@ class Stub:
         sent.add((message.src, message.info["share"]))
         if len(sent) < len(users):
             return []
-        total = users[0].grad
-        for user in users[1:]:  # in the order of workers, never of arrival: the same bits every time
-            total += user.grad
+        # In the order of workers, never of arrival, and each worker's own first: the same bits every time,
+        # also where the workers are dealt to other processes.
+        total = _sum([_sum([user.grad for user in mine]) for _, mine in groupby(users, attrgetter("worker"))])
         sent.clear()
         self._answered[group, param].clear()
         n = len(users)
@@ -181,7 +199,9 @@ class Stub:
         """Put new values in place; publish the version once every slice of the param has answered."""
         group, piece = message.info["group"], self._all[message.slice]
         if message.arrays:
-            np.copyto(self.worker_values(group, piece.param)[piece.start : piece.stop], message.arrays[0])
+            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
+            if message.arrays[0].ctypes.data != values.ctypes.data:  # else read there by the transport
+                np.copyto(values, message.arrays[0])
         answered = self._answered[group, piece.param]
         answered[piece.id] = message.version
         if len(answered) == len(self._slices[piece.param]):
@@ -190,3 +210,11 @@ class Stub:
             for user in self._shares[group, piece.param]:
                 user.publish(version)
         return []
+
+
+def _sum(grads: Sequence[np.ndarray]) -> np.ndarray:
+    """Add up arrays in order, in the memory of the first."""
+    total = grads[0]
+    for grad in grads[1:]:
+        total += grad
+    return total

@@ -10,20 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import struct
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import numpy as np
 from distributed.comm.core import Comm, connect, listen
-from distributed.protocol.serialize import Serialized
 
-from singa_dask.comm.message import Message
+from singa_dask.comm.message import Message, Place
 from singa_dask.errors import CommError
 
 __all__ = ["Transport"]
+
+_PREFIX = struct.Struct("<4sI")
+"""Before each header: a mark, and the length of the header in bytes."""
+_MARK = b"SNG1"
+_MAX_HEADER = 64 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +44,10 @@ class Transport:
     on_message : callable
         Called with each incoming message, in the thread of the transport: it must only hand it on.
     on_lost : callable
-        Called with the address of a peer that could not be reached or went away.
+        Called with the address of a peer that could not be reached or went away, and why.
+    place : callable, optional
+        (message without its array) -> memory that the array is read into, or None. Called in the thread of the
+        transport; a sender may use a place again only when the last message to it was answered.
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
@@ -51,6 +60,7 @@ class Transport:
         on_message: Callable[[Message], None],
         on_lost: Callable[[str, str], None],
         *,
+        place: Place | None = None,
         listen_args: Mapping[str, Any] | None = None,
         connect_args: Mapping[str, Any] | None = None,
         timeout_s: float = 10.0,
@@ -60,6 +70,7 @@ class Transport:
         self.received_bytes = 0
         self._on_message = on_message
         self._on_lost = on_lost
+        self._place = place
         self._connect_args = dict(connect_args or {})
         self._timeout_s = timeout_s
         self._outboxes: dict[str, asyncio.Queue[Message]] = {}
@@ -88,8 +99,7 @@ class Transport:
     async def _listen(self, host: str, listen_args: dict[str, Any]) -> str:
         scheme = host.partition("://")[0]
         place = "inproc://" if scheme == "inproc" else f"{host}:0"
-        # Arrays stay frames: what they mean is said by our own header.
-        self._listener = listen(place, self._receive, deserialize=False, **listen_args)
+        self._listener = listen(place, self._receive, **listen_args)
         await self._listener.start()
         return str(self._listener.contact_address)
 
@@ -121,7 +131,7 @@ class Transport:
 
     async def _deliver(self, address: str, outbox: asyncio.Queue[Message]) -> None:
         try:
-            comm = await connect(address, timeout=self._timeout_s, deserialize=False, **self._connect_args)
+            comm = await connect(address, timeout=self._timeout_s, **self._connect_args)
         except OSError as error:
             self._lose(address, error)
             return
@@ -129,8 +139,7 @@ class Transport:
         try:
             while True:
                 message = await outbox.get()
-                frames = [array.reshape(-1).view(np.uint8).data for array in message.arrays]
-                await comm.write({"singa": message.header(), "frames": Serialized({}, frames)})
+                await _write(comm, message)
                 self.sent_bytes += message.n_bytes
         except OSError as error:
             self._lose(address, error)
@@ -148,8 +157,7 @@ class Transport:
         self._comms.add(comm)
         try:
             while True:
-                packed = await comm.read()
-                message = _unpack(packed)
+                message = await _read(comm, self._place)
                 self.received_bytes += message.n_bytes
                 self._on_message(message)
         except CommError as error:
@@ -184,8 +192,43 @@ class Transport:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _unpack(packed: Any) -> Message:
-    frames = packed.get("frames") if isinstance(packed, Mapping) else None
-    if not isinstance(frames, Serialized) or "singa" not in packed:
+async def _write(comm: Comm, message: Message) -> None:
+    """Write a message; on a stream without waiting for it to leave."""
+    stream = getattr(comm, "stream", None)
+    if stream is None:
+        await comm.write(message)  # inproc: the message itself is handed over
+        return
+    header = msgpack.packb(message.header())
+    stream.write(_PREFIX.pack(_MARK, len(header)) + header)
+    for array in message.arrays:
+        if array.size:
+            stream.write(_bytes_of(array))
+
+
+async def _read(comm: Comm, place: Place | None) -> Message:
+    """Read a message; its array straight into the memory that ``place`` names.
+
+    Nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all.
+    """
+    stream = getattr(comm, "stream", None)
+    if stream is None:
+        message = await comm.read()
+        if not isinstance(message, Message):
+            raise CommError("a message that is not of this protocol")
+        return message
+    mark, n_bytes = _PREFIX.unpack(await stream.read_bytes(_PREFIX.size))
+    if mark != _MARK or n_bytes > _MAX_HEADER:
         raise CommError("a message that is not of this protocol")
-    return Message.from_frames(packed["singa"], frames.frames)
+    try:
+        header = msgpack.unpackb(await stream.read_bytes(n_bytes))
+    except ValueError as error:
+        raise CommError(f"a message that is not of this protocol: {error}") from error
+    message = Message.from_header(header, place)
+    for array in message.arrays:
+        if array.size:
+            await stream.read_into(_bytes_of(array))
+    return message
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

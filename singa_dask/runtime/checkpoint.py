@@ -146,9 +146,10 @@ class Checkpoint:
     def __init__(self, url: str) -> None:
         self.url = url
         try:
-            self.manifest: dict[str, Any] = json.loads(fs.read_bytes(fs.join(url, MANIFEST)))
+            found = json.loads(fs.read_bytes(fs.join(url, MANIFEST)))
         except (DataError, ValueError) as error:
             raise CheckpointError(f"{url}: the manifest cannot be read: {error}") from error
+        self.manifest: dict[str, Any] = found if isinstance(found, dict) else {}
         if self.manifest.get("format") != FORMAT:
             raise CheckpointError(
                 f"{url}: format {self.manifest.get('format')!r} is not known. This version reads {FORMAT!r}."

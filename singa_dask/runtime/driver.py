@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,7 +19,7 @@ from singa_dask.errors import LostUnitError
 from singa_dask.runtime.placement import place, plan_processes
 from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
 from singa_dask.runtime.prepare import absolute_paths
-from singa_dask.runtime.report import MetricsMerger, Result, summarise
+from singa_dask.runtime.report import SIGNAL_CODES, MetricsMerger, Result, summarise
 
 __all__ = ["Driver"]
 
@@ -185,9 +186,7 @@ class Driver:
         if future.status == "finished":
             report = future.result()
         else:
-            report = {"state": "failed", "reason": f"{unit}: its task was {future.status}", "step": -1, "exit_code": 1}
-            if future.status == "error":
-                report["error"] = f"{future.exception()!r}"
+            report = {"state": "failed", "step": self._merger.last_step, **_explain(unit, future)}
         report["unit"] = unit
         self._run.reports.setdefault(unit, report)
         if report["state"] == "failed":
@@ -198,7 +197,8 @@ class Driver:
     def _on_signal(self, name: str) -> None:
         again, self._run.signal = bool(self._run.signal), name
         if again:
-            self._fail({"reason": f"ended at once by a second {name}", "exit_code": 1, "expected": True})
+            code = SIGNAL_CODES.get(name, 1)
+            self._fail({"reason": f"ended at once by a second {name}", "exit_code": code, "expected": True})
         else:
             self._tell("stop")
 
@@ -206,7 +206,7 @@ class Driver:
         """Note that a process is gone: its units will not report."""
         units = [str(unit) for unit in self._layout.processes[process]]
         for unit in units:
-            self._run.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": -1})
+            self._run.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": self._merger.last_step})
         known = self._run.failure
         if known is None or known["exit_code"] != LostUnitError.exit_code:
             self._run.failure = None  # whatever the others said came of this
@@ -223,10 +223,13 @@ class Driver:
     def _tell(self, action: str, reason: str = "") -> None:
         """Signal every node that is still there."""
         message = {"op": plugin_name(self.job_id), "action": action, "reason": reason}
-        present = set(self._client.scheduler_info(n_workers=-1)["workers"])
-        workers = [worker for worker in self._workers if worker in present]
         scheduler: Any = self._client.scheduler
-        self._client.sync(scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
+        try:
+            present = set(self._client.scheduler_info(n_workers=-1)["workers"])
+            workers = [worker for worker in self._workers if worker in present]
+            self._client.sync(scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
+        except (OSError, RuntimeError) as error:  # the scheduler is gone; Dask ends the tasks
+            logger.debug("%s: %s", action, error)
 
     def _give_up(self) -> None:
         """Say who did not end in time; the workers they sit on are restarted."""
@@ -235,7 +238,7 @@ class Driver:
         processes = {self._layout.process_of[unit] for unit in self._futures.values() if str(unit) in late}
         try:
             self._client.restart_workers([self._workers[process] for process in processes], timeout=10)
-        except (OSError, ValueError, TimeoutError) as error:
+        except (OSError, RuntimeError, ValueError, TimeoutError) as error:
             logger.warning("they could not be restarted: %s", error)
 
     # -- the end ---------------------------------------------------------------------------------------
@@ -243,12 +246,23 @@ class Driver:
     def _clean_up(self) -> None:
         """Take away every task, plug-in and topic of the job."""
         name = plugin_name(self.job_id)
-        self._client.unsubscribe_topic(name)
-        if self._futures:
-            self._client.cancel(list(self._futures), force=True)
-        for unregister in (self._client.unregister_worker_plugin, self._client.unregister_scheduler_plugin):
+        client = self._client
+        for undo in (
+            partial(client.unsubscribe_topic, name),
+            partial(client.cancel, list(self._futures), force=True),
+            partial(client.unregister_worker_plugin, name),
+            partial(client.unregister_scheduler_plugin, name),
+        ):
             try:
-                unregister(name)
-            except (OSError, ValueError) as error:
+                undo()
+            except (OSError, RuntimeError, ValueError) as error:  # it was not there, or the scheduler is gone
                 logger.debug("%s: %s", name, error)
         self._futures.clear()
+
+
+def _explain(unit: str, future: Future[Any]) -> dict[str, Any]:
+    """Say what became of a unit whose task has no result: units report their own errors, so Dask has lost it."""
+    if future.status == "error":
+        return {"reason": f"{unit}: its task failed", "error": f"{future.exception()!r}", "exit_code": 1}
+    reason = f"{unit}: Dask has {future.status} its task: its scheduler is gone or was restarted."
+    return {"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True}

@@ -41,7 +41,7 @@ class Node:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost) -> Transport of this process, or None when the job has one process only.
+        (on_message, on_lost, place=) -> Transport of this process, or None when the job has one process only.
     emit : callable
         Takes an event, a dict that msgpack can write; called from any thread.
 
@@ -58,7 +58,7 @@ class Node:
         job_id: str,
         process: int,
         job: JobConf,
-        transport: Callable[[Callable[[Message], None], Callable[[str, str], None]], Transport] | None,
+        transport: Callable[..., Transport] | None,
         emit: Callable[[dict[str, Any]], None],
     ) -> None:
         self.job_id = job_id
@@ -71,6 +71,7 @@ class Node:
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
         self.units: dict[Address, Worker | Server] = {}
         self.failure: dict[str, Any] | None = None
+        self.stop_requested = False
         self.writer = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
         self._gates: list[Gate] = []
         self._peers: list[str] = []
@@ -87,7 +88,7 @@ class Node:
         self._coordinator = Coordinator(self.process_of)
         self._incoming: SimpleQueue[Message | None] = SimpleQueue()
         self._blas = threadpool_limits(job.num_openblas_threads, user_api="blas")
-        self._transport = transport(self._incoming.put, self._lose) if transport else None
+        self._transport = transport(self._incoming.put, self._lose, place=self._place) if transport else None
         self._thread = threading.Thread(target=self._receive, name=f"stub-{process}", daemon=True)
         self._thread.start()
 
@@ -113,6 +114,11 @@ class Node:
             self._gates.append(net.gate)
         if self.failure:
             self._close_gates()
+
+    def add(self, unit: Worker | Server) -> None:
+        """Take in a local unit that is ready to say hello, with a stop that was asked for before it was there."""
+        self.units[unit.address] = unit
+        self._pass_on_stop(unit)
 
     def server_values(self, server: Address) -> Callable[[int], np.ndarray]:
         """Return how a local server gets at the values of a param."""
@@ -177,9 +183,13 @@ class Node:
 
     def request_stop(self) -> None:
         """Ask the first worker of each local group to stop its group at a step that all can agree on."""
-        for address, unit in list(self.units.items()):
-            if isinstance(unit, Worker) and address.id == 0:
-                unit.stop_requested = True
+        self.stop_requested = True
+        for unit in list(self.units.values()):
+            self._pass_on_stop(unit)
+
+    def _pass_on_stop(self, unit: Worker | Server) -> None:
+        if self.stop_requested and isinstance(unit, Worker) and unit.address.id == 0:
+            unit.stop_requested = True
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
         """End all units of this process; ``tell`` the other processes too. The first failure is kept.
@@ -214,6 +224,10 @@ class Node:
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
         self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+
+    def _place(self, message: Message) -> np.ndarray | None:
+        with self._lock:
+            return self._stub.place(message)
 
     def traffic(self) -> dict[str, int]:
         """Return the bytes of arrays sent to and received from other processes."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from singa_dask.runtime.placement import Layout
 
-__all__ = ["MetricsMerger", "Result", "summarise"]
+__all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
 
-_SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
 class MetricsMerger:
@@ -27,15 +27,19 @@ class MetricsMerger:
     ----------
     latest : dict of str to dict
         Last metrics of each phase, of the first worker group.
+    last_step : int
+        Last step that any worker has told something of; -1 before.
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.latest: dict[str, dict[str, float]] = {}
+        self.last_step = -1
         self._told: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
 
     def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """Take the metrics of one worker; return those of its group if they are complete."""
+        self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         told = self._told.setdefault(key, [])
         told.append(event)
@@ -149,7 +153,7 @@ def summarise(
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
         bytes={key: sum(counts.get(key, 0) for counts in per_process) for key in ("sent", "received")},
-        exit_code=int(failure.get("exit_code", 1)) if failure else _SIGNAL_CODES.get(signal, 1) if stopped else 0,
+        exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
     )

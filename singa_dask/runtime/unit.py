@@ -10,7 +10,7 @@ from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
-from singa_dask.errors import Aborted, NumericError, SingaError
+from singa_dask.errors import Aborted, SingaError
 from singa_dask.runtime import checkpoint
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.plan import build_nets
@@ -65,7 +65,7 @@ def _explain(node: Node, address: Address, error: BaseException) -> dict[str, An
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
         layer = unit.layer
-        where += f", layer {layer.name}" if layer and not isinstance(error, NumericError) else ""
+        where += f", layer {layer.name}" if layer else ""
     text = str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
     return {
         "reason": f"{where}: {text}",
@@ -85,7 +85,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
     worker = Worker(
         address, node.job, node.plan, nets, start, checkpoint_url, node.post, node.inboxes[address], node.emit
     )
-    node.units[address] = worker
+    node.add(worker)
     logger.info("starts at step %d", worker.step)
     figures = worker.run()
     logger.info("stops at step %d", worker.step)
@@ -97,7 +97,7 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
     held = [piece for piece in plan.slices if piece.server == address.id]
     server = Server(address, held, node.server_values(address), plan.scales, node.job.updater, node.job.cluster)
     server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
-    node.units[address] = server
+    node.add(server)
     inbox = node.inboxes[address]
     node.post(Message("hello", src=address, dst=Address("stub", 0, 0)))
     logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))

@@ -18,7 +18,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import Aborted, CheckpointError, NumericError
+from singa_dask.errors import Aborted, CheckpointError, NumericError, SingaError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
@@ -322,25 +322,34 @@ class Worker:
         if snapshot is None:  # given up a moment ago
             return
         if "error" in message.info:
-            self._fail_checkpoint(message)
+            self._fail_checkpoint(snapshot, f"{message.src}: {message.info['error']}")
             return
         if message.kind == "r-progress":
             snapshot.facts["groups"][str(message.src.group)] = dict(message.info)
         elif message.kind == "part":
             snapshot.parts.append(dict(message.info))
         if len(snapshot.parts) == snapshot.n_parts and len(snapshot.facts["groups"]) == snapshot.n_groups:
-            url = checkpoint.step_url(self._checkpoint_url, message.step)
-            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
-            del self._snapshots[message.step]
-            self._emit({"event": "checkpoint", "step": message.step, "time": time.time(), "url": url})
+            self._end_checkpoint(snapshot)
 
-    def _fail_checkpoint(self, message: Message) -> None:
+    def _end_checkpoint(self, snapshot: _Snapshot) -> None:
+        url = checkpoint.step_url(self._checkpoint_url, snapshot.step)
+        try:
+            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
+        except (OSError, SingaError) as error:
+            self._fail_checkpoint(snapshot, str(error))
+            return
+        del self._snapshots[snapshot.step]
+        self._emit({"event": "checkpoint", "step": snapshot.step, "time": time.time(), "url": url})
+
+    def _fail_checkpoint(self, snapshot: _Snapshot, why: str) -> None:
         """Go on without a checkpoint that could not be written; only the last one must be."""
-        error = f"{message.src}, step {message.step}: checkpoint not written: {message.info['error']}"
-        if message.step == self.step and self.step >= self.job.train_steps:
+        error = f"the checkpoint of step {snapshot.step} was not written: {why}"
+        if snapshot.step == self.step and (self.step >= self.job.train_steps or self.step == self.stop_at):
             raise CheckpointError(error)
-        self._snapshots.pop(message.step, None)
-        self._emit({"event": "log", "unit": str(self.address), "level": "WARNING", "message": error})
+        del self._snapshots[snapshot.step]
+        self._emit(
+            {"event": "log", "unit": str(self.address), "level": "WARNING", "time": time.time(), "message": error}
+        )
 
     # -- saying and hearing ----------------------------------------------------------------------------
 

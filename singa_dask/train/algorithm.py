@@ -41,7 +41,7 @@ class Algorithm:
     Attributes
     ----------
     layer : Layer or None
-        The one being computed: where an error happened.
+        The one being computed, None between batches: where an error happened.
     """
 
     def __init__(self, net: NeuralNet, collect: Collect = _nothing, update: Update = _nothing) -> None:
@@ -69,10 +69,12 @@ class BP(Algorithm):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
             self.backward(step)
+        self.layer = None
 
     def test_one_batch(self, phase: Phase) -> None:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             self.forward(phase | Phase.FORWARD, _nothing)
+        self.layer = None
 
     def forward(self, phase: Phase, collect: Collect) -> None:
         """Compute all features in order."""
