@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.comm import Address
 from singa_dask.runtime.placement import Layout
 
 __all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
@@ -134,7 +135,6 @@ def summarise(
     steps = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
     stopped = any(report["stopped"] for report in workers)
     state = "failed" if failure else "stopped" if stopped else "done"
-    per_process = [reports[str(units[0])].get("bytes", {}) for units in layout.processes if str(units[0]) in reports]
     reason = str(failure["reason"]) if failure else f"stopped by {signal}" if stopped else ""
     if failure and failure.get("exit_code") == 4:
         reason += f" Last step: {steps}."
@@ -152,11 +152,16 @@ def summarise(
         step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
-        bytes={key: sum(counts.get(key, 0) for counts in per_process) for key in ("sent", "received")},
+        bytes={key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
         exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
     )
+
+
+def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[Address], key: str) -> int:
+    """Return what a process had moved when the last of its units ended."""
+    return max(int(reports.get(str(unit), {}).get("bytes", {}).get(key, 0)) for unit in units)
 
 
 def _average(values: Iterable[float]) -> float:

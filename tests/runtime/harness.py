@@ -56,17 +56,27 @@ def start_nodes(job: JobConf, emit: Callable[[dict[str, Any]], None]) -> list[No
 
 @pytest.fixture
 def run_job(tmp_path: Path) -> Callable[..., Outcome]:
-    """Return a function that runs a job to its end: (job, resume=None, init_from=(), watch=None)."""
+    """Return a function that runs a job to its end: (job, resume=None, init_from=(), on_event=None).
+
+    ``on_event`` takes the nodes and each event, in the thread of the unit that tells it.
+    """
     counter = iter(range(1000))
 
     def run(
         job: JobConf,
         resume: str | None = None,
         init_from: Sequence[str] = (),
-        watch: Callable[[list[Node]], None] | None = None,
+        on_event: Callable[[list[Node], dict[str, Any]], None] | None = None,
     ) -> Outcome:
         outcome = Outcome(str(tmp_path / f"run{next(counter)}"))
-        nodes = start_nodes(job, outcome.events.append)
+        nodes: list[Node] = []
+
+        def emit(event: dict[str, Any]) -> None:
+            outcome.events.append(event)
+            if on_event:
+                on_event(nodes, event)
+
+        nodes += start_nodes(job, emit)
 
         def host(node: Node, unit: Any) -> None:
             url = fs.join(outcome.url, "checkpoint")
@@ -78,8 +88,6 @@ def run_job(tmp_path: Path) -> Callable[..., Outcome]:
         try:
             for thread in threads:
                 thread.start()
-            if watch:
-                watch(nodes)
             for thread in threads:
                 thread.join(TIMEOUT_S)
                 assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"

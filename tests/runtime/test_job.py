@@ -1,4 +1,4 @@
-"""Whole jobs, in threads: determinism, resume, frameworks, ends."""
+"""Whole jobs, in threads: determinism, resume, frameworks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,41 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
+from singa_dask.conf import JobConf
+from tests.runtime.harness import (
+    ALLREDUCE,
+    FRAMEWORKS,
+    SANDBLASTER_1,
+    SANDBLASTER_2,
+    SINGLE,
+    Outcome,
+    dense,
+    mlp,
+)
 
 Run = Callable[..., Outcome]
+
+TWO_WORKERS = {"allreduce": ALLREDUCE, "sandblaster-1": SANDBLASTER_1, "sandblaster-2": SANDBLASTER_2}
+ADAM = {
+    "type": "Adam",
+    "adam_conf": {"beta1": 0.9, "beta2": 0.999},
+    "learning_rate": {"type": "Fixed", "base_lr": 1e-3},
+}
 
 
 def equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def close(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.abs(a[name] - b[name]).max() <= 1e-5 * np.abs(a[name]).max() for name in a)
+
+
+def shuffled(**changes: Any) -> JobConf:
+    """Return the small job with another order of all records in each epoch."""
+    layers = mlp().model_dump(mode="json")["neuralnet"]["layer"]
+    layers[0]["store_conf"]["shuffle"] = "full"
+    return mlp(neuralnet={"layer": layers}, **changes)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -26,23 +54,112 @@ def test_every_framework_trains_to_its_end(run_job: Run, name: str) -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("cluster", [ALLREDUCE, SANDBLASTER_1, SANDBLASTER_2])
-def test_two_workers_give_the_same_bits_in_every_synchronous_framework(run_job: Run, cluster: dict[str, Any]) -> None:
-    first, second = run_job(mlp(cluster=ALLREDUCE)), run_job(mlp(cluster=cluster))
+@pytest.mark.parametrize("name", TWO_WORKERS)
+def test_two_workers_give_the_same_bits_in_every_synchronous_framework(run_job: Run, name: str) -> None:
+    first, second = run_job(mlp(cluster=ALLREDUCE)), run_job(mlp(cluster=TWO_WORKERS[name]))
     assert equal(first.params(), second.params())
     assert first.losses() == second.losses()
 
 
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_2], ids=["single", "allreduce", "sandblaster"])
+def test_memory_that_is_not_shared_gives_the_same_bits(run_job: Run, cluster: dict[str, Any]) -> None:
+    shared, apart = (run_job(mlp(cluster={**cluster, "share_memory": share})) for share in (True, False))
+    assert equal(shared.params(), apart.params())
+    assert shared.losses() == apart.losses()
+
+
 def test_two_workers_agree_with_one(run_job: Run) -> None:
     one, two = (run_job(mlp(train_steps=100, cluster=cluster)).params() for cluster in (SINGLE, ALLREDUCE))
-    for name, values in one.items():
-        assert np.abs(values - two[name]).max() <= 1e-5 * np.abs(values).max()
+    assert close(one, two)
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1])
-def test_a_resumed_run_is_the_same_run(run_job: Run, cluster: dict[str, Any]) -> None:
-    whole = run_job(mlp(train_steps=20, cluster=ALLREDUCE if cluster else SINGLE))
-    half = run_job(mlp(train_steps=10, cluster=ALLREDUCE if cluster else SINGLE))
-    rest = run_job(mlp(train_steps=20, cluster=cluster), resume=half.url + "/checkpoint/step-10")
+def tied(**changes: Any) -> JobConf:
+    """Return an auto-encoder whose two weights are one."""
+    layers = [
+        {
+            "name": "data",
+            "type": "RecordInput",
+            "store_conf": {"path": "data/digits/test.arrow", "shape": [784], "batchsize": 48, "std_value": 255},
+        },
+        dense("fc1", "data", 32),
+        {"name": "act", "type": "Sigmoid", "srclayers": ["fc1"]},
+        dense("fc2", "act", 784),
+        {"name": "loss", "type": "EuclideanLoss", "srclayers": ["fc2", "data"]},
+    ]
+    layers[3]["innerproduct_conf"]["transpose"] = True
+    layers[3]["param"][0] = {"name": "fc2.w", "share_from": "fc1.w"}
+    return mlp(neuralnet={"layer": layers}, **changes)
+
+
+def test_tied_weights_train_alike_in_every_synchronous_framework(run_job: Run) -> None:
+    one, two, other = (run_job(tied(cluster=cluster)) for cluster in (SINGLE, ALLREDUCE, SANDBLASTER_1))
+    assert set(one.params()) == {"fc1.w", "fc1.b", "fc2.b"}
+    losses = list(one.losses().values())
+    assert losses[-1] < 0.9 * losses[0]
+    assert close(one.params(), two.params())
+    assert equal(two.params(), other.params())
+
+
+def test_workers_share_the_records_of_a_test(run_job: Run) -> None:
+    freqs = {"test_freq": 5, "test_steps": 3, "validate_freq": 4, "validate_steps": 2, "train_steps": 5}
+    one, two = (run_job(mlp(cluster=cluster, **freqs)) for cluster in (SINGLE, ALLREDUCE))
+    assert list(one.losses("test")) == list(two.losses("test")) == [0, 5]
+    assert list(one.losses("validation")) == list(two.losses("validation")) == [0, 4, 5]
+    for phase in ("test", "validation"):
+        assert two.losses(phase) == pytest.approx(one.losses(phase), rel=1e-6)
+        first = {event["step"]: event["metrics"] for event in one.events if event.get("phase") == phase}
+        halves = [event for event in two.events if event.get("phase") == phase and event["step"] == 0]
+        assert [event["worker"] for event in sorted(halves, key=lambda event: event["worker"])] == [0, 1]
+        accuracy = np.divide(*np.sum([event["metrics"]["accuracy"] for event in halves], axis=0))
+        assert accuracy == pytest.approx(np.divide(*first[0]["accuracy"]), rel=1e-6)
+
+
+# -- resume ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SINGLE, SINGLE),
+        (ALLREDUCE, ALLREDUCE),
+        (ALLREDUCE, SANDBLASTER_1),
+        (SANDBLASTER_1, SANDBLASTER_2),
+        (SANDBLASTER_2, ALLREDUCE),
+    ],
+)
+@pytest.mark.parametrize("updater", [None, ADAM], ids=["momentum", "adam"])
+def test_a_resumed_run_is_the_same_run(
+    run_job: Run, before: dict[str, Any], after: dict[str, Any], updater: dict[str, Any] | None
+) -> None:
+    more = {"updater": updater} if updater else {}
+    whole = run_job(shuffled(train_steps=20, cluster=before, **more))
+    half = run_job(shuffled(train_steps=10, cluster=before, **more))
+    rest = run_job(shuffled(train_steps=20, cluster=after, **more), resume=half.url + "/checkpoint/step-10")
     assert equal(whole.params(), rest.params())
     assert {**half.losses(), **rest.losses()} == whole.losses()
+
+
+def test_a_checkpoint_in_mid_run_is_as_good_as_the_last(run_job: Run) -> None:
+    whole = run_job(shuffled(train_steps=20, cluster=ALLREDUCE, checkpoint_freq=7))
+    assert [event["step"] for event in whole.events if event["event"] == "checkpoint"] == [7, 14, 20]
+    for step in (7, 14):
+        rest = run_job(shuffled(train_steps=20, cluster=SANDBLASTER_1), resume=f"{whole.url}/checkpoint/step-{step}")
+        assert min(rest.losses()) == step
+        assert equal(whole.params(), rest.params())
+
+
+def test_tests_of_a_resumed_run_see_the_records_that_were_next(run_job: Run) -> None:
+    freqs = {"test_freq": 5, "test_steps": 3}
+    whole = run_job(mlp(train_steps=15, **freqs))
+    half = run_job(mlp(train_steps=15, checkpoint_freq=8, **freqs))
+    rest = run_job(mlp(train_steps=15, **freqs), resume=half.url + "/checkpoint/step-8")
+    assert rest.losses("test") == {step: loss for step, loss in whole.losses("test").items() if step >= 8}
+
+
+@pytest.mark.parametrize("name", ["downpour", "hogwild", "hybrid"])
+def test_groups_go_on_at_the_steps_where_they_stood(run_job: Run, name: str) -> None:
+    half = run_job(mlp(train_steps=6, cluster=FRAMEWORKS[name]))
+    rest = run_job(mlp(train_steps=12, cluster=FRAMEWORKS[name]), resume=half.url + "/checkpoint/step-6")
+    assert {report["state"] for report in rest.reports.values()} == {"done"}, rest.reports
+    assert list(rest.losses()) == list(range(6, 12))
+    assert max(rest.losses(group=1)) == 11

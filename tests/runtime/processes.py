@@ -1,0 +1,196 @@
+"""Dask clusters of real processes on this machine, driven jobs, and what a job may not leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client, Scheduler, Worker
+
+from singa_dask.conf import JobConf, load
+from singa_dask.runtime import Driver, Result, connect
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60
+FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybrid"]
+
+
+class Cluster:
+    """A scheduler and two workers of two threads each, started as a user starts them.
+
+    Attributes
+    ----------
+    file : str
+        The scheduler's file.
+    client : distributed.Client
+    """
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.file = str(directory / "scheduler.json")
+        self.directory = directory
+        self.processes: list[subprocess.Popen[bytes]] = []
+        common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", self.file]
+        self._start("scheduler", *common, "--port", "0")
+        for name in ("a", "b"):
+            self._start("worker", *common, *options, "--name", name, "--nthreads", "2", "--memory-limit", "0",
+                        "--local-directory", str(directory), "--preload", "tests.runtime.parts")  # fmt: skip
+
+    def _start(self, role: str, *options: str) -> None:
+        log = (self.directory / f"{role}-{len(self.processes)}.log").open("wb")
+        with log:
+            command = [sys.executable, "-m", "dask", role, *options]
+            self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
+
+    @property
+    def scheduler(self) -> subprocess.Popen[bytes]:
+        return self.processes[0]
+
+    def close(self) -> None:
+        """End the workers, then the scheduler: a worker that just starts would wait for it."""
+        scheduler, *workers = self.processes
+        for processes in (workers, [scheduler]):
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # Dask may wait 30 s for a comm of a lost peer
+                    process.wait(5)
+                process.kill()
+                process.wait(TIMEOUT_S)
+
+
+@contextmanager
+def cluster(directory: Path, *options: str) -> Iterator[tuple[Cluster, Client]]:
+    """Start a cluster of processes; give it and a client that sees both workers."""
+    made = Cluster(directory, *options)
+    try:
+        with connect(scheduler_file=made.file) as client:
+            client.wait_for_workers(2, timeout=TIMEOUT_S)
+            yield made, client
+    finally:
+        made.close()
+
+
+def digits(framework: str, *sets: str) -> JobConf:
+    """Return the digits job with a file of configs/cluster: 30 steps, shown every 10, no test."""
+    common = ("train_steps=30", "disp_freq=10", "test_freq=0", "checkpoint_freq=0")
+    return load(ROOT / "configs/digits/mlp.yaml", (*common, *sets), ROOT / f"configs/cluster/{framework}.yaml").job
+
+
+def long(framework: str) -> JobConf:
+    """Return a digits job that never ends by itself and shows each step."""
+    return digits(framework, "train_steps=1000000", "disp_freq=1")
+
+
+class Driven:
+    """One job, run by a `Driver` in this thread."""
+
+    def __init__(
+        self,
+        job: JobConf,
+        client: Client,
+        directory: Path,
+        on_metrics: Callable[[Driven, dict[str, Any]], None] | None = None,
+        resume: str | None = None,
+    ) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.client = client
+        self.url = str(directory / f"run{len(list(directory.iterdir()))}")
+        Path(self.url).mkdir()
+        self._on_metrics = on_metrics
+        self.job_id = f"{job.name}-{Path(self.url).name}"
+        self.driver = Driver(job, client, run_url=self.url, on_event=self._on_event, job_id=self.job_id, resume=resume)
+        self.result: Result = self.driver.run()
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        if event["event"] == "metrics" and self._on_metrics:
+            watch, self._on_metrics = self._on_metrics, None
+            watch(self, event)
+
+    def checkpoints(self) -> list[int]:
+        return [event["step"] for event in self.events if event["event"] == "checkpoint"]
+
+
+def kill_worker(place: int) -> Callable[[Driven, dict[str, Any]], None]:
+    """Return a watcher that kills the Dask worker of one of the processes of a job when training has begun."""
+
+    def watch(driven: Driven, event: dict[str, Any]) -> None:
+        nodes = driven.client.run(process_of_node)
+        pids = {process: pid for process, pid in nodes.values() if process is not None}
+        os.kill(pids[max(pids) if place else 0], signal.SIGKILL)
+
+    return watch
+
+
+def process_of_node(dask_worker: Worker) -> tuple[int | None, int]:
+    """Return the process of the job that a Dask worker hosts, if it hosts one, and its pid."""
+    nodes = [plugin.node for name, plugin in dask_worker.plugins.items() if name.startswith("singa-dask-")]
+    return next((node.process for node in nodes if node), None), os.getpid()
+
+
+def residue(client: Client) -> dict[str, Any]:
+    """Return what a job could leave on a cluster: compare it with what was there before."""
+    return {"scheduler": client.run_on_scheduler(_on_scheduler), **client.run(_on_worker)}
+
+
+def _on_scheduler(dask_scheduler: Scheduler) -> dict[str, Any]:
+    return {
+        "plugins": sorted(dask_scheduler.plugins),
+        "worker plugins": sorted(dask_scheduler.worker_plugins),
+        "tasks": sorted(map(str, dask_scheduler.tasks)),
+        "handlers": sorted(dask_scheduler.handlers),
+        "streams": sorted(dask_scheduler.stream_handlers),
+    }
+
+
+def _on_worker(dask_worker: Worker) -> dict[str, Any]:
+    listening = [each for each in psutil.Process().net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN]
+    # Dask keeps the threads of its own pools.
+    threads = [name for thread in threading.enumerate() if "Dask-" not in (name := thread.name)]
+    return {
+        "plugins": sorted(dask_worker.plugins),
+        "tasks": sorted(map(str, dask_worker.state.tasks)),
+        "handlers": sorted(dask_worker.handlers),
+        "threads": sorted(threads),
+        "n_listening": len(listening),
+    }
+
+
+def check_gone(client: Client, before: dict[str, Any]) -> None:
+    """Check that a cluster becomes as it was `before`; a worker that is new since then may hold nothing of ours."""
+
+    def known() -> dict[str, Any]:
+        after.clear()
+        after.update(residue(client))
+        return {place: after[place] for place in before if place in after}
+
+    after: dict[str, Any] = {}
+    with contextlib.suppress(AssertionError):  # what is left is shown below
+        wait_until(lambda: known() == {place: before[place] for place in before if place in after}, "", 10)
+    assert known() == {place: before[place] for place in before if place in after}
+    for place in after.keys() - before.keys():
+        assert "singa-dask" not in str(after[place])
+
+
+def wait_until(check: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Ask again and again whether something has come about in another process, which cannot tell."""
+    nobody = threading.Event()
+    for _ in range(int(20 * timeout_s)):
+        if check():
+            return
+        nobody.wait(0.05)
+    raise AssertionError(f"not so after {timeout_s} s: {what}")
+
+
+def program(*arguments: str) -> Sequence[str]:
+    """Return the command line of ``singa-dask`` with some arguments."""
+    return [sys.executable, "-c", "from singa_dask.cli import main; main()", *arguments]
