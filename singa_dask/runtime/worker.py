@@ -10,7 +10,6 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,28 +17,17 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import Aborted, CheckpointError, NumericError, SingaError
+from singa_dask.errors import Aborted, CheckpointError, NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import checkpoint
 from singa_dask.runtime.plan import JobPlan
+from singa_dask.runtime.snapshot import Snapshots
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS
 
 __all__ = ["Worker"]
 
 PHASE_NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "validation", Phase.TEST: "test"}
-
-
-@dataclass
-class _Snapshot:
-    """A checkpoint on its way: what the servers and the other groups still have to say."""
-
-    step: int
-    facts: dict[str, Any]
-    n_parts: int
-    n_groups: int
-    parts: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Worker:
@@ -95,7 +83,6 @@ class Worker:
         self.step = start.step_of(address.group)
         self.stop_at = -1
         self.stop_requested = False
-        self._checkpoint_url = checkpoint_url
         self._post = post
         self._inbox = inbox
         self._emit = emit
@@ -103,7 +90,8 @@ class Worker:
         self._index = {owner.name: index for index, owner in enumerate(self.net.owners)}
         self._share = {id(param): k for owner in self.net.owners for k, param in enumerate(self.net.sharers(owner))}
         self._n_rows = next(layer.features[0].shape[0] for layer in self.net.layers if layer.is_input)
-        self._snapshots: dict[int, _Snapshot] = {}
+        cluster = job.cluster
+        self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups)
         self._step_s = array("d")
         self._wait_params_s = 0.0
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
@@ -302,54 +290,26 @@ class Worker:
             },
             "groups": {str(self.address.group): self._where()},
         }
-        self._snapshots[self.step] = _Snapshot(
-            self.step, facts, n_parts=cluster.nservers_per_group, n_groups=cluster.nworker_groups
-        )
+        url = self._snapshots.begin(self.step, facts)
         for group in range(1, cluster.nworker_groups):
             self._say("progress", Address.worker(group, 0), step=self.step)
         group = self.plan.layout.server_group_of(0)
-        url = checkpoint.step_url(self._checkpoint_url, self.step)
         for i in range(cluster.nservers_per_group):
             self._say("snapshot", Address.server(group, i), step=self.step, info={"url": url})
         for _ in range(cluster.nservers_per_group):
             self._hear("r-snapshot")
 
     def _take(self, message: Message) -> None:
-        """Note what came for a checkpoint; write the manifest after the last of it."""
+        """Note what came for a checkpoint; go on without one that could not be written, unless it is the last."""
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        snapshot = self._snapshots.get(message.step)
-        if snapshot is None:  # given up a moment ago
+        event = self._snapshots.take(message)
+        if event is None:
             return
-        if "error" in message.info:
-            self._fail_checkpoint(snapshot, f"{message.src}: {message.info['error']}")
-            return
-        if message.kind == "r-progress":
-            snapshot.facts["groups"][str(message.src.group)] = dict(message.info)
-        elif message.kind == "part":
-            snapshot.parts.append(dict(message.info))
-        if len(snapshot.parts) == snapshot.n_parts and len(snapshot.facts["groups"]) == snapshot.n_groups:
-            self._end_checkpoint(snapshot)
-
-    def _end_checkpoint(self, snapshot: _Snapshot) -> None:
-        url = checkpoint.step_url(self._checkpoint_url, snapshot.step)
-        try:
-            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
-        except (OSError, SingaError) as error:
-            self._fail_checkpoint(snapshot, str(error))
-            return
-        del self._snapshots[snapshot.step]
-        self._emit({"event": "checkpoint", "step": snapshot.step, "time": time.time(), "url": url})
-
-    def _fail_checkpoint(self, snapshot: _Snapshot, why: str) -> None:
-        """Go on without a checkpoint that could not be written; only the last one must be."""
-        error = f"the checkpoint of step {snapshot.step} was not written: {why}"
-        if snapshot.step == self.step and (self.step >= self.job.train_steps or self.step == self.stop_at):
-            raise CheckpointError(error)
-        del self._snapshots[snapshot.step]
-        self._emit(
-            {"event": "log", "unit": str(self.address), "level": "WARNING", "time": time.time(), "message": error}
-        )
+        ended = self.step >= self.job.train_steps or self.step == self.stop_at
+        if "error" in event and event["step"] == self.step and ended:
+            raise CheckpointError(event["error"])
+        self._emit({"unit": str(self.address), **event})
 
     # -- saying and hearing ----------------------------------------------------------------------------
 

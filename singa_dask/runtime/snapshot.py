@@ -1,0 +1,78 @@
+"""Snapshots: checkpoints on their way, as the worker that asked for them follows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from singa_dask.comm import Message
+from singa_dask.errors import SingaError
+from singa_dask.runtime import checkpoint
+
+__all__ = ["Snapshots"]
+
+
+@dataclass
+class _Snapshot:
+    facts: dict[str, Any]
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Snapshots:
+    """Collects the parts of servers and the places of worker groups; writes the manifest after the last of them.
+
+    Parameters
+    ----------
+    directory : str
+        URL that ``step-<n>`` directories go to.
+    n_parts, n_groups : int
+        Servers that write a part, worker groups that say where they are.
+    """
+
+    def __init__(self, directory: str, n_parts: int, n_groups: int) -> None:
+        self.directory = directory
+        self.n_parts = n_parts
+        self.n_groups = n_groups
+        self._pending: dict[int, _Snapshot] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def begin(self, step: int, facts: Mapping[str, Any]) -> str:
+        """Expect the checkpoint of a step; return its URL. ``facts`` go into the manifest."""
+        self._pending[step] = _Snapshot(dict(facts))
+        return checkpoint.step_url(self.directory, step)
+
+    def take(self, message: Message) -> dict[str, Any] | None:
+        """Note a server's ``part`` or a group's ``r-progress``.
+
+        Returns
+        -------
+        dict or None
+            An event for people once a checkpoint is written, or has failed: then ``error`` says why.
+        """
+        snapshot = self._pending.get(message.step)
+        if snapshot is None:  # given up a moment ago
+            return None
+        if "error" in message.info:
+            return self._fail(message.step, f"{message.src}: {message.info['error']}")
+        if message.kind == "r-progress":
+            snapshot.facts["groups"][str(message.src.group)] = dict(message.info)
+        else:
+            snapshot.parts.append(dict(message.info))
+        if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
+            return None
+        url = checkpoint.step_url(self.directory, message.step)
+        try:
+            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
+        except (OSError, SingaError) as error:
+            return self._fail(message.step, str(error))
+        del self._pending[message.step]
+        return {"event": "checkpoint", "step": message.step, "time": time.time(), "url": url}
+
+    def _fail(self, step: int, why: str) -> dict[str, Any]:
+        del self._pending[step]
+        error = f"the checkpoint of step {step} was not written: {why}"
+        return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
