@@ -157,7 +157,7 @@ def test_a_missing_part_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "singa-dask checkpoint 99"}', '"text"'])
 def test_a_manifest_that_is_not_one_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match="manifest|format"):
+    with pytest.raises(CheckpointError, match=r"manifest|format"):
         Checkpoint(str(tmp_path))
 
 

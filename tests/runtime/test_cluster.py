@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_number_has_its_own_code(client: Client, tmp_path: Pat
     net = with_trap(how="nan", step=3, worker=1)
     result = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path).result
     assert (result.state, result.exit_code, result.error) == ("failed", 5, "")
-    assert result.reason.startswith("worker-0-1, step 3: the loss is not finite.")
+    assert result.reason.startswith("worker-0-1, step 3, layer loss: the loss is not finite.")
 
 
 def test_records_that_a_worker_cannot_find_are_named(client: Client, tmp_path: Path) -> None:

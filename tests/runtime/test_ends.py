@@ -1,4 +1,4 @@
-"""How jobs end, in threads: stops, failures of units, losses that are no numbers, checkpoints that cannot be written."""
+"""How jobs end, in threads: stops, failures, losses that are no numbers, checkpoints that cannot be written."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_a_loss_that_is_no_number_ends_the_job(run_job: Run, name: str) -> None:
     unit = f"worker-{where['group']}-{where['worker']}"
     failed = outcome.reports[unit]
     assert (failed["state"], failed["exit_code"]) == ("failed", 5)
-    assert failed["reason"].startswith(f"{unit}, step 2: the loss is not finite. Lower updater.learning_rate.base_lr")
+    assert failed["reason"].startswith(
+        f"{unit}, step 2, layer loss: the loss is not finite. Lower updater.learning_rate.base_lr"
+    )
     assert failed["expected"]
     codes = {report.get("exit_code") for report in outcome.reports.values()}
     assert codes <= {5, None}
