@@ -139,8 +139,8 @@ class Transport:
         try:
             while True:
                 message = await outbox.get()
-                await _write(comm, message)
                 self.sent_bytes += message.n_bytes
+                await _write(comm, message)
         except OSError as error:
             self._lose(address, error)
         finally:

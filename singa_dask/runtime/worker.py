@@ -6,7 +6,6 @@ is told comes in through ``inbox``, what people should see goes to ``emit``.
 
 from __future__ import annotations
 
-import math
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import Aborted, CheckpointError, NumericError
+from singa_dask.errors import Aborted, CheckpointError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.plan import JobPlan
@@ -159,9 +158,6 @@ class Worker:
         started = time.perf_counter()
         self._running = self._algorithms[Phase.TRAIN]
         self._running.train_one_batch(self.step)
-        for layer in self.net.layers:
-            if layer.is_loss and not math.isfinite(sum(total for total, _ in layer.metrics_sum.values())):
-                raise NumericError(f"the loss is not finite. {_NAN_ADVICE}")
         self._step_s.append(time.perf_counter() - started)
         if fires(self.step, self.job.disp_freq, self.job.disp_after):
             self._display()
@@ -338,9 +334,6 @@ class Worker:
                 self._hear("r-stop-at")
             self.stop_at = stop_at
         return 0 <= self.stop_at <= self.step
-
-
-_NAN_ADVICE = "Lower updater.learning_rate.base_lr, set updater.clip_low and clip_high, or check the data."
 
 
 def fires(step: int, freq: int, after: int) -> bool:

@@ -5,11 +5,13 @@ An algorithm knows layers and params, no servers: it says when it needs a param 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from singa_dask.conf import Phase
+from singa_dask.errors import NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
@@ -68,6 +70,7 @@ class BP(Algorithm):
         # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
+            self.check_losses()
             self.backward(step)
         self.layer = None
 
@@ -83,6 +86,22 @@ class BP(Algorithm):
             for param in layer.params:
                 collect(param)
             layer.compute_feature(phase)
+
+    def check_losses(self) -> None:
+        """Check that every loss is a number, before a gradient of it reaches the params.
+
+        Raises
+        ------
+        NumericError
+            One is not.
+        """
+        for layer in self.net.layers:
+            if layer.is_loss and not math.isfinite(sum(total for total, _ in layer.metrics_sum.values())):
+                self.layer = layer
+                raise NumericError(
+                    "the loss is not finite. Lower updater.learning_rate.base_lr, set updater.clip_low and "
+                    "clip_high, or check the data."
+                )
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, NumericError
 from singa_dask.train import ALGORITHMS, BP, UPDATERS
 from tests.net.jobs import DATA, TEST, dense, job, layer, mlp, ready
 
@@ -104,12 +104,15 @@ def test_the_layer_of_a_failure_is_known() -> None:
     assert algorithm.layer is net.name2layer("fc2")
 
 
-def test_a_net_that_overflows_warns_of_nothing() -> None:
-    net = ready(mlp())
+def test_a_loss_that_is_no_number_is_found_before_a_gradient_of_it_leaves() -> None:
+    net, sent = ready(mlp()), []
     for param in net.params:
         param.data[...] = 1e38
-    BP(net).train_one_batch(0)
-    assert not np.isfinite(net.take_metrics()["loss"][0])
+    algorithm = BP(net, update=lambda step, param: sent.append(param))
+    with pytest.raises(NumericError, match="the loss is not finite"):  # and numpy warns of nothing
+        algorithm.train_one_batch(0)
+    assert sent == []
+    assert algorithm.layer is net.name2layer("loss")
 
 
 def test_algorithms_are_known_by_name() -> None:
