@@ -63,8 +63,6 @@ class Message:
     src, dst : Address
     job : str
         Id of the job; a stub refuses the messages of another.
-    generation : int
-        Start of the job that the message belongs to; one of an old generation is dropped.
     param, slice : int
         Index of the logical param and of its piece, -1 where the message is about neither.
     version : int
@@ -81,7 +79,6 @@ class Message:
     src: Address
     dst: Address
     job: str = ""
-    generation: int = 0
     param: int = -1
     slice: int = -1
     version: int = -1
@@ -101,7 +98,6 @@ class Message:
             "src": list(self.src),
             "dst": list(self.dst),
             "job": self.job,
-            "generation": self.generation,
             "param": self.param,
             "slice": self.slice,
             "version": self.version,
