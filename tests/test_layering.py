@@ -39,7 +39,7 @@ CONFINED = {
     "cupy": {"ops/cupy_ops.py"},
     "dask": {"comm", "runtime", "observe", "cli"},
     "distributed": {"comm", "runtime", "observe", "cli"},
-    "fsspec": {"data/fs.py"},
+    "fsspec": {"data/fs.py", "data/hdfs.py", "data/hdfs_clients.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "tornado": {"comm", "runtime"},
@@ -47,7 +47,10 @@ CONFINED = {
 }
 
 # Modules that come with a package of another name.
-DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "PyYAML"}
+DISTRIBUTIONS = {"hdfs_native": "hdfs-native", "pydantic_core": "pydantic", "yaml": "PyYAML"}
+
+# Modules of extras: what needs them says what to install.
+OPTIONAL = {"PIL", "cupy", "google_crc32c"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -142,5 +145,5 @@ def test_third_parties_are_declared() -> None:
     setup.read(ROOT / "setup.cfg")
     declared = set(re.findall(r"^[\w-]+", setup["options"]["install_requires"], re.MULTILINE))
     used = {name.split(".")[0] for path in FILES for _, name in imports(path)}
-    third = used - set(sys.stdlib_module_names) - {"singa_dask", "cupy"}
+    third = used - set(sys.stdlib_module_names) - {"singa_dask"} - OPTIONAL
     assert {DISTRIBUTIONS.get(name, name) for name in third} == declared

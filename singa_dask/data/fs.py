@@ -1,7 +1,7 @@
 """Files at URLs: the one place that knows fsspec.
 
 Everything that reads or writes a file, records or checkpoints or run directories, names it by a URL and
-comes here. Local files are memory-mapped, others are read by ranges.
+comes here. Local files are memory-mapped, others are read by ranges; those on HDFS by a client of our own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from singa_dask.data import hdfs_clients
 from singa_dask.errors import DataError
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Ranges",
     "absolute",
     "exists",
+    "get_block_locations",
     "is_dir",
     "join",
     "local_path",
@@ -53,7 +55,8 @@ def _errors_name(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{url}: no such file or directory.") from error
     except (OSError, ValueError, ImportError) as error:
-        raise DataError(f"{url}: {error}") from error
+        text = str(error)
+        raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
@@ -64,15 +67,18 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem.
+        Passed to the filesystem. Those of HDFS: `hdfs_clients.connect`.
 
     Raises
     ------
     DataError
         The protocol is unknown, or its package is missing.
     """
+    options = dict(storage_options or {})
     with _errors_name(url):
-        filesystem, path = fsspec.core.url_to_fs(url, **dict(storage_options or {}))
+        if url.startswith(hdfs_clients.SCHEMES):
+            return hdfs_clients.connect(url, options)
+        filesystem, path = fsspec.core.url_to_fs(url, **options)
     return filesystem, path
 
 
@@ -118,6 +124,31 @@ def ls(url: str, storage_options: Options = None) -> list[str]:
     filesystem, path = resolve(url, storage_options)
     with _errors_name(url):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
+
+
+def get_block_locations(
+    url: str, start: int = 0, length: int | None = None, storage_options: Options = None
+) -> list[dict[str, Any]]:
+    """Say which hosts hold which bytes of a file, as hdfs3 says it.
+
+    Parameters
+    ----------
+    url : str
+    start, length : int, optional
+        A range in bytes; to the end of the file if there is no ``length``.
+
+    Returns
+    -------
+    list of dict
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block that holds a part of the range. Empty where
+        the filesystem has no such thing or does not tell.
+    """
+    filesystem, path = resolve(url, storage_options)
+    if not hasattr(filesystem, "get_block_locations"):
+        return []
+    with _errors_name(url):
+        found: list[dict[str, Any]] = filesystem.get_block_locations(path, start, length)
+    return found
 
 
 def makedirs(url: str, storage_options: Options = None) -> None:
@@ -226,9 +257,16 @@ class Ranges:
         self.url = url
         self._filesystem, self._path = resolve(url, storage_options)
         self._view: memoryview | None = None
-        self.size = size(url, storage_options)
+        self._reader: Any = None
         if isinstance(self._filesystem, LocalFileSystem):
             self._open_map()
+        elif hasattr(self._filesystem, "reader"):
+            # asks the NameNode once, not at each read
+            with _errors_name(url):
+                self._reader = self._filesystem.reader(self._path)
+            self.size: int = self._reader.size
+        else:
+            self.size = size(url, storage_options)
 
     def _open_map(self) -> None:
         with _errors_name(self.url), Path(self._path).open("rb") as file:
@@ -250,11 +288,16 @@ class Ranges:
         if self._view is not None:
             return self._view[offset : offset + length]
         with _errors_name(self.url):
-            data = self._filesystem.cat_file(self._path, start=offset, end=offset + length) if length else b""
+            data = self._read(offset, length) if length else b""
         if len(data) != length:
             raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
 
+    def _read(self, offset: int, length: int) -> bytes:
+        if self._reader is not None:
+            return bytes(self._reader.read(offset, length))
+        return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
+
     def close(self) -> None:
         """Let go of the file. Arrays that look into its map keep the map alive."""
-        self._view = None
+        self._view = self._reader = None

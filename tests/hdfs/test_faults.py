@@ -1,0 +1,77 @@
+"""What breaks on a real HDFS: DataNodes, blocks, the NameNode."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from singa_dask.data import Loader, Order, fs, open_store
+from singa_dask.data.arrow_store import ArrowStore
+from singa_dask.errors import DataError
+from tests.contracts.records import pixels
+from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
+
+DATA = os.urandom(4 * BLOCK_BYTES)
+
+
+def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> None:
+    url = f"{faulty.url}/survives"
+    fs.write_atomic(url, DATA)
+    ranges = fs.Ranges(url)
+    assert bytes(ranges.read(0, 100)) == DATA[:100]
+    faulty.kill("node-b")
+    assert bytes(ranges.read(0, len(DATA))) == DATA
+    assert fs.read_bytes(url) == DATA
+
+
+def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs) -> None:
+    url, records = f"{faulty.url}/epoch.arrow", pixels(6000, (1000,))
+    ArrowStore.write(url, records)
+    with open_store(url) as store:
+        order = Order([block.n for block in store.blocks], 100, "none", seed=1)
+        with Loader(store, order, bytes_bound=1 << 20) as loader:
+            for step in range(60):
+                if step == 20:
+                    faulty.kill("node-a")
+                batch = loader.next()
+                np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
+
+
+def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
+    url = f"{faulty.url}/damaged"
+    data = os.urandom(3 * BLOCK_BYTES)
+    fs.write_atomic(url, data, {"dfs.replication": 1})
+    (place,) = (path for path in faulty.block_files() if path.read_bytes() == data[BLOCK_BYTES : 2 * BLOCK_BYTES])
+    content = bytearray(data[BLOCK_BYTES : 2 * BLOCK_BYTES])
+    content[1000] ^= 1
+    place.write_bytes(content)
+    ranges = fs.Ranges(url)
+    assert bytes(ranges.read(0, BLOCK_BYTES)) == data[:BLOCK_BYTES]
+    with pytest.raises(DataError, match=rf"^{re.escape(url)}, offset {BLOCK_BYTES}: "):
+        ranges.read(BLOCK_BYTES, BLOCK_BYTES)
+
+
+def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty: MiniHdfs) -> None:
+    url, options = f"{faulty.url}/again", {"deadline_s": 1}
+    fs.write_atomic(url, DATA, options)
+    ranges = fs.Ranges(url, options)
+    faulty.kill("namenode")
+    # the places of the blocks are known already
+    assert bytes(ranges.read(0, len(DATA))) == DATA
+    with pytest.raises(DataError, match=rf"{re.escape(url)}: .*(no answer within 1 s|refused)"):
+        fs.read_bytes(url, storage_options=options)
+    faulty.restart_killed()
+    assert fs.read_bytes(url, storage_options={"deadline_s": 60}) == DATA
+
+
+def test_a_file_that_was_replaced_is_not_mixed_with_the_old_one(faulty: MiniHdfs) -> None:
+    url = f"{faulty.url}/replaced"
+    fs.write_atomic(url, DATA)
+    filesystem, path = fs.resolve(url)
+    reader = filesystem.reader(path)
+    fs.write_atomic(url, DATA[:100])
+    with pytest.raises(OSError, match="100 bytes, but 4194304 when it was opened"):
+        reader._reader = reader._open()

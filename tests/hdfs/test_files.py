@@ -1,0 +1,246 @@
+"""Files on a real HDFS: what `fs` promises of any filesystem, and the sharp edges of this one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from singa_dask.data import fs
+from singa_dask.errors import DataError
+from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
+
+DATA = os.urandom(2_500_000)
+
+
+@pytest.fixture
+def url(folder: str) -> str:
+    """Write a file of two and a half blocks."""
+    url = fs.join(folder, "file")
+    fs.write_atomic(url, DATA)
+    return url
+
+
+def test_files_and_directories(folder: str) -> None:
+    url = fs.join(folder, "a", "b.txt")
+    assert not fs.exists(url)
+    fs.write_atomic(url, b"0123456789")
+    assert fs.exists(url)
+    assert fs.is_dir(fs.join(folder, "a"))
+    assert not fs.is_dir(url)
+    assert not fs.is_dir(fs.join(folder, "nothing"))
+    assert fs.size(url) == 10
+    fs.write_atomic(url, b"new")
+    assert fs.read_bytes(url) == b"new"
+    with fs.open(fs.join(folder, "a", "c"), "wb") as file:
+        file.write(b"x")
+    with fs.open(fs.join(folder, "a", "c"), "ab") as file:
+        file.write(b"y")
+    assert fs.read_bytes(fs.join(folder, "a", "c")) == b"xy"
+    fs.makedirs(fs.join(folder, "a", "d"))
+    fs.makedirs(fs.join(folder, "a", "d"))
+    assert fs.ls(fs.join(folder, "a")) == ["b.txt", "c", "d"]
+    fs.remove_tree(fs.join(folder, "a"))
+    fs.remove_tree(fs.join(folder, "a"))
+    assert not fs.exists(url)
+
+
+def test_files_are_read_as_any_file(url: str) -> None:
+    with fs.open(url) as file:
+        assert file.read(3) == DATA[:3]
+        assert file.seek(-5, os.SEEK_END) == len(DATA) - 5
+        assert file.read() == DATA[-5:]
+        assert file.read() == b""
+        assert file.seek(1_000_000) == file.tell() == 1_000_000
+        buffer = bytearray(100_000)
+        assert file.readinto(buffer) == len(buffer)
+        assert bytes(buffer) == DATA[1_000_000:1_100_000]
+        file.seek(len(DATA) + 10)
+        assert file.read(1) == b""
+
+
+def test_ranges_end_with_the_file(url: str) -> None:
+    filesystem, path = fs.resolve(url)
+    n = len(DATA)
+    for start, end in (
+        (0, 10),
+        (BLOCK_BYTES - 5, BLOCK_BYTES + 5),
+        (n - 3, n + 10),
+        (n, n + 1),
+        (n + 5, n + 9),
+        (9, 3),
+    ):
+        assert filesystem.cat_file(path, start, end) == DATA[start:end]
+    assert filesystem.cat_file(path, -7) == DATA[-7:]
+    assert filesystem.cat_file(path) == DATA
+    with pytest.raises(DataError, match="cut short"):
+        fs.read_bytes(url, n - 5, 6)
+    ranges = fs.Ranges(url)
+    assert ranges.size == n
+    assert bytes(ranges.read(5, n - 5)) == DATA[5:]
+    assert bytes(ranges.read(n, 0)) == b""
+    for offset, length in ((n - 5, 6), (-1, 2), (n + 1, 0)):
+        with pytest.raises(DataError, match=f"of a file of {n} bytes"):
+            ranges.read(offset, length)
+
+
+def test_copies_moves_and_deletes(url: str, tmp_path: Path) -> None:
+    filesystem, path = fs.resolve(url)
+    filesystem.cp_file(path, f"{path}2")
+    filesystem.mv(path, f"{path}2")
+    assert not fs.exists(url)
+    filesystem.get_file(f"{path}2", str(tmp_path / "here"))
+    assert (tmp_path / "here").read_bytes() == DATA
+    assert filesystem.find(path.rpartition("/")[0]) == [f"{path}2"]
+    assert filesystem.unstrip_protocol(path) == url
+    with pytest.raises(FileExistsError, match=r"file2: exists"):
+        filesystem.makedirs(f"{path}2")
+    with pytest.raises(OSError, match="non empty"):
+        filesystem.rmdir(path.rpartition("/")[0])
+    filesystem.rm([f"{path}2"])
+    with pytest.raises(FileNotFoundError, match=r"file2: no such file"):
+        filesystem.rm_file(f"{path}2")
+    with pytest.raises(ValueError, match=r"mode 'xb'"):
+        filesystem.open(path, "xb")
+
+
+def test_a_file_that_fails_is_not_written(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = fs.join(folder, "file")
+    fs.write_atomic(url, b"old")
+    with pytest.raises(KeyError), fs.staged(url) as path:
+        path.write_bytes(b"half of the ne")
+        raise KeyError
+    filesystem, _ = fs.resolve(url)
+
+    def fail(*_: object) -> None:
+        raise OSError("the rename failed")
+
+    monkeypatch.setattr(filesystem, "mv", fail)
+    with pytest.raises(DataError, match="the rename failed"):
+        fs.write_atomic(url, b"new")
+    assert fs.read_bytes(url) == b"old"
+    assert fs.ls(folder) == ["file"]
+
+
+def test_errors_name_the_url(folder: str) -> None:
+    url = fs.join(folder, "nothing")
+    for call in (fs.read_bytes, fs.size, fs.ls, fs.Ranges, fs.open):
+        with pytest.raises(DataError, match=f"^{url}: no such file or directory"):
+            call(url)  # type: ignore[operator]
+
+
+def test_what_is_forbidden_is_a_permission_error(mini: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_USER_NAME", "somebody")
+    filesystem, _ = fs.resolve(mini.url, {"deadline_s": 9.0})
+    with pytest.raises(PermissionError, match=r"hdfs://.*/forbidden: .*Permission denied: user=somebody"):
+        filesystem.open("/forbidden", "wb")
+
+
+def test_urls_travel_and_handles_do_not(url: str) -> None:
+    filesystem, path = fs.resolve(url, {"dfs.replication": 1})
+    filesystem.info(path)
+    pickled = pickle.dumps(filesystem)
+    assert len(pickled) < 400
+    copy = pickle.loads(pickled)
+    assert (copy.root, copy.deadline_s) == (filesystem.root, filesystem.deadline_s)
+    assert copy.cat_file(path, 5, 10) == DATA[5:10]
+    with filesystem.open(path) as file, pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(file)
+
+
+def _read_in_child(ranges: fs.Ranges, url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
+    for read in (lambda: ranges.read(0, 10), lambda: fs.read_bytes(url)):
+        with pytest.raises(DataError) as caught:
+            read()
+        answers.put(str(caught.value))
+
+
+# Python warns of a fork beside threads; what comes of it is tested here.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_is_told_to_be_spawned(url: str) -> None:
+    ranges = fs.Ranges(url)
+    ranges.read(0, 10)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_read_in_child, args=(ranges, url, answers))
+    child.start()
+    child.join(30)
+    try:
+        assert child.exitcode == 0
+        for _ in range(2):
+            assert "HDFS was used before this process was forked. Start processes with spawn" in answers.get()
+    finally:
+        child.kill()
+    assert bytes(ranges.read(0, 10)) == DATA[:10]
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Listen without ever answering, as a NameNode behind a wall does."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"hdfs://127.0.0.1:{server.getsockname()[1]}/file"
+
+
+def test_a_namenode_that_is_not_there_is_said_within_the_deadline(silent: str) -> None:
+    for url in ("hdfs://127.0.0.1:9/file", silent):
+        with pytest.raises(DataError, match=rf"{url}: no answer within 0\.5 s\. Is the NameNode of hdfs://127"):
+            fs.exists(url, {"deadline_s": 0.5})
+
+
+def test_the_hadoop_configuration_names_the_cluster(
+    mini: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = mini.url.removeprefix("hdfs://")
+    (tmp_path / "core-site.xml").write_text(_xml({"fs.defaultFS": "hdfs://pair"}))
+    settings = {
+        "dfs.nameservices": "pair",
+        "dfs.ha.namenodes.pair": "one,two",
+        "dfs.namenode.rpc-address.pair.one": "127.0.0.1:9",
+        "dfs.namenode.rpc-address.pair.two": address,
+        "dfs.namenode.http-address.pair.one": "127.0.0.1:9",
+        "dfs.namenode.http-address.pair.two": mini.http.removeprefix("http://"),
+    }
+    (tmp_path / "hdfs-site.xml").write_text(_xml(settings))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    fs.write_atomic("hdfs://pair/ha", b"abc")
+    assert fs.read_bytes("hdfs:///ha", storage_options={"config_dir": str(tmp_path)}) == b"abc"
+    assert fs.read_bytes(f"{mini.url}/ha") == b"abc"
+    lengths = [block["length"] for block in fs.get_block_locations("hdfs:///ha")]
+    assert lengths == ([3] if mini.has_webhdfs else [])
+    fs.remove_tree("hdfs://pair/ha")
+
+
+def _xml(settings: dict[str, str]) -> str:
+    properties = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items())
+    return f"<configuration>{''.join(properties)}</configuration>"
+
+
+def test_block_locations_name_the_hosts(mini: MiniHdfs) -> None:
+    if not mini.has_webhdfs:
+        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
+    url, options = f"{mini.url}/located", {"http": mini.http}
+    fs.write_atomic(url, DATA)
+    blocks = fs.get_block_locations(url, storage_options=options)
+    assert [block["offset"] for block in blocks] == [0, BLOCK_BYTES, 2 * BLOCK_BYTES]
+    assert [block["length"] for block in blocks] == [BLOCK_BYTES, BLOCK_BYTES, len(DATA) - 2 * BLOCK_BYTES]
+    assert all(len(block["hosts"]) == 2 and set(block["hosts"]) <= set(HOSTS) for block in blocks)
+    assert fs.get_block_locations(url, BLOCK_BYTES + 5, 10, options)[0]["offset"] == BLOCK_BYTES
+    assert fs.get_block_locations(url, storage_options={"http": "http://127.0.0.1:9"}) == []
+    fs.remove_tree(url)
+
+
+def test_webhdfs_reads_the_same(mini: MiniHdfs) -> None:
+    pytest.importorskip("requests", reason="the client webhdfs needs it")
+    if not mini.has_webhdfs:
+        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
+    fs.write_atomic(f"{mini.url}/web", b"0123456789")
+    options = {"client": "webhdfs", "http": mini.http}
+    assert fs.size(f"{mini.url}/web", options) == 10
+    assert fs.ls(mini.url, options) == fs.ls(mini.url)
+    fs.remove_tree(f"{mini.url}/web")
