@@ -27,11 +27,17 @@ __all__ = ["convert"]
     "{split} in DST stands for the name; without it, the name is put before the suffix.",
 )
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Take this many records at most.")
+@click.option("--shards", metavar="N", type=click.IntRange(min=1), default=1, help="Write each store as N files.")
 @click.option("--mean", metavar="URL", help="Write the mean record of the first part too, for mean_file.")
+@click.option("--verify", is_flag=True, help="Read what was written, and compare.")
 @click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given.")
 @click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label.")
-@click.option("--shape", metavar="N,N,...", help="csv: shape of one record.")
-@click.option("--compression", metavar="NAME", help="arrow: compress blocks, by lz4 or zstd.")
+@click.option("--shape", metavar="N,N,...", help="csv, cifar, tfrecord: shape of one record.")
+@click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre.")
+@click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey.")
+@click.option("--vocabulary", metavar="URL", help="text: the file of characters, made if it is not there.")
+@click.option("--window", metavar="N", type=int, help="text: characters of a record, 50 if not given.")
+@click.option("--compression", metavar="NAME", help="arrow, parquet: compress blocks, e.g. by lz4 or zstd.")
 def convert(
     kind: str,
     sources: tuple[str, ...],
@@ -40,27 +46,34 @@ def convert(
     shuffle: int | None,
     split: str | None,
     limit: int | None,
+    shards: int,
     mean: str | None,
+    verify: bool,
     separator: str | None,
     no_label: bool,
     shape: str | None,
+    resize: str | None,
+    channels: int | None,
+    vocabulary: str | None,
+    window: int | None,
     compression: str | None,
 ) -> None:
     """Make a store of records.
 
-    KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR-10's binary batches), csv
-    or npz; each may be gzipped. SRC and DST are paths or URLs.
+    KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npz,
+    image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset (tars),
+    parquet, arrow, kvfile, lmdb, or text (characters). SRC and DST are paths or URLs; a SRC may be a pattern,
+    'part-*.tar'.
     """
     reading: dict[str, Any] = {
         "separator": separator,
         "has_label": False if no_label else None,
-        "shape": numbers(shape),
+        "shape": numbers("--shape", shape, ",", "3,32,32"),
+        "resize": numbers("--resize", resize, "x", "32x32"),
+        "channels": channels,
+        "vocabulary": vocabulary,
+        "window": window,
     }
-    writing: dict[str, Any] = {"compression": compression}
-    for keys, where in ((reading, kind == "csv"), (writing, to in (None, "arrow"))):
-        given = [name for name, value in keys.items() if value is not None]
-        if given and not where:
-            raise click.UsageError(f"{', '.join(given)}: makes no sense here. See --help.")
     written = convert_records(
         kind,
         sources,
@@ -69,17 +82,22 @@ def convert(
         shuffle=shuffle,
         split=parse_split(split) if split else None,
         limit=limit,
+        shards=shards,
         mean=mean,
+        verify=verify,
         reading={name: value for name, value in reading.items() if value is not None},
-        writing={name: value for name, value in writing.items() if value is not None},
+        writing={"compression": compression} if compression else None,
     )
     for url, count in written.items():
         click.echo(f"{url}: {count} records", err=True)
 
 
-def numbers(text: str | None) -> list[int] | None:
-    """Read ``3,32,32``."""
+def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:
+    """Read ``3,32,32`` or ``32x32``."""
     try:
-        return None if text is None else [int(part) for part in text.split(",")]
+        found = None if text is None else [int(part) for part in text.split(separator)]
     except ValueError:
-        raise click.UsageError(f"--shape {text!r}: expected numbers, e.g. 3,32,32.") from None
+        found = []
+    if found is not None and (len(found) != 2 if separator == "x" else not found):
+        raise click.UsageError(f"{option} {text!r}: expected numbers, e.g. {example}.")
+    return found

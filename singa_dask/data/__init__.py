@@ -5,7 +5,21 @@ URL -> fs -> store -> blocks -> order (which records make step t) -> loader (pre
 
 from __future__ import annotations
 
-from singa_dask.data import arrow_store, fs, kvfile_store, lmdb_store, text_store
+from singa_dask.data import (
+    arrow_store,
+    cifar_store,
+    fs,
+    idx_store,
+    image_store,
+    kvfile_store,
+    lmdb_store,
+    npz_store,
+    parquet_store,
+    shards,
+    tar_store,
+    text_store,
+    tfrecord_store,
+)
 from singa_dask.data.convert import convert, parse_split
 from singa_dask.data.kvfile import KVFile, KVFileWriter
 from singa_dask.data.loader import Batch, Loader
@@ -26,15 +40,23 @@ __all__ = [
     "Order",
     "Store",
     "arrow_store",
+    "cifar_store",
     "convert",
     "detect",
     "encode_record",
     "fs",
+    "idx_store",
+    "image_store",
     "kvfile_store",
     "lmdb_store",
+    "npz_store",
     "open_store",
+    "parquet_store",
     "parse_split",
     "permutation",
     "random_skip",
+    "shards",
+    "tar_store",
     "text_store",
+    "tfrecord_store",
 ]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data import fs
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["ArrowStore"]
@@ -39,13 +39,14 @@ class ArrowStore(Store):
         self._ranges = fs.Ranges(url, storage_options)
         try:
             self._schema, places = _read_footer(self._ranges)
-            rows = [_row_count(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+            headers = [_batch_header(self._ranges.read(offset, meta)) for offset, meta, _ in places]
         except (struct.error, pa.ArrowException) as error:
             raise DataError(f"{url}: no Arrow IPC file: {error}.") from error
         self.blocks = tuple(
             Block(i, n, url, offset, meta + body)
-            for i, (n, (offset, meta, body)) in enumerate(zip(rows, places, strict=True))
+            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
         )
+        self.mapped = fs.local_path(url) is not None and not any(compressed for _, compressed in headers)
         self.schema = _fields(url, self._schema)
         if not self.count:
             raise DataError(f"{url}: no records.")
@@ -86,7 +87,7 @@ class ArrowStore(Store):
         schema = _schema_for(records)
         n = count_of(url, records)
         record_bytes = sum(array.nbytes for array in records.values()) // max(n, 1)
-        per_block = max(1, block_bytes // max(record_bytes, 1))
+        per_block = rows_per_block(record_bytes, block_bytes)
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
             with pa.ipc.new_file(file, schema, options=options) as writer:
@@ -185,14 +186,14 @@ def _read_footer(ranges: fs.Ranges) -> tuple[pa.Schema, list[tuple[int, int, int
     return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in places]
 
 
-def _row_count(metadata: memoryview) -> int:
-    """Return the rows of a record batch, from its message's metadata (Message.header.length)."""
+def _batch_header(metadata: memoryview) -> tuple[int, bool]:
+    """Return the rows of a record batch, and whether it is compressed (Message.header.length and .compression)."""
     message = bytes(metadata[8:])
     table = _root(message)
     at = _slot(message, table, 2)
     header = at + _unpack("<I", message, at)
     rows = _slot(message, header, 0)
-    return _unpack("<q", message, rows) if rows else 0
+    return _unpack("<q", message, rows) if rows else 0, _slot(message, header, 3) > 0
 
 
 def _root(data: bytes) -> int:

@@ -42,6 +42,7 @@ class KVFileStore(Store):
             raise DataError(f"{self._index.url}: no records.")
         self.blocks = cut_blocks(self._index.url, self._index.offsets)
         self.schema = schema_of(self._decode(0, 1, "block 0"))
+        self.mapped = self._index.stride > 0 and "pixel" in self.schema and fs.local_path(url) is not None
 
     def read_block(self, block_id: int) -> Arrays:
         block = self.blocks[block_id]

@@ -6,8 +6,10 @@ file is measured before it is mapped: reading a map beyond the end of its file w
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
+import mmap
 import os
 import struct
 import tempfile
@@ -21,7 +23,7 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.record import Decoder, check_schema, decode_datums, decode_records, decode_values, schema_of
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.data.store import STORES, Arrays, Block, Field, Store, count_of, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["LMDBStore"]
@@ -33,6 +35,7 @@ DATA_FILE = "data.mdb"
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16
 META_PAGES = 2
+PAGE_HEADER = 16
 
 
 Key = tuple[int, int, int]
@@ -97,6 +100,8 @@ class LMDBStore(Store):
         self._key: Key | None = None
         self._environment: Any = None
         self._decoder: Decoder | None = None
+        self._map: memoryview | None = None
+        self._offsets: dict[int, int] = {}
         try:
             self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
             self._open_records()
@@ -122,7 +127,7 @@ class LMDBStore(Store):
                     raise DataError(f"{self.url}: no records.")
                 self._decoder, arrays = _recognise(self.url, bytes(cursor.value()))
                 self.schema = schema_of(arrays)
-                n = max(1, BLOCK_BYTES // len(cursor.value()))
+                n = rows_per_block(len(cursor.value()))
                 length = n * len(cursor.value())
                 keys = list(cursor.iternext(keys=True, values=False))
         self._first_keys = keys[::n]
@@ -142,9 +147,34 @@ class LMDBStore(Store):
             Block(i, min(n, count - first), self.url, first, min(n, count - first) * record_bytes)
             for i, first in enumerate(range(0, count, n))
         )
+        self._find_values()
+
+    def _find_values(self) -> None:
+        """Find where in the file the values lie: views of a map of our own outlive the environment."""
+        page_bytes = self._environment.stat()["psize"]
+        with self._path.open("rb") as file:
+            own = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        offsets = {}
+        with self._environment.begin(buffers=True) as transaction:
+            for block, key in zip(self.blocks, self._first_keys, strict=True):
+                value = transaction.get(key)
+                # only what fills a page has pages of its own
+                if value is None or len(value) != block.length or len(value) < page_bytes:
+                    continue
+                # these begin with their number
+                header = ctypes.string_at(np.frombuffer(value, np.uint8).ctypes.data - PAGE_HEADER, 8)
+                offset = int.from_bytes(header, "little") * page_bytes + PAGE_HEADER
+                if own[offset - PAGE_HEADER : offset - PAGE_HEADER + 8] != header or offset + len(value) > len(own):
+                    return
+                offsets[block.id] = offset
+        # a last block of less than a page is copied
+        self.mapped, self._map, self._offsets = bool(offsets), own, offsets
 
     def read_block(self, block_id: int) -> Arrays:
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
+        if self._map is not None and block_id in self._offsets:
+            at = self._offsets[block_id]
+            return self._split(self._map[at : at + block.length], block.n, where)
         try:
             # an environment must not be used in a child of the process that opened it
             if self._key is None or self._key[0] != os.getpid():
@@ -162,7 +192,7 @@ class LMDBStore(Store):
             raise DataError(f"{where}: {error}") from error
         return check_schema(arrays, self.schema, where)
 
-    def _split(self, value: bytes, n: int, where: str) -> Arrays:
+    def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * sum(field.size_bytes for field in self.schema.values()):
             raise DataError(f"{where}: {len(value)} bytes do not make {n} records.")
         arrays, at = {}, 0
@@ -205,7 +235,7 @@ class LMDBStore(Store):
     def close(self) -> None:
         if self._key is not None:
             _ENVIRONMENTS.release(self._key)
-        self._key = self._environment = None
+        self._key = self._environment = self._map = None
 
 
 def write_environment(url: str, pairs: Iterator[tuple[bytes, bytes]], size_bytes: int) -> None:

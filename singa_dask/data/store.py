@@ -7,6 +7,7 @@ where it can help it, and travels between processes as its URL.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +31,16 @@ __all__ = [
     "count_of",
     "cut_blocks",
     "detect",
+    "is_pattern",
     "open_store",
+    "rows_per_block",
 ]
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 BLOCK_BYTES = 1 << 20
+# batches of a power of two then lie within one block
+EVEN_ROWS = 256
 
 STORES: Registry[Store]
 
@@ -79,7 +84,7 @@ class Field:
     @property
     def size_bytes(self) -> int:
         """Bytes of one record's array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Store(ABC):
@@ -98,6 +103,8 @@ class Store(ABC):
     blocks : tuple of Block
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
+    mapped : bool
+        Blocks are views of a mapped file: it costs no memory to keep them.
 
     Raises
     ------
@@ -107,6 +114,7 @@ class Store(ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     blocks: tuple[Block, ...] = ()
+    mapped: bool = False
     schema: dict[str, Field]
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
@@ -192,6 +200,15 @@ def count_of(url: str, records: Arrays) -> int:
     return next(iter(lengths.values()))
 
 
+def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
+    """Return how many records of one size make a block: at least one, and if many, a multiple of 256."""
+    return _even(max(1, block_bytes // max(record_bytes, 1)))
+
+
+def _even(n: int) -> int:
+    return n - n % EVEN_ROWS if n > EVEN_ROWS else n
+
+
 def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
     """Cut consecutive records into blocks of about ``block_bytes``, each record in one block.
 
@@ -204,11 +221,16 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
     first, n = 0, len(offsets) - 1
     while first < n:
         end = int(np.searchsorted(offsets, offsets[first] + block_bytes, side="right")) - 1
-        end = min(max(end, first + 1), n)
+        end = min(first + _even(max(end - first, 1)), n)
         start = int(offsets[first])
         blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
         first = end
     return tuple(blocks)
+
+
+def is_pattern(url: str) -> bool:
+    """Say whether the last part of a URL is a pattern of file names."""
+    return any(character in url.rpartition("/")[2] for character in "*?[")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
@@ -231,6 +253,8 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     Parameters
     ----------
     url : str
+        With a pattern as its last part (``part-*.arrow``) the stores that match, in the order of their names, are
+        one store.
     backend : str, optional
         Name in `STORES`; told from suffix or first bytes when it is not given.
     storage_options : mapping, optional
@@ -245,6 +269,8 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     DataError
         There is no such file, or it is not of that format.
     """
+    if is_pattern(url):
+        return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = backend or detect(url, storage_options)
     if not backend:
         raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")

@@ -9,6 +9,7 @@ import pytest
 
 from singa_dask.data import open_store
 from tests.cli.conftest import Call
+from tests.contracts.foreign import png
 
 
 @pytest.fixture
@@ -47,14 +48,39 @@ def test_csv(call: Call, tmp_path: Path) -> None:
     store.close()
 
 
+def test_images_in_shards_with_a_look_at_them(call: Call, tmp_path: Path) -> None:
+    for i in range(4):
+        path = tmp_path / "images" / f"class-{i % 2}" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(np.full((3, 4 + i, 6), i, np.uint8)))
+    options = ("--resize", "4x6", "--channels", 1, "--shards", 2, "--verify", "--mean", tmp_path / "mean.bin")
+    result = call("convert", "image-folder", tmp_path / "images", tmp_path / "out.parquet", *options)
+    assert result.exit_code == 0, result.output
+    names = ["out-00000-of-00002.parquet", "out-00001-of-00002.parquet"]
+    assert result.stderr == "".join(f"{tmp_path}/{name}: 2 records\n" for name in names)
+    with open_store(str(tmp_path / "out-*.parquet")) as store:
+        assert (store.count, store.schema["pixel"].shape) == (4, (1, 4, 6))
+
+
+def test_text(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abcabc")
+    options = ("--vocabulary", tmp_path / "vocab.txt", "--window", 3)
+    result = call("convert", "text", tmp_path / "a.txt", tmp_path / "out.arrow", *options)
+    assert result.exit_code == 0, result.output
+    with open_store(str(tmp_path / "out.arrow")) as store:
+        assert store.read_block(0)["pixel"].tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         (["npy", "a", "b.arrow"], "unknown kind of source 'npy'. Did you mean 'npz'?"),
         (["npz", "missing.npz", "b.arrow"], "missing.npz"),
         (["npz", "a", "b.arrow", "--split", "train"], "expected name=share"),
-        (["npz", "a", "b.arrow", "--shape", "2,2"], "shape: makes no sense here"),
+        (["npz", "a", "b.arrow", "--shape", "2,2"], "'shape' says nothing about sources of kind npz"),
         (["csv", "a", "b.arrow", "--shape", "2,x"], "expected numbers, e.g. 3,32,32"),
+        (["image-folder", "a", "b.arrow", "--resize", "32"], "--resize '32': expected numbers, e.g. 32x32"),
+        (["idx", "a", "b.arrow", "--resize", "3x2"], "'resize' says nothing about sources of kind idx"),
         (["npz", "a"], "Missing argument"),
     ],
 )

@@ -10,7 +10,14 @@ import numpy as np
 from singa_dask.data import STORES, Store, open_store
 from singa_dask.data.store import Arrays
 
-SUFFIX = {"arrow": ".arrow", "kvfile": ".bin", "lmdb": ".lmdb", "csv": ".csv", "textfile": ".txt"}
+SUFFIX = {
+    "arrow": ".arrow",
+    "csv": ".csv",
+    "kvfile": ".bin",
+    "lmdb": ".lmdb",
+    "parquet": ".parquet",
+    "textfile": ".txt",
+}
 
 
 def pixels(n: int, shape: Sequence[int] = (3, 4), labels: bool = True, seed: int = 0) -> Arrays:

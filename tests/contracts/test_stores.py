@@ -14,9 +14,10 @@ from singa_dask.data.store import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, stored, written
 
-BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "textfile"]
+BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "parquet", "textfile"]
+OURS = ["arrow", "kvfile", "lmdb", "parquet"]
 TEXT = ("csv", "textfile")
-REMOTE = ["arrow", "csv", "kvfile"]
+REMOTE = ["arrow", "csv", "kvfile", "parquet"]
 
 
 def as_read(backend: str, records: Arrays) -> Arrays:
@@ -37,7 +38,7 @@ def test_records_come_back(backend: str, make: type, tmp_path: Path) -> None:
         assert_same(read_all(store), as_read(backend, records))
 
 
-@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb"])
+@pytest.mark.parametrize("backend", OURS)
 def test_records_without_labels(backend: str, tmp_path: Path) -> None:
     records = pixels(9, labels=False)
     with stored(tmp_path, backend, records) as store:
@@ -100,7 +101,7 @@ def test_an_empty_file_is_named(backend: str, tmp_path: Path) -> None:
         open_store(str(path), backend)
 
 
-@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb"])
+@pytest.mark.parametrize("backend", OURS)
 def test_a_file_cut_short_anywhere_is_named(backend: str, tmp_path: Path) -> None:
     url = written(tmp_path, backend, pixels(400))
     path = Path(url) / "data.mdb" if backend == "lmdb" else Path(url)
@@ -133,7 +134,7 @@ def test_a_target_is_written_whole_or_not_at_all(backend: str, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == [Path(url).name]
 
 
-@pytest.mark.parametrize("backend", ["arrow", "csv", "kvfile", "lmdb"])
+@pytest.mark.parametrize("backend", [*OURS, "csv"])
 def test_the_backend_is_told_by_suffix_or_content(backend: str, tmp_path: Path) -> None:
     url = written(tmp_path, backend, pixels(10))
     with open_store(url) as store:
@@ -150,13 +151,13 @@ def test_content_counts_more_than_the_name(tmp_path: Path) -> None:
 def test_unknown_formats(tmp_path: Path) -> None:
     path = tmp_path / "file.xyz"
     path.write_bytes(b"what")
-    with pytest.raises(DataError, match=r"cannot tell the format.*Known: arrow, csv, kvfile, lmdb, textfile"):
+    with pytest.raises(DataError, match=r"cannot tell the format.*Known: arrow, cifar, csv, idx, image-folder,"):
         open_store(str(path))
-    with pytest.raises(ConfigError, match=r"unknown store backend 'arow'\. Did you mean 'arrow'\? Known: arrow, csv"):
+    with pytest.raises(ConfigError, match=r"unknown store backend 'arow'\. Did you mean 'arrow'\? Known: arrow, cifar"):
         open_store(str(path), "arow")
 
 
-@pytest.mark.parametrize(("backend", "other"), [*itertools.permutations(["arrow", "kvfile", "lmdb"], 2)])
+@pytest.mark.parametrize(("backend", "other"), [*itertools.permutations(OURS, 2)])
 def test_another_format_is_refused(backend: str, other: str, tmp_path: Path) -> None:
     url = written(tmp_path, backend, pixels(10))
     with pytest.raises(DataError, match=Path(url).name):

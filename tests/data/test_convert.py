@@ -139,7 +139,7 @@ def test_the_mean_is_of_the_first_part(tmp_path: Path) -> None:
         ("idx", {"a": b"\x1f\x8bxxxx"}, "/a: a damaged gzip file"),
         ("cifar", {"a": b"12345"}, r"/a: 5 bytes are no whole number of CIFAR records"),
         ("csv", {"a": b"1,2\n1,x\n"}, r"/a, line 2, column 2: 'x' is no number"),
-        ("npz", {"a": b"12345"}, "/a: no npz file"),
+        ("npz", {"a": b"12345"}, "/a: no npz file, or a damaged one"),
     ],
 )
 def test_bad_sources(kind: str, files: dict[str, bytes], message: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no array called images or .* Arrays: pictures"):
         convert("npz", [str(tmp_path / "x.npz")], str(tmp_path / "x.arrow"))
     np.savez(tmp_path / "x.npz", images=np.zeros((3, 2)), labels=np.zeros(2))
-    with pytest.raises(DataError, match=r"do not belong together: \{'data': 3, 'label': 2\}"):
+    with pytest.raises(DataError, match=r"do not belong together: \{'images': 3, 'labels': 2\}"):
         convert("npz", [str(tmp_path / "x.npz")], str(tmp_path / "x.arrow"))
 
 

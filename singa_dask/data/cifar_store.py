@@ -1,0 +1,50 @@
+"""Records in CIFAR's binary form: label bytes, then the pixels of an image, channel by channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.column_store import Column, ColumnStore, open_bytes
+from singa_dask.data.store import STORES, Field
+from singa_dask.errors import DataError
+
+__all__ = ["CifarStore"]
+
+
+@STORES.register("cifar")
+class CifarStore(ColumnStore):
+    """Records of one batch file, gzipped or not; told by no suffix, so name the backend.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    label_bytes : int
+        1 in CIFAR-10, 2 in CIFAR-100; the last is the label.
+    shape : sequence of int
+        Of an image.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        label_bytes: int = 1,
+        shape: Sequence[int] = (3, 32, 32),
+    ) -> None:
+        super().__init__(url, storage_options, label_bytes=label_bytes, shape=tuple(shape))
+
+    def open_columns(self) -> tuple[dict[str, Column], int]:
+        source = open_bytes(self.url, self.storage_options)
+        labels, byte = self.options["label_bytes"], np.dtype(np.uint8)
+        stride = labels + int(np.prod(self.options["shape"], dtype=np.int64))
+        if not source.size or source.size % stride:
+            raise DataError(f"{self.url}: {source.size} bytes are no whole number of CIFAR records of {stride} bytes.")
+        columns = {
+            "pixel": Column(source, byte, Field(byte, self.options["shape"]), labels, stride),
+            "label": Column(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),
+        }
+        return columns, source.size // stride

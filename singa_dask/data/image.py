@@ -1,0 +1,64 @@
+"""Encoded images, PNG and JPEG, -> arrays of (channels, height, width), by Pillow: the extra ``singa-dask[images]``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.errors import DataError
+
+try:
+    from PIL import Image, ImageOps
+except ImportError:
+    Image = None  # type: ignore[assignment]
+
+__all__ = ["IMAGE_SUFFIXES", "decode_image", "is_image"]
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+MODES = {1: "L", 3: "RGB"}
+
+
+def is_image(data: bytes) -> bool:
+    """Say whether bytes begin as PNG or JPEG do."""
+    return data[:8] == b"\x89PNG\r\n\x1a\n" or data[:3] == b"\xff\xd8\xff"
+
+
+def decode_image(
+    data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
+) -> npt.NDArray[np.uint8]:
+    """Decode one image.
+
+    Parameters
+    ----------
+    where : str
+        URL, and record, for errors.
+    resize : (height, width), optional
+        Scaled until it covers that, then cropped at the centre.
+    channels : {3, 1}
+        RGB or grey, whatever the image is.
+
+    Returns
+    -------
+    (channels, height, width) uint8
+
+    Raises
+    ------
+    DataError
+        It is damaged, or Pillow is not installed.
+    """
+    if Image is None:
+        raise DataError(f"{where}: images are decoded by Pillow. Install it: pip install 'singa-dask[images]'.")
+    if channels not in MODES:
+        raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
+            image = file.convert(MODES[channels])
+            if resize:
+                image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
+            pixels = np.asarray(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{where}: no PNG or JPEG image, or a damaged one: {error}.") from error
+    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))

@@ -1,0 +1,110 @@
+"""Images as files: a folder with a folder for each class, or a list of names and labels."""
+
+from __future__ import annotations
+
+import posixpath
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.image import IMAGE_SUFFIXES, decode_image
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store
+from singa_dask.errors import DataError
+
+__all__ = ["ImageFolderStore", "ImageListStore"]
+
+
+class _ImageStore(Store):
+    """Image files with labels; small files are slow on any filesystem, so convert them.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    resize : (height, width), optional
+        Without it all images must have one size.
+    channels : {3, 1}
+        Colour or grey.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        resize: Sequence[int] | None = None,
+        channels: int = 3,
+    ) -> None:
+        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels)
+        self._files, self._labels = self.list_images()
+        if not self._files:
+            raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
+        first = self._decode(self._files[0])
+        self.schema = {"pixel": Field(first.dtype, first.shape), "label": Field(np.dtype(np.int32))}
+        n, count = max(1, BLOCK_BYTES // first.size), len(self._files)
+        self.blocks = tuple(
+            Block(i, min(n, count - start), url, start, min(n, count - start) * first.size)
+            for i, start in enumerate(range(0, count, n))
+        )
+
+    @abstractmethod
+    def list_images(self) -> tuple[list[str], list[int]]:
+        """Return URL and label of each image."""
+
+    def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        data = fs.read_bytes(url, storage_options=self.storage_options)
+        return decode_image(data, url, self.options["resize"], self.options["channels"])
+
+    def read_block(self, block_id: int) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        pixels = np.empty((n, *self.schema["pixel"].shape), np.uint8)
+        for row, url in enumerate(self._files[first : first + n]):
+            image = self._decode(url)
+            if image.shape != pixels.shape[1:]:
+                raise DataError(
+                    f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} as the first. "
+                    "Convert with --resize."
+                )
+            pixels[row] = image
+        return {"pixel": pixels, "label": np.array(self._labels[first : first + n], np.int32)}
+
+    def close(self) -> None:
+        pass
+
+
+@STORES.register("image-folder")
+class ImageFolderStore(_ImageStore):
+    """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names."""
+
+    def list_images(self) -> tuple[list[str], list[int]]:
+        if not fs.is_dir(self.url, self.storage_options):
+            missing = not fs.exists(self.url, self.storage_options)
+            raise DataError(f"{self.url}: {'no such file or directory' if missing else 'no directory of classes'}.")
+        folders = [fs.join(self.url, name) for name in fs.ls(self.url, self.storage_options)]
+        classes = [folder for folder in folders if fs.is_dir(folder, self.storage_options)]
+        files, labels = list[str](), list[int]()
+        for label, folder in enumerate(classes):
+            names = fs.ls(folder, self.storage_options)
+            found = [fs.join(folder, name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+            files += found
+            labels += [label] * len(found)
+        return files, labels
+
+
+@STORES.register("image-list")
+class ImageListStore(_ImageStore):
+    """Images of a list: lines of ``name label``, names relative to the list's folder."""
+
+    def list_images(self) -> tuple[list[str], list[int]]:
+        text = fs.read_bytes(self.url, storage_options=self.storage_options).decode(errors="replace")
+        files, labels = list[str](), list[int]()
+        for number, line in enumerate(text.splitlines(), 1):
+            name, _, label = line.strip().rpartition(" ")
+            if not line.strip():
+                continue
+            if not name or not label.removeprefix("-").isdecimal():
+                raise DataError(f"{self.url}, line {number}: {line.strip()!r}, expected a name and a label.")
+            files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
+            labels.append(int(label))
+        return files, labels

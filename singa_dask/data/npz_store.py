@@ -1,0 +1,117 @@
+"""Records in numpy's npz files: an array of images or data, and one of labels.
+
+Arrays stored without compression, as `numpy.savez` does, are read in place; others are unpacked into memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.column_store import Bytes, Column, ColumnStore, Memory
+from singa_dask.data.store import STORES, Field
+from singa_dask.errors import DataError
+
+__all__ = ["NpzStore"]
+
+MAGIC = b"PK\x03\x04"
+LOCAL_HEADER_BYTES = 30
+# what zipfile, zlib, and the reading of a header raise
+DAMAGE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+IMAGE_NAMES = ("images", "image", "pixel", "data", "x")
+LABEL_NAMES = ("labels", "label", "y")
+
+
+@STORES.register("npz")
+class NpzStore(ColumnStore):
+    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels`` (label, y).
+
+    Bytes become ``pixel``, other numbers ``data`` (float32).
+    """
+
+    suffixes = (".npz",)
+
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        super().__init__(url, storage_options)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def open_columns(self) -> tuple[dict[str, Column], int]:
+        ranges = fs.Ranges(self.url, self.storage_options)
+        try:
+            with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+                members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+                chosen = self._choose(members)
+                arrays = {name: self._locate(ranges, archive, members[key]) for name, key in chosen.items()}
+        except DAMAGE as error:
+            raise DataError(f"{self.url}: no npz file, or a damaged one: {error}.") from error
+        lengths = {chosen[name]: shape[0] if shape else 0 for name, (_, _, shape, _) in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"{self.url}: the arrays do not belong together: {lengths}.")
+        columns = {}
+        for name, (source, kind, shape, offset) in arrays.items():
+            record = shape[1:] if name != "label" else ()
+            if name == "label" and np.prod(shape[1:], dtype=np.int64) != 1:
+                raise DataError(f"{self.url}: labels of shape {shape}, expected one a record.")
+            stride = int(np.prod(shape[1:], dtype=np.int64)) * kind.itemsize
+            as_type = np.dtype(np.int32 if name == "label" else np.uint8 if kind == np.uint8 else np.float32)
+            columns["label" if name == "label" else "pixel" if as_type == np.uint8 else "data"] = Column(
+                source, kind, Field(as_type, record), offset, stride
+            )
+        return columns, lengths[chosen["image"]]
+
+    def _choose(self, members: dict[str, Any]) -> dict[str, str]:
+        """Return which member holds the images and which the labels."""
+        image = next((name for name in IMAGE_NAMES if name in members), None)
+        label = next((name for name in LABEL_NAMES if name in members), None)
+        if image is None:
+            raise DataError(f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}.")
+        return {"image": image} if label is None else {"image": image, "label": label}
+
+    def _locate(
+        self, ranges: fs.Ranges, archive: zipfile.ZipFile, member: zipfile.ZipInfo
+    ) -> tuple[Bytes, np.dtype[Any], tuple[int, ...], int]:
+        """Return where an array's values lie: source, type, shape and offset."""
+        source: Bytes
+        if member.compress_type == zipfile.ZIP_STORED:
+            header = bytes(ranges.read(member.header_offset, LOCAL_HEADER_BYTES))
+            source, start = ranges, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
+        else:
+            source, start = Memory(self.url, archive.read(member)), 0
+        kind, shape, header_bytes = _npy_header(bytes(source.read(start, min(1 << 12, source.size - start))))
+        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        if header_bytes + size != member.file_size:
+            raise ValueError(f"{member.filename} has {member.file_size - header_bytes} bytes of values, not {size}")
+        return source, kind, shape, start + header_bytes
+
+
+def _npy_header(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Read the header of an npy file: type, shape, and its own length."""
+    if not head.startswith(b"\x93NUMPY"):
+        raise ValueError("a member is no npy file")
+    wide = head[6] > 1
+    (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
+    start = 12 if wide else 10
+    note = ast.literal_eval(head[start : start + length].decode("latin1"))
+    kind = np.dtype(note["descr"])
+    if kind.kind not in "biuf" or note["fortran_order"]:
+        raise ValueError(f"values of type {kind}{', in the order of Fortran' if note['fortran_order'] else ''}")
+    return kind, tuple(note["shape"]), start + length

@@ -1,0 +1,95 @@
+"""Several stores of one format as one: those whose names match a pattern, ``train-*.arrow``."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import Any
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.record import show_schema
+from singa_dask.data.store import STORES, Arrays, Block, Store, is_pattern, open_store
+from singa_dask.errors import DataError
+
+__all__ = ["ShardedStore", "shard_url", "shard_urls"]
+
+
+@STORES.register("shards")
+class ShardedStore(Store):
+    """The records of all files that match, in the order of their names.
+
+    Parameters
+    ----------
+    url : str
+        Its last part is a pattern with ``*``, ``?`` or ``[...]``.
+    storage_options : mapping, optional
+    backend : str, optional
+        Of each file; told from the file when it is not given.
+    options
+        Passed to each store.
+
+    Raises
+    ------
+    DataError
+        No file matches, or they hold different kinds of records.
+    """
+
+    def __init__(
+        self, url: str, storage_options: fs.Options = None, backend: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(url, storage_options, backend=backend, **options)
+        self._stores: list[Store] = []
+        try:
+            for shard in shard_urls(url, storage_options):
+                self._stores.append(open_store(shard, backend, storage_options, **options))
+                self._check(self._stores[-1])
+        except BaseException:
+            self.close()
+            raise
+        self.schema = self._stores[0].schema
+        blocks: list[Block] = []
+        for store in self._stores:
+            blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
+        self.blocks = tuple(blocks)
+        # the first block of each store, and the number of blocks
+        self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
+
+    def _check(self, store: Store) -> None:
+        schema = self._stores[0].schema
+        if store.schema != schema:
+            found, expected = show_schema(store.schema), show_schema(schema)
+            raise DataError(f"{store.url}: holds {found}, expected {expected} as in {self._stores[0].url}.")
+
+    def read_block(self, block_id: int) -> Arrays:
+        shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
+        return self._stores[shard].read_block(block_id - int(self._firsts[shard]))
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+
+def shard_url(url: str, index: int, count: int) -> str:
+    """Return the URL of one shard: ``train-00002-of-00016.arrow`` of ``train.arrow``."""
+    folder, slash, name = url.rpartition("/")
+    stem, dot, suffix = name.rpartition(".")
+    stem, dot, suffix = (stem, dot, suffix) if stem else (name, "", "")
+    return f"{folder}{slash}{stem}-{index:05d}-of-{count:05d}{dot}{suffix}"
+
+
+def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
+    """Return the URLs that match a pattern, sorted.
+
+    Raises
+    ------
+    DataError
+        There is none.
+    """
+    folder, slash, pattern = url.rpartition("/")
+    names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
+    matching = fnmatch.filter(names, pattern)
+    if not matching:
+        raise DataError(f"{url}: no such file or directory, nothing matches.")
+    return [f"{folder}{slash}{name}" for name in matching]
