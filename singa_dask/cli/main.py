@@ -15,7 +15,7 @@ from singa_dask.errors import SingaError
 
 __all__ = ["main"]
 
-VERBS = ("convert", "run", "schema", "validate")
+VERBS = ("convert", "data", "run", "schema", "validate")
 
 
 class Verbs(click.Group):

@@ -1,40 +1,44 @@
 """Loader: the batches of one worker, read ahead by one thread, in memory bounded in bytes.
 
-Several batches are gathered at once (a slab), block by block, never record by record. Without prefetching the
-same is done in the caller's thread.
+Several batches are made at once (a slab). In file order they are views of the blocks; in a shuffled order the
+blocks in use lie in one table, and all rows of a slab are taken from it by one call. Without prefetching the same
+is done in the caller's thread.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.order import Order
 from singa_dask.data.store import Arrays, Store
+from singa_dask.data.table import Table, empty_arrays
 from singa_dask.errors import Aborted, DataError
 
 __all__ = ["Batch", "Loader"]
 
 SLAB_BYTES = 4 << 20
+MOST_STEPS = 64
 KEPT_BYTES = 1 << 30
+TABLE_BYTES = 256 << 20
+PAGE_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Rows of one worker in one step.
 
     Attributes
     ----------
     arrays : dict of str to ndarray
-        (B / n_workers, *shape) of each field. They may be used until the next batch is asked for.
+        (B / n_workers, *shape) of each field, each record contiguous. They may be used until the next batch is
+        asked for, and may be views that cannot be written.
     ids : (B / n_workers,) int64
         The records, by their number in the store.
     """
@@ -48,9 +52,8 @@ class _Slab:
     """Batches that are read at once: their rows in ``buffers``, or views of blocks where a batch lies in one."""
 
     first_step: int
-    ids: npt.NDArray[np.int64]
     buffers: Arrays
-    batches: list[Arrays]
+    batches: list[Batch]
     error: BaseException | None = None
 
 
@@ -100,17 +103,19 @@ class Loader:
         rows = order.batch_size // n_workers
         batch_bytes = rows * sum(field.size_bytes for field in store.schema.values())
         # two slabs fit into the bound: one in use, one on its way
-        self._slab_steps = max(1, min(64, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
+        self._slab_steps = max(1, min(MOST_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
         self._slab_bytes = self._slab_steps * batch_bytes
         self._kept: OrderedDict[int, Arrays] = OrderedDict()
         self._kept_bytes = 0
+        self._table: Table | None = None
+        self._ahead = (0, np.empty((0, rows), np.int64))
         self._step = 0
         self._slab: _Slab | None = None
         self._spare: list[Arrays] = []
         self._queue: deque[_Slab] = deque()
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._stop = False
+        self._stop = self._ended = False
 
     # -- the caller's side -------------------------------------------------------------------------
 
@@ -126,13 +131,13 @@ class Loader:
         """
         started = time.perf_counter()
         slab = self._slab
-        if slab is None or self._step >= slab.first_step + len(slab.ids):
+        if slab is None or self._step >= slab.first_step + len(slab.batches):
             self._slab = None
             slab = self._slab = self._next_slab(slab)
         self.wait_s += time.perf_counter() - started
-        place = self._step - slab.first_step
+        batch = slab.batches[self._step - slab.first_step]
         self._step += 1
-        return Batch(slab.batches[place], slab.ids[place])
+        return batch
 
     def cursor(self) -> dict[str, Any]:
         """Return where the next batch begins, as a few integers."""
@@ -160,6 +165,7 @@ class Loader:
         self._halt()
         self._kept.clear()
         self._kept_bytes = 0
+        self._table = None
         self._spare.clear()
 
     def __enter__(self) -> Loader:
@@ -169,10 +175,10 @@ class Loader:
         self.close()
 
     def _next_slab(self, used: _Slab | None) -> _Slab:
-        if not self.prefetch:
+        if not self.prefetch or (self._at_hand and not self._thread):
             return self._read(self._step, used.buffers if used else None)
         if self._thread is None:
-            self._stop = False
+            self._stop = self._ended = False
             self._thread = threading.Thread(
                 target=self._read_ahead, args=(self._step,), name=f"prefetch-{self.name}", daemon=True
             )
@@ -183,6 +189,9 @@ class Loader:
             while not self._queue:
                 if self._stop:
                     raise Aborted(f"{self.store.url}: closed while a batch was waited for.")
+                if self._ended:
+                    self._thread = None
+                    return self._read(self._step, self._spare.pop() if self._spare else None)
                 self._ready.wait()
             slab = self._queue.popleft()
             self._ready.notify_all()
@@ -190,6 +199,11 @@ class Loader:
             self._halt()
             raise slab.error
         return slab
+
+    @property
+    def _at_hand(self) -> bool:
+        """Whether there is nothing to read ahead: all batches are views of a map that was gone through once."""
+        return self.order.shuffle == "none" and self.store.mapped and len(self._kept) == len(self.store.blocks)
 
     def _halt(self) -> None:
         """End the thread; what it has read ahead is dropped."""
@@ -206,19 +220,22 @@ class Loader:
     # -- the thread's side -------------------------------------------------------------------------
 
     def _read_ahead(self, step: int) -> None:
-        while self._wait_for_room():
+        while self._wait_for_room() and not self._at_hand:
             with self._ready:
                 spare = self._spare.pop() if self._spare else None
             try:
                 slab = self._read(step, spare)
             except BaseException as error:  # handed to the caller, whatever it is
-                slab = _Slab(step, np.empty((0, 0), np.int64), {}, [], error)
+                slab = _Slab(step, {}, [], error)
             with self._ready:
                 self._queue.append(slab)
                 self._ready.notify_all()
             if slab.error is not None:
                 return
-            step += len(slab.ids)
+            step += len(slab.batches)
+        with self._ready:
+            self._ended = True
+            self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
         """Wait until another slab may be read; False if the loader is to stop."""
@@ -229,57 +246,95 @@ class Loader:
             return not self._stop
 
     def _read(self, step: int, spare: Arrays | None) -> _Slab:
-        ids = self.order.rows(step, self.worker, self.n_workers, self._slab_steps)
-        buffers = spare or {
-            name: np.empty((ids.size, *field.shape), field.dtype) for name, field in self.store.schema.items()
-        }
-        blocks = (np.searchsorted(self.store.starts, ids.reshape(-1), side="right") - 1).reshape(ids.shape)
+        ids = self._ids(step)
+        buffers = spare or empty_arrays(self.store, ids.size)
         if self.order.shuffle == "none":
-            batches = self._follow(ids, blocks, _split(buffers, ids))
-        else:
-            self._gather(ids.reshape(-1), blocks.reshape(-1), buffers)
-            batches = _split(buffers, ids)
-        return _Slab(step, ids, buffers, batches)
+            return _Slab(step, buffers, self._follow(ids, buffers))
+        self._gather(ids.reshape(-1), buffers)
+        return _Slab(step, buffers, _split(buffers, ids))
 
-    def _follow(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], buffers: list[Arrays]) -> list[Arrays]:
+    def _ids(self, step: int) -> npt.NDArray[np.int64]:
+        """Return the rows of a slab; the order is asked for more steps at a time than records are read."""
+        first, ids = self._ahead
+        if not first <= step <= first + len(ids) - self._slab_steps:
+            n_steps = MOST_STEPS - MOST_STEPS % self._slab_steps
+            first, ids = self._ahead = step, self.order.rows(step, self.worker, self.n_workers, n_steps)
+        return ids[step - first : step - first + self._slab_steps]
+
+    def _blocks_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self.store.starts, ids, side="right") - 1
+
+    def _follow(self, ids: npt.NDArray[np.int64], buffers: Arrays) -> list[Batch]:
         """Read records that follow each other: a view where a batch lies in one block, else copied in runs."""
-        whole = (blocks[:, 0] == blocks[:, -1]) & (ids[:, -1] - ids[:, 0] == ids.shape[1] - 1)
-        firsts = (ids[:, 0] - self.store.starts[blocks[:, 0]]).tolist()
+        starts, n = self.store.starts, ids.shape[1]
+        blocks, ends = self._blocks_of(ids[:, 0]), ids[:, -1] + 1
+        whole = ((ends <= starts[blocks + 1]) & (ends - ids[:, 0] == n)).tolist()
+        firsts = (ids[:, 0] - starts[blocks]).tolist()
         batches = []
-        for i, (block, first) in enumerate(zip(blocks[:, 0].tolist(), firsts, strict=True)):
-            arrays = self._block(block) if whole[i] else {}
-            if arrays and all(array.flags.c_contiguous for array in arrays.values()):
-                batches.append({name: array[first : first + ids.shape[1]] for name, array in arrays.items()})
+        for i, (block, first) in enumerate(zip(blocks.tolist(), firsts, strict=True)):
+            if whole[i]:
+                arrays = {name: array[first : first + n] for name, array in self._block(block).items()}
             else:
-                self._copy_runs(ids[i], blocks[i], buffers[i])
-                batches.append(buffers[i])
+                arrays = {name: array[i * n : (i + 1) * n] for name, array in buffers.items()}
+                self._copy_runs(ids[i], arrays)
+            batches.append(Batch(arrays, ids[i]))
         return batches
 
-    def _copy_runs(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], out: Arrays) -> None:
-        edges = [0, *(np.flatnonzero((np.diff(ids) != 1) | (np.diff(blocks) != 0)) + 1).tolist(), len(ids)]
-        for low, high in itertools.pairwise(edges):
-            block = int(blocks[low])
-            first = int(ids[low] - self.store.starts[block])
+    def _copy_runs(self, ids: npt.NDArray[np.int64], out: Arrays) -> None:
+        starts, last = self.store.starts, self.order.start + self.order.count
+        low = 0
+        while low < len(ids):
+            record = int(ids[low])
+            block = int(starts.searchsorted(record, side="right")) - 1
+            first = record - int(starts[block])
+            high = min(len(ids), low + min(int(starts[block + 1]), last) - record)
             for name, array in self._block(block).items():
                 out[name][low:high] = array[first : first + high - low]
+            low = high
 
-    def _gather(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], out: Arrays) -> None:
-        """Read records that lie anywhere, block by block."""
-        targets = {name: _as_items(array) for name, array in out.items()}
-        by_block = np.argsort(blocks, kind="stable")
-        edges = np.flatnonzero(np.diff(blocks[by_block])) + 1
-        for places in np.split(by_block, edges):
-            block = int(blocks[places[0]])
+    def _gather(self, ids: npt.NDArray[np.int64], out: Arrays) -> None:
+        """Read records that lie anywhere."""
+        blocks = self._blocks_of(ids)
+        used = np.flatnonzero(np.bincount(blocks)).tolist()
+        table = self._table = self._table or self._make_table()
+        if len(used) > table.n_blocks:
+            self._gather_by_block(ids, blocks, used, out)
+            return
+        for block in table.missing(used):
+            table.put(block, self._load(block))
+        table.take(ids, blocks, out)
+
+    def _make_table(self) -> Table:
+        n_blocks = len(self.store.blocks)
+        most = min(n_blocks, self.order.blocks_in_use(self.n_workers) or n_blocks)
+        largest = max(block.n for block in self.store.blocks)
+        fits = most * largest * sum(field.size_bytes for field in self.store.schema.values()) <= TABLE_BYTES
+        return Table(self.store, most if fits else 0)
+
+    def _gather_by_block(
+        self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], used: list[int], out: Arrays
+    ) -> None:
+        """Read a few records of each of many blocks."""
+        for block in used:
+            places = np.flatnonzero(blocks == block)
             rows = ids[places] - self.store.starts[block]
-            for name, array in self._block(block, contiguous=True).items():
-                targets[name][places] = _as_items(array)[rows]
+            for name, array in self._block(block).items():
+                out[name][places] = array[rows]
 
-    def _block(self, block: int, contiguous: bool = False) -> Arrays:
+    def _block(self, block: int) -> Arrays:
         """Return a block's arrays, from memory if it was used lately."""
         arrays = self._kept.get(block)
         if arrays is not None:
-            self._kept.move_to_end(block)
+            if not self.store.mapped:
+                self._kept.move_to_end(block)
             return arrays
+        arrays = self._load(block)
+        if self.prefetch:
+            _touch(arrays)
+        self._keep(block, arrays)
+        return arrays
+
+    def _load(self, block: int) -> Arrays:
         if self._stop:
             raise DataError(f"{self.store.url}, block {block}: reading was cancelled.")
         try:
@@ -289,39 +344,32 @@ class Loader:
         except Exception as error:
             raise DataError(f"{self.store.url}, block {block}: {type(error).__name__}: {error}") from error
         self.bytes_read += self.store.blocks[block].length
-        if contiguous:
-            # rows that are strided would be copied at each gathering
-            arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        if self.prefetch:
-            _touch(arrays)
-        self._keep(block, arrays)
+        for array in arrays.values():
+            # views of it are handed out, and it may be kept
+            array.flags.writeable = False
         return arrays
 
     def _keep(self, block: int, arrays: Arrays) -> None:
         self._kept[block] = arrays
+        if self.store.mapped:
+            return
         self._kept_bytes += sum(array.nbytes for array in arrays.values())
-        most = self.order.blocks_in_use or len(self.store.blocks)
-        while len(self._kept) > 1 and self._kept_bytes > (self.bytes_bound if len(self._kept) > most else KEPT_BYTES):
+        # a batch may cross the border of two blocks
+        most, bound = (2, self.bytes_bound) if self.order.shuffle == "none" else (1, KEPT_BYTES)
+        while len(self._kept) > most and self._kept_bytes > bound:
             _, dropped = self._kept.popitem(last=False)
             self._kept_bytes -= sum(array.nbytes for array in dropped.values())
 
 
-def _split(buffers: Arrays, ids: npt.NDArray[np.int64]) -> list[Arrays]:
+def _split(buffers: Arrays, ids: npt.NDArray[np.int64]) -> list[Batch]:
     """Cut the buffers of a slab into batches."""
-    steps, rows = ids.shape
-    return [{name: array[i * rows : (i + 1) * rows] for name, array in buffers.items()} for i in range(steps)]
-
-
-def _as_items(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """See each record as one item of so many bytes: numpy moves such items faster than rows."""
-    if array.ndim == 1:
-        return array
-    n_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
-    return array.reshape(len(array), -1).view(f"V{n_bytes}").reshape(len(array))
+    n = ids.shape[1]
+    return [
+        Batch({name: array[i * n : (i + 1) * n] for name, array in buffers.items()}, ids[i]) for i in range(len(ids))
+    ]
 
 
 def _touch(arrays: Arrays) -> None:
     """Bring a mapped block into memory here, not in the caller's thread when it computes."""
     for array in arrays.values():
-        if array.flags.c_contiguous:
-            array.reshape(-1)[::512].max()
+        array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()

@@ -119,13 +119,15 @@ class Order:
             return np.asarray(self.start + positions % self.count, np.int64)
         return self._shuffled(positions)
 
-    @property
-    def blocks_in_use(self) -> int | None:
-        """How many blocks a worker comes back to; None if it may be any of them."""
+    def blocks_in_use(self, n_workers: int = 1) -> int | None:
+        """Return how many blocks a worker comes back to at most; None if it may be any of them."""
         if self.shuffle == "full":
             return None
-        # two blocks where a batch crosses a border; a stream may be leaving one window for the next
-        return 2 if self.shuffle == "none" else (self._blocks_per_window + 1) * self.streams + 1
+        if self.shuffle == "none":
+            return 2
+        streams = -(-self.streams // n_workers) + (self.streams % n_workers > 0)
+        # each stream may be leaving one window for the next
+        return 2 * self._blocks_per_window * streams
 
     # -- cursor --------------------------------------------------------------------------------------
 

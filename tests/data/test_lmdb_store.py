@@ -12,7 +12,7 @@ from singa_dask.data import encode_record, open_store, protobuf
 from singa_dask.data.lmdb_store import write_environment
 from singa_dask.data.protobuf import BYTES, FIXED32, VARINT
 from singa_dask.errors import DataError
-from tests.contracts.records import assert_same, pixels, read_all, written
+from tests.contracts.records import assert_same, pixels, read_all, stored, written
 
 
 def datum(pixel: np.ndarray, label: int | None, encoded: bool = False, floats: Sequence[float] = ()) -> bytes:
@@ -113,3 +113,18 @@ def test_the_map_grows(tmp_path: Path) -> None:
     write_environment(url, ((b"%08d" % i, record) for i in range(5)), 1)
     with open_store(url) as store:
         assert (store.count, len(store.blocks)) == (5, 5)
+
+
+def test_blocks_are_views_that_outlive_the_store(tmp_path: Path) -> None:
+    records = pixels(600, (4, 5))
+    with stored(tmp_path, "lmdb", records) as store:
+        assert store.mapped
+        arrays = [store.read_block(block.id) for block in store.blocks]
+    for name, array in records.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in arrays]), array)
+
+
+def test_values_smaller_than_a_page_are_copied(tmp_path: Path) -> None:
+    with stored(tmp_path, "lmdb", pixels(100, (4,)), records_per_value=10) as store:
+        assert not store.mapped
+        np.testing.assert_array_equal(store.read_block(3)["pixel"], pixels(100, (4,))["pixel"][30:40])

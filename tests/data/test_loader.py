@@ -175,3 +175,16 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
 
 def test_closing_before_the_first_batch(small: Store) -> None:
     Loader(small, order_of(small)).close()
+
+
+def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.data.loader.TABLE_BYTES", 0)
+    with Loader(small, order_of(small, 60, "full")) as loader:
+        for _ in range(2 * N // 60):
+            assert_right(loader.next())
+
+
+def test_what_is_kept_cannot_be_written(small: Store) -> None:
+    with Loader(small, order_of(small, 5)) as loader:
+        with pytest.raises(ValueError, match="read-only"):
+            loader.next().arrays["pixel"][0] = 0

@@ -1,0 +1,128 @@
+"""``data``: look at the records of a store, and measure how fast they are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+import numpy as np
+
+from singa_dask.cli.bench import measure, values_of
+from singa_dask.data import STORES, Store, open_store
+from singa_dask.data.order import Shuffle
+from singa_dask.data.record import show_schema
+from singa_dask.errors import DataError
+
+__all__ = ["data"]
+
+backend_option = click.option(
+    "--backend", metavar="NAME", help="Format of the records; told from the file if not given."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group()
+def data() -> None:
+    """Look at records, and measure how fast they are read."""
+
+
+@data.command()
+@click.argument("url")
+@backend_option
+@json_option
+def inspect(url: str, backend: str | None, as_json: bool) -> None:
+    """Show what a store holds: type and shape of a record, counts, blocks, bytes and fingerprint."""
+    with open_store(url, backend) as store:
+        facts = _facts(store)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:12} {value}")
+
+
+@data.command()
+@click.argument("url")
+@click.option("-n", "n", type=click.IntRange(min=1), default=5, show_default=True, help="How many records.")
+@backend_option
+def head(url: str, n: int, backend: str | None) -> None:
+    """Show the first records: number, label, and the values in a row."""
+    with open_store(url, backend) as store:
+        shown = 0
+        for block in store.blocks:
+            arrays = store.read_block(block.id)
+            for i in range(min(block.n, n - shown)):
+                label = f"label {arrays['label'][i]}  " if "label" in arrays else ""
+                click.echo(f"{shown + i}: {label}{_row(arrays[values_of(store)][i])}")
+            shown += block.n
+            if shown >= n:
+                break
+
+
+@data.command()
+@click.argument("url")
+@backend_option
+def verify(url: str, backend: str | None) -> None:
+    """Read every block; say which ones cannot be read, and end with an error if there are any."""
+    bad = 0
+    with open_store(url, backend) as store:
+        for block in store.blocks:
+            try:
+                store.read_block(block.id)
+            except DataError as error:
+                click.echo(str(error), err=True)
+                bad += 1
+        n_blocks, count = len(store.blocks), store.count
+    if bad:
+        raise DataError(f"{url}: {bad} of {n_blocks} blocks cannot be read.")
+    click.echo(f"{url}: {count} records in {n_blocks} blocks, all can be read")
+
+
+@data.command()
+@click.argument("url")
+@click.option("--batch", "batch_size", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--shuffle", type=click.Choice(["none", "block", "full"]), default="none", show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians of so many are shown."
+)
+@backend_option
+@json_option
+def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, backend: str | None, as_json: bool) -> None:
+    """Measure the loader's batches beside copies of the same records in memory.
+
+    Both take turns in one run; the share of the two tells more than the rates.
+    """
+    with open_store(url, backend) as store:
+        rates = measure(store, batch_size, shuffle, rounds)
+    if as_json:
+        click.echo(json.dumps({"url": url, "batch": batch_size, "shuffle": shuffle, "rates": list(map(asdict, rates))}))
+        return
+    click.echo(f"batches of {batch_size}, shuffle {shuffle}; records/s (MiB/s as stored)")
+    click.echo(f"{'':16}{'in memory':>24}{'loader':>24}{'share':>8}")
+    for rate in rates:
+        memory, loader = (_rate(value, rate.record_bytes) for value in (rate.memory, rate.loader))
+        click.echo(f"{rate.batches:16}{memory:>24}{loader:>24}{rate.share:>8.0%}")
+
+
+def _facts(store: Store) -> dict[str, Any]:
+    sizes = [block.n for block in store.blocks]
+    return {
+        "url": store.url,
+        "format": next(name for name in STORES.names() if STORES.find(name) is type(store)),
+        "record": show_schema(store.schema),
+        "records": store.count,
+        "blocks": len(sizes),
+        "block_rows": f"{min(sizes)} to {max(sizes)}",
+        "bytes": sum(block.length for block in store.blocks),
+        "fingerprint": store.fingerprint,
+    }
+
+
+def _row(values: Any) -> str:
+    return np.array2string(values.reshape(-1), threshold=12, edgeitems=6, max_line_width=200, precision=4)
+
+
+def _rate(value: float, record_bytes: int) -> str:
+    return f"{value:,.0f} ({value * record_bytes / 2**20:,.0f})"

@@ -1,0 +1,91 @@
+"""``data``: what a store holds, its first records, whether all can be read, and how fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.contracts.records import floats, pixels, written
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return a store of 600 records of 4 x 5 bytes in blocks of 256."""
+    return written(tmp_path, "arrow", pixels(600, (4, 5)), block_bytes=256 * 24)
+
+
+def test_inspect(call: Call, url: str) -> None:
+    result = call("data", "inspect", url, "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert len(facts.pop("fingerprint")) == 16
+    assert facts.pop("bytes") >= 600 * 24
+    assert facts == {
+        "url": url,
+        "format": "arrow",
+        "record": "pixel (4, 5) uint8, label () int32",
+        "records": 600,
+        "blocks": 3,
+        "block_rows": "88 to 256",
+    }
+    lines = call("data", "inspect", url, "--backend", "arrow").stdout.splitlines()
+    assert "records      600" in lines
+
+
+def test_head(call: Call, url: str) -> None:
+    records = pixels(600, (4, 5))
+    lines = call("data", "head", url, "-n", 300).stdout.splitlines()
+    assert len(lines) == 300
+    assert lines[299].startswith(f"299: label {records['label'][299]}  [")
+    assert str(records["pixel"][299].reshape(-1)[0]) in lines[299].split("[")[1].split()[0]
+
+
+def test_head_of_floats_without_labels(call: Call, tmp_path: Path) -> None:
+    url = written(tmp_path, "kvfile", floats(3, labels=False))
+    result = call("data", "head", url)
+    assert [line[:4] for line in result.stdout.splitlines()] == ["0: [", "1: [", "2: ["]
+
+
+def test_verify(call: Call, tmp_path: Path) -> None:
+    url = written(tmp_path, "lmdb", pixels(600))
+    result = call("data", "verify", url)
+    assert (result.exit_code, result.stdout) == (0, f"{url}: 600 records in 3 blocks, all can be read\n")
+
+
+def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:
+    url = written(tmp_path, "csv", pixels(3))
+    path = Path(url)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "what", lines[2]]))
+    result = call("data", "verify", url)
+    assert result.exit_code != 0
+    assert "1 of 1 blocks cannot be read" in result.stderr
+
+
+@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+def test_bench(call: Call, url: str, shuffle: str) -> None:
+    options = ("--batch", 32, "--rounds", 1, "--shuffle", shuffle)
+    result = call("data", "bench", url, *options, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert [rate["batches"] for rate in told["rates"]] == ["uint8", "float32 scaled"]
+    assert all(rate["share"] > 0 and rate["record_bytes"] == 20 for rate in told["rates"])
+    lines = call("data", "bench", url, *options).stdout.splitlines()
+    assert lines[0] == f"batches of 32, shuffle {shuffle}; records/s (MiB/s as stored)"
+    assert [line.split("  ")[0] for line in lines[2:]] == ["uint8", "float32 scaled"]
+
+
+def test_bench_of_too_few_records(call: Call, url: str) -> None:
+    result = call("data", "bench", url, "--batch", 1000)
+    assert result.exit_code != 0
+    assert result.stderr == f"{url}: 600 records are less than a batch of 1000.\n"
+
+
+def test_a_missing_file_is_named(call: Call) -> None:
+    for verb in ("inspect", "head", "verify", "bench"):
+        result = call("data", verb, "nowhere.arrow")
+        assert result.exit_code != 0
+        assert "nowhere.arrow: no such file" in result.stderr
