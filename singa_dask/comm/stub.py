@@ -189,13 +189,7 @@ class Stub:
             arrays=arrays,
         )
 
-    def _on_r_get(self, message: Message) -> list[Message]:
-        return self._take_values(message)
-
     def _on_r_update(self, message: Message) -> list[Message]:
-        return self._take_values(message)
-
-    def _take_values(self, message: Message) -> list[Message]:
         """Put new values in place; publish the version once every slice of the param has answered."""
         group, piece = message.info["group"], self._all[message.slice]
         if message.arrays:
@@ -210,6 +204,8 @@ class Stub:
             for user in self._shares[group, piece.param]:
                 user.publish(version)
         return []
+
+    _on_r_get = _on_r_update
 
 
 def _sum(grads: Sequence[np.ndarray]) -> np.ndarray:

@@ -37,19 +37,24 @@ def build_nets(job: JobConf, group: int = 0, worker: int = 0) -> dict[Phase, Neu
     ConfigError
         Everything that is wrong with wiring and shapes.
     """
-    nets: dict[Phase, NeuralNet] = {}
-    for phase in phases_of(job) if group == 0 else [Phase.TRAIN]:
-        context = Context(
-            phase=phase,
-            seed=job.seed,
-            dtype=np.dtype(job.precision),
-            worker=worker,
-            n_workers=job.cluster.nworkers_per_group,
-            group=group,
-            n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
-        )
-        nets[phase] = NeuralNet.build(job, context, get_ops("cpu"), share_from=nets.get(Phase.TRAIN))
-    return nets
+    train = _build_net(job, Phase.TRAIN, group, worker)
+    others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
+    return {Phase.TRAIN: train, **{phase: _build_net(job, phase, group, worker, train) for phase in others}}
+
+
+def _build_net(
+    job: JobConf, phase: Phase, group: int = 0, worker: int = 0, share_from: NeuralNet | None = None
+) -> NeuralNet:
+    context = Context(
+        phase=phase,
+        seed=job.seed,
+        dtype=np.dtype(job.precision),
+        worker=worker,
+        n_workers=job.cluster.nworkers_per_group,
+        group=group,
+        n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
+    )
+    return NeuralNet.build(job, context, get_ops("cpu"), share_from=share_from)
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,6 @@ class JobPlan:
     layout : Layout
     names : tuple of str
         Of the unique params, in net order; their index is what messages say.
-    shapes : tuple of tuple of int
     scales : tuple of (float, float)
         ``lr_scale`` and ``wd_scale`` of each param.
     n_sharers : tuple of int
@@ -71,15 +75,14 @@ class JobPlan:
 
     layout: Layout
     names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
     scales: tuple[tuple[float, float], ...]
     n_sharers: tuple[int, ...]
     slices: tuple[Slice, ...]
 
     @classmethod
-    def make(cls, job: JobConf) -> JobPlan:
-        """Work out the plan of a job."""
-        net = build_nets(job)[Phase.TRAIN]
+    def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
+        """Work out the plan of a job; ``net`` is its training net, where there is one already."""
+        net = net or _build_net(job, Phase.TRAIN)
         owners = net.owners
         if not owners:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
@@ -87,7 +90,6 @@ class JobPlan:
         return cls(
             layout=plan_processes(cluster),
             names=tuple(owner.name for owner in owners),
-            shapes=tuple(owner.shape for owner in owners),
             scales=tuple((owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
             n_sharers=tuple(len(net.sharers(owner)) * cluster.nworkers_per_group for owner in owners),
             slices=tuple(

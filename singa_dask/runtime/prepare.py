@@ -54,7 +54,7 @@ def prepare(
         What is wrong, and where.
     """
     nets = build_nets(job)
-    JobPlan.make(job)
+    JobPlan.make(job, nets[Phase.TRAIN])
     if check_sources:
         for net in nets.values():
             net.check_sources()

@@ -6,6 +6,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from singa_dask.comm import Address, Message
@@ -50,9 +51,6 @@ def run_unit(
     finally:
         unit = node.units.get(address)
         report["step"] = getattr(unit, "step", -1)
-        if isinstance(unit, Worker):
-            for net in reversed(list(unit.nets.values())):
-                net.close()
         report["bytes"] = node.traffic()
         thread.name = name
     return report
@@ -77,18 +75,19 @@ def _explain(node: Node, address: Address, error: BaseException) -> dict[str, An
 
 def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
     nets = build_nets(node.job, address.group, address.id)
-    train = nets[Phase.TRAIN]
-    for net in nets.values():
-        net.allocate()
-    node.give_memory(address, train)
-    start.seek(nets, address.group, node.job.cluster.nworker_groups)
-    worker = Worker(
-        address, node.job, node.plan, nets, start, checkpoint_url, node.post, node.inboxes[address], node.emit
-    )
-    node.add(worker)
-    logger.info("starts at step %d", worker.step)
-    figures = worker.run()
-    logger.info("stops at step %d", worker.step)
+    with ExitStack() as stack:
+        for net in nets.values():
+            net.allocate()
+            stack.callback(net.close)
+        node.give_memory(address, nets[Phase.TRAIN])
+        start.seek(nets, address.group, node.job.cluster.nworker_groups)
+        worker = Worker(
+            address, node.job, node.plan, nets, start, checkpoint_url, node.post, node.inboxes[address], node.emit
+        )
+        node.add(worker)
+        logger.info("starts at step %d", worker.step)
+        figures = worker.run()
+        logger.info("stops at step %d", worker.step)
     return figures
 
 
@@ -99,7 +98,7 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
     server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
     node.add(server)
     inbox = node.inboxes[address]
-    node.post(Message("hello", src=address, dst=Address("stub", 0, 0)))
+    node.post(Message("hello", src=address, dst=Address.stub(0)))
     logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
     while (message := inbox.get()).kind != "stop":
         if message.kind == "abort":

@@ -119,15 +119,15 @@ class Worker:
         self._init_params()
         self._say("ready", Address.stub(0))
         self._hear("go")
-        self._started = time.perf_counter()
-        self._shown = (self.step, self._started, 0.0, 0.0)
+        started = time.perf_counter()
+        self._shown = (self.step, started, 0.0, 0.0)
         while self.step < self.job.train_steps and not self._stopping():
             self.progress = self._where()
             self._rest()
             self._train_step()
             self.step += 1
         self.progress = self._where()
-        seconds = time.perf_counter() - self._started
+        seconds = time.perf_counter() - started
         self._finish()
         self._say("leave", Address.stub(0))
         return self._stats(seconds)
