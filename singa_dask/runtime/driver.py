@@ -15,7 +15,7 @@ from distributed import Client, Future
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.placement import place, plan_processes
 from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
 from singa_dask.runtime.prepare import absolute_paths
@@ -34,6 +34,7 @@ class _Run:
     """What the driver knows of a job while it runs."""
 
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
     failure: dict[str, Any] | None = None
     signal: str = ""
     deadline: float | None = None
@@ -139,6 +140,7 @@ class Driver:
                 )
                 self._futures[future] = unit
                 future.add_done_callback(lambda done: self._queue.put(("done", done)))
+        self._run.deadline = time.monotonic() + START_TIMEOUT_S
         self._publish(
             {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
         )
@@ -153,8 +155,11 @@ class Driver:
             try:
                 kind, what = self._queue.get(timeout=wait_s)
             except Empty:
-                self._give_up()
-                return
+                if run.failure is not None:
+                    self._give_up()
+                    return
+                self._fail_to_start()
+                continue
             self._handle(kind, what)
         self._drain()
 
@@ -172,7 +177,11 @@ class Driver:
             self._on_signal(what)
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        if event["event"] == "lost":
+        if event["event"] == "unit":
+            self._run.started.add(event["unit"])
+            if len(self._run.started) == len(self._futures) and self._run.failure is None:
+                self._run.deadline = None
+        elif event["event"] == "lost":
             self._lose(int(event["process"]), event["reason"])
         elif event["event"] == "metrics":
             merged = self._merger.add(event)
@@ -230,6 +239,15 @@ class Driver:
             self._client.sync(scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
         except (OSError, RuntimeError) as error:  # the scheduler is gone; Dask ends the tasks
             logger.debug("%s: %s", action, error)
+
+    def _fail_to_start(self) -> None:
+        """End a job of which Dask runs only a part, because other tasks took the threads meanwhile."""
+        missing = [unit for unit in self._futures.values() if str(unit) not in self._run.started]
+        for unit in missing:
+            self._run.reports.setdefault(str(unit), {"unit": str(unit), "state": "not started", "step": -1})
+        names = ", ".join(str(unit) for unit in missing)
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {names}. Other tasks hold their threads."
+        self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
 
     def _give_up(self) -> None:
         """Say who did not end in time; the workers they sit on are restarted."""

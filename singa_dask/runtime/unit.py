@@ -38,6 +38,7 @@ def run_unit(
     thread = threading.current_thread()
     name, thread.name = thread.name, str(address)
     report: dict[str, Any] = {"unit": str(address)}
+    node.emit({"event": "unit", "unit": str(address)})
     try:
         start = Start(node.job, resume, init_from)
         run = _run_worker if address.kind == "worker" else _run_server

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Event, LocalCluster, worker_client
 from distributed.security import Security
 
 from singa_dask.conf import JobConf
@@ -158,6 +158,25 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 
     assert Driven(long("allreduce"), client, tmp_path, start_another).result.state == "stopped"
     assert "0 of 2" in refused[0]
+
+
+def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task takes a thread between the look at the cluster and the start."""
+    monkeypatch.setattr("singa_dask.runtime.driver.START_TIMEOUT_S", 1)
+    monkeypatch.setattr("singa_dask.runtime.driver.place", lambda layout, workers, busy: list(workers))
+    with embedded_cluster(plan_processes(digits("single").cluster)) as client:
+        gate = Event("gate", client=client)
+        other = client.submit(wait_at, "gate", pure=False)
+        run = Driven(digits("single"), client, tmp_path)
+        gate.set()
+        assert other.result(timeout=30)
+    assert (run.result.state, run.result.exit_code) == ("failed", 3)
+    assert "had not started these units after 1 s" in run.result.reason
+
+
+def wait_at(name: str) -> bool:
+    with worker_client(separate_thread=False) as client:
+        return bool(Event(name, client=client).wait(timeout=60))
 
 
 def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) -> None:
