@@ -246,7 +246,7 @@ class Driver:
         for unit in missing:
             self._run.reports.setdefault(str(unit), {"unit": str(unit), "state": "not started", "step": -1})
         names = ", ".join(str(unit) for unit in missing)
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {names}. Other tasks hold their threads."
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {names}. Other tasks hold the threads."
         self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
 
     def _give_up(self) -> None:
