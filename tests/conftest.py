@@ -22,6 +22,12 @@ def no_cluster_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def cache_of_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what is read from far out of the cache of the person who runs the tests."""
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     """Fail a test after which a thread of ours goes on."""
     before = set(threading.enumerate())

@@ -47,10 +47,15 @@ CONFINED = {
 }
 
 # Modules that come with a package of another name.
-DISTRIBUTIONS = {"hdfs_native": "hdfs-native", "pydantic_core": "pydantic", "yaml": "PyYAML"}
+DISTRIBUTIONS = {
+    "google_crc32c": "google-crc32c",
+    "hdfs_native": "hdfs-native",
+    "pydantic_core": "pydantic",
+    "yaml": "PyYAML",
+}
 
 # Modules of extras: what needs them says what to install.
-OPTIONAL = {"PIL", "cupy", "google_crc32c"}
+OPTIONAL = {"PIL", "cupy"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from singa_dask.cli.run import hidden_from_children
+from singa_dask.cli.tasks import on_dask, shown
+from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
-from singa_dask.data.convert import parse_split
+from singa_dask.runtime import connect, local_cluster
 
 __all__ = ["convert"]
 
@@ -35,10 +41,27 @@ __all__ = ["convert"]
 @click.option("--shape", metavar="N,N,...", help="csv, cifar, tfrecord: shape of one record.")
 @click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre.")
 @click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey.")
-@click.option("--vocabulary", metavar="URL", help="text: the file of characters, made if it is not there.")
+@click.option(
+    "--vocabulary",
+    metavar="URL",
+    help="text, words: the file of characters, or of words and their counts; made if it is not there.",
+)
 @click.option("--window", metavar="N", type=int, help="text: characters of a record, 50 if not given.")
+@click.option("--class-size", metavar="N", type=click.IntRange(min=1), help="words: classes, 100 if not given.")
 @click.option("--compression", metavar="NAME", help="arrow, parquet: compress blocks, e.g. by lz4 or zstd.")
+@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine.")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    envvar="DASK_SCHEDULER_ADDRESS",
+    show_envvar=True,
+    help="Use the Dask cluster of this scheduler; its workers must see SRC and DST at the same place.",
+)
+@click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.pass_context
 def convert(
+    ctx: click.Context,
     kind: str,
     sources: tuple[str, ...],
     destination: str,
@@ -56,14 +79,23 @@ def convert(
     channels: int | None,
     vocabulary: str | None,
     window: int | None,
+    class_size: int | None,
     compression: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    quiet: bool,
 ) -> None:
     """Make a store of records.
 
     KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npz,
     image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset (tars),
-    parquet, arrow, kvfile, lmdb, or text (characters). SRC and DST are paths or URLs; a SRC may be a pattern,
+    parquet, arrow, kvfile, lmdb, text (characters) or words (of
+    rnnlm). SRC and DST are paths or URLs; a SRC may be a pattern,
     'part-*.tar'.
+
+    DST is the same for any number of workers. It takes its place when all is done; until then what is done lies in
+    .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there.
     """
     reading: dict[str, Any] = {
         "separator": separator,
@@ -73,23 +105,46 @@ def convert(
         "channels": channels,
         "vocabulary": vocabulary,
         "window": window,
+        "class_size": class_size,
     }
-    written = convert_records(
-        kind,
-        sources,
-        destination,
-        to=to,
-        shuffle=shuffle,
-        split=parse_split(split) if split else None,
-        limit=limit,
-        shards=shards,
-        mean=mean,
-        verify=verify,
-        reading={name: value for name, value in reading.items() if value is not None},
-        writing={"compression": compression} if compression else None,
-    )
-    for url, count in written.items():
+    try:
+        with _cluster(workers, scheduler, scheduler_file) as run:
+            written = convert_records(
+                kind,
+                sources,
+                destination,
+                to=to,
+                shuffle=shuffle,
+                split=parse_split(split) if split else None,
+                limit=limit,
+                shards=shards,
+                mean=mean,
+                verify=verify,
+                reading={name: value for name, value in reading.items() if value is not None},
+                writing={"compression": compression} if compression else None,
+                run=shown(run, quiet),
+                say=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
+            )
+    except KeyboardInterrupt:
+        click.echo("SIGINT: stopped. The same command goes on.", err=True)
+        ctx.exit(128 + signal.SIGINT)
+    for url, count in written.items() if not quiet else ():
         click.echo(f"{url}: {count} records", err=True)
+
+
+@contextlib.contextmanager
+def _cluster(workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Iterator[Run]:
+    """Choose who does the tasks: this process, processes of this machine, or a cluster that is there."""
+    if not (workers or scheduler or scheduler_file):
+        yield run_here
+        return
+    with contextlib.ExitStack() as stack:
+        if workers:
+            with hidden_from_children(signal.SIGINT):
+                client = stack.enter_context(local_cluster(workers))
+        else:
+            client = stack.enter_context(connect(None if scheduler_file else scheduler, scheduler_file))
+        yield on_dask(client)
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from singa_dask.cli.bench import measure, values_of
-from singa_dask.data import STORES, Store, open_store
+from singa_dask.data import STORES, Store, open_store, write_manifest
+from singa_dask.data.manifest import forget_manifest
 from singa_dask.data.order import Shuffle
 from singa_dask.data.record import show_schema
 from singa_dask.errors import DataError
@@ -64,8 +65,20 @@ def head(url: str, n: int, backend: str | None) -> None:
 @data.command()
 @click.argument("url")
 @backend_option
-def verify(url: str, backend: str | None) -> None:
-    """Read every block; say which ones cannot be read, and end with an error if there are any."""
+@click.option(
+    "--write-manifest",
+    "writes",
+    is_flag=True,
+    help="Then write a manifest beside the data, from the data as it is now: blocks and their checksums.",
+)
+def verify(url: str, backend: str | None, writes: bool) -> None:
+    """Read every block; say which ones cannot be read, and end with an error if there are any.
+
+    Where a manifest has checksums of the blocks, their bytes are compared with these.
+    """
+    if writes:
+        # an older one must not find the new data damaged
+        forget_manifest(url)
     bad = 0
     with open_store(url, backend) as store:
         for block in store.blocks:
@@ -74,10 +87,14 @@ def verify(url: str, backend: str | None) -> None:
             except DataError as error:
                 click.echo(str(error), err=True)
                 bad += 1
-        n_blocks, count = len(store.blocks), store.count
+        n_blocks, count, n_sums = len(store.blocks), store.count, _n_checksums(store)
     if bad:
         raise DataError(f"{url}: {bad} of {n_blocks} blocks cannot be read.")
     click.echo(f"{url}: {count} records in {n_blocks} blocks, all can be read")
+    click.echo(f"checksums of {n_sums} blocks are right" if n_sums else "no manifest that fits: no checksums compared")
+    if writes:
+        written = write_manifest(url, backend)
+        click.echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
 
 
 @data.command()
@@ -117,7 +134,12 @@ def _facts(store: Store) -> dict[str, Any]:
         "block_rows": f"{min(sizes)} to {max(sizes)}",
         "bytes": sum(block.length for block in store.blocks),
         "fingerprint": store.fingerprint,
+        "manifest": f"checksums of {n_sums} blocks" if (n_sums := _n_checksums(store)) else "none that fits",
     }
+
+
+def _n_checksums(store: Store) -> int:
+    return sum(block.crc is not None for block in store.blocks)
 
 
 def _row(values: Any) -> str:

@@ -19,7 +19,7 @@ from singa_dask.observe import RunDirectory, new_job_id, newest_run, start_progr
 from singa_dask.runtime import Driver, Result, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import find as find_checkpoint
 
-__all__ = ["run"]
+__all__ = ["hidden_from_children", "run"]
 
 LATEST = "latest"
 
@@ -198,5 +198,9 @@ def tell_end(result: Result, url: str, quiet: bool) -> None:
     for text in (result.error.rstrip(), result.reason):
         if text and (result.state == "failed" or not quiet):
             click.echo(text, err=True)
+    if result.bad_records and not quiet:
+        click.echo(f"{result.bad_records} bad records were passed over; see {url}/bad_records.jsonl", err=True)
     if not quiet:
-        click.echo(f"{result.state}: {result.steps} steps in {result.seconds:.1f} s; see {url}", err=True)
+        n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
+        local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
+        click.echo(f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{local}; see {url}", err=True)

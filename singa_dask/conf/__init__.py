@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.input import (
+    CacheConf,
     CharRNNConf,
     LMDBDataConf,
     MnistConf,
@@ -64,6 +65,7 @@ __all__ = [
     "ArgSortConf",
     "BMConf",
     "CDConf",
+    "CacheConf",
     "CharRNNConf",
     "ClusterConf",
     "ConcateConf",

@@ -9,7 +9,25 @@ from pydantic import Field
 
 from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Positive, Size, known, look
 
-__all__ = ["CharRNNConf", "LMDBDataConf", "MnistConf", "OneHotConf", "RGBImageConf", "ShardDataConf", "StoreConf"]
+__all__ = [
+    "CacheConf",
+    "CharRNNConf",
+    "LMDBDataConf",
+    "MnistConf",
+    "OneHotConf",
+    "RGBImageConf",
+    "ShardDataConf",
+    "StoreConf",
+]
+
+
+class CacheConf(Conf):
+    """``cache``: a directory of ours on a local disk, shared by the processes of a host."""
+
+    dir: str = ""
+    """Empty, new, or an earlier cache; SINGA_DASK_CACHE or else ~/.cache/singa-dask when empty."""
+    limit_gb: Positive = 20.0
+    """Most that it may hold, in 10**9 bytes; what was not used for longest is let go of."""
 
 
 class StoreConf(Conf):
@@ -45,14 +63,35 @@ class StoreConf(Conf):
     """Order of records: as stored, windows of blocks shuffled, or wholly shuffled in each epoch."""
     window: Size = 64
     """Blocks that are shuffled among each other when shuffle is block."""
+    last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
+    """Records left at the end of an epoch: go on with the next one, leave them out, or fill up their batch."""
+    on_error: Literal["raise", "skip", "replace"] = "raise"
+    """A record that cannot be read: an error; or the next good one takes its place; or one drawn at random does."""
+    max_bad: float = Field(default=0.01, gt=0)
+    """Most bad records that a worker passes over: a whole number, or a share (below 1) of all, at least one record."""
+    labels: Count = 0
+    """A record is bad unless its label is one of 0 to this number less one; 0 does not look at labels."""
+    resize: list[Size] = Field(default=[])
+    """Height and width to which image files are scaled and cropped, for image-folder, image-list and webdataset."""
+    channels: Literal[1, 3] = 3
+    """Image files as grey (1) or in colour (3), for the same stores."""
     storage_options: dict[str, Any] = Field(default={})
-    """Options for the file system of the URL, as fsspec takes them."""
+    """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow, webhdfs,
+    hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
+    kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
+    cache: CacheConf | None = None
+    """Keep what is read from a file system that is not local on a disk of each host; not kept when absent."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Refuse a division by zero."""
+        """Refuse a division by zero, and a part of a record."""
         if look(data, "std_value", float, 1.0) == 0 or look(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
+        if len(look(data, "resize", list, [])) not in (0, 2):
+            yield ("resize",), "expected two numbers, height and width."
+        most = look(data, "max_bad", float, 1.0)
+        if most > 1 and not most.is_integer():
+            yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
 
 
 class CharRNNConf(Conf):
@@ -119,7 +158,7 @@ class RGBImageConf(Conf):
     scale: NonNegative = 1.0
     """Multiplies each pixel."""
     cropsize: Count = 0
-    """Height and width to cut out; 0 keeps the whole image."""
+    """Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image."""
     mirror: bool = False
     """Mirror half of the training images."""
     meanfile: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data import fs
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of, rows_per_block
+from singa_dask.data.manifest import find_manifest
+from singa_dask.data.ranges import Ranges
+from singa_dask.data.rows import Rows
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Records, Store, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["ArrowStore"]
@@ -36,30 +40,47 @@ class ArrowStore(Store):
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
-        self._ranges = fs.Ranges(url, storage_options)
+        self._ranges = Ranges(url, storage_options)
         try:
             self._schema, places = _read_footer(self._ranges)
-            headers = [_batch_header(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+            self.blocks, self._compressed = self._find_blocks(places)
         except (struct.error, pa.ArrowException) as error:
             raise DataError(f"{url}: no Arrow IPC file: {error}.") from error
-        self.blocks = tuple(
-            Block(i, n, url, offset, meta + body)
-            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
-        )
-        self.mapped = fs.local_path(url) is not None and not any(compressed for _, compressed in headers)
+        self.mapped = fs.local_path(url) is not None and not self._compressed
         self.schema = _fields(url, self._schema)
         if not self.count:
             raise DataError(f"{url}: no records.")
+
+    def _find_blocks(self, places: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
+        """Return the blocks, and whether any is compressed: from the manifest, else from each block's header."""
+        manifest = find_manifest(self.url, "arrow", self.url, self._ranges.size, self.storage_options)
+        if manifest is not None:
+            lengths = [(offset, meta + body) for offset, meta, body in places]
+            if lengths == [(block.offset, block.length) for block in manifest.blocks]:
+                return manifest.blocks, bool(manifest.opening.get("compressed"))
+            manifest.dismiss()
+        headers = [_batch_header(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+        blocks = tuple(
+            Block(i, n, self.url, offset, meta + body)
+            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
+        )
+        return blocks, any(compressed for _, compressed in headers)
+
+    def stored(self, block_id: int) -> memoryview:
+        block = self.blocks[block_id]
+        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._ranges.size, "compressed": self._compressed}
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return head.startswith(MAGIC) or super().matches(url, head)
 
     def read_block(self, block_id: int) -> Arrays:
-        block = self.blocks[block_id]
         where = f"{self.url}, block {block_id}"
         try:
-            message = pa.ipc.read_message(pa.py_buffer(self._ranges.read(block.offset, block.length)))
+            message = pa.ipc.read_message(pa.py_buffer(self.stored(block_id)))
             batch = pa.ipc.read_record_batch(message, self._schema)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{where}: {error}") from error
@@ -69,7 +90,7 @@ class ArrowStore(Store):
     def write(
         cls,
         url: str,
-        records: Arrays,
+        records: Records,
         storage_options: fs.Options = None,
         keys: str = "",
         block_bytes: int = BLOCK_BYTES,
@@ -84,16 +105,13 @@ class ArrowStore(Store):
         compression : {None, "lz4", "zstd"}
             Smaller files, without views.
         """
-        schema = _schema_for(records)
-        n = count_of(url, records)
-        record_bytes = sum(array.nbytes for array in records.values()) // max(n, 1)
-        per_block = rows_per_block(record_bytes, block_bytes)
+        rows = Rows(url, records)
+        schema = _schema_for(rows.schema)
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
             with pa.ipc.new_file(file, schema, options=options) as writer:
-                for first in range(0, n, per_block):
-                    rows = {name: array[first : first + per_block] for name, array in records.items()}
-                    writer.write_batch(_batch(rows, schema))
+                for block in rows.cut(rows_per_block(rows.record_bytes, block_bytes)):
+                    writer.write_batch(_batch(block, schema))
 
     def close(self) -> None:
         self._ranges.close()
@@ -102,17 +120,13 @@ class ArrowStore(Store):
 # -- columns -----------------------------------------------------------------------------------------
 
 
-def _schema_for(records: Arrays) -> pa.Schema:
-    noted = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in records.items()}
-    fields = [
-        pa.field(name, pa.int32() if array.ndim == 1 else pa.binary(_record_bytes(array)), nullable=False)
-        for name, array in records.items()
+def _schema_for(fields: Mapping[str, Field]) -> pa.Schema:
+    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    columns = [
+        pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
+        for name, field in fields.items()
     ]
-    return pa.schema(fields, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
-
-
-def _record_bytes(array: npt.NDArray[Any]) -> int:
-    return int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
+    return pa.schema(columns, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
 
 
 def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
@@ -164,7 +178,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 # -- footer: pyarrow opens it but does not tell where the batches lie ---------------------------------------
 
 
-def _read_footer(ranges: fs.Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
+def _read_footer(ranges: Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(ranges.read(max(0, ranges.size - 10), min(10, ranges.size)))
     if len(tail) < 10 or not tail.endswith(MAGIC):

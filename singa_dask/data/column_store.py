@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.ranges import Ranges
 from singa_dask.data.store import BLOCK_BYTES, Arrays, Block, Field, Store
 from singa_dask.errors import DataError
 
@@ -34,6 +35,9 @@ class Bytes(Protocol):
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
+
+    def scan(self, offset: int, length: int) -> memoryview:
+        """Do so past any cache."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -53,6 +57,8 @@ class Memory:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         return self._data[offset : offset + length]
 
+    scan = read
+
     def close(self) -> None:
         """Let go of them."""
         self._data = memoryview(b"")
@@ -71,7 +77,7 @@ class ReadAhead:
         at = offset - self._start
         if not 0 <= at <= at + length <= len(self._chunk):
             ahead = max(length, min(AHEAD_BYTES, self.size - offset))
-            self._start, self._chunk = offset, self._source.read(offset, ahead)
+            self._start, self._chunk = offset, self._source.scan(offset, ahead)
             at = 0
         return self._chunk[at : at + length]
 
@@ -88,7 +94,7 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
     DataError
         It is missing, or its gzip is damaged.
     """
-    ranges = fs.Ranges(url, storage_options)
+    ranges = Ranges(url, storage_options)
     if bytes(ranges.read(0, min(2, ranges.size))) != GZIP_MAGIC:
         return ranges
     try:

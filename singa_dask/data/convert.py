@@ -1,32 +1,51 @@
 """Convert: files of other formats -> a store of ours, shuffled, split and cut into shards on the way.
 
-The result depends on nothing but the sources and the arguments; a target is written whole or not at all, and so is
-each of its shards.
+A conversion is planned, cut into tasks, and run by whoever is given to run them: the bytes written depend on nothing
+but the sources and the arguments. What is done is kept beside the target until all is done, so that a killed
+conversion goes on, and a target is never half written.
 """
 
 from __future__ import annotations
 
 import inspect
-import posixpath
-from collections.abc import Mapping, Sequence
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.shards import shard_url
-from singa_dask.data.shuffle import permutation
-from singa_dask.data.sources import KINDS, kind_options, read_records
-from singa_dask.data.store import STORES, Arrays, Store, open_store
+from singa_dask.data.convert_plan import Plan, Wish, make_plan
+from singa_dask.data.convert_tasks import (
+    ORDER,
+    PLACES,
+    Task,
+    keep_source,
+    release_source,
+    shard_place,
+    write_arrays,
+)
+from singa_dask.data.sources import KINDS, kind_options, open_source
+from singa_dask.data.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
-__all__ = ["convert", "parse_split"]
+__all__ = ["Run", "convert", "parse_split", "run_here"]
 
 KEYS = {"cifar": "%05d"}
 # what a writer is always given
 BASICS = ("url", "records", "storage_options", "_", "options")
+# files of a plan's directory: whose it is; the mean record; that all is done, and may be moved
+NOTE, MEAN, DONE = "plan.json", "mean", "done"
+
+Run = Callable[[Sequence[Task]], Iterable[int]]
+
+
+def run_here(tasks: Sequence[Task]) -> Iterable[int]:
+    """Do tasks one after the other in this thread."""
+    return (task() for task in tasks)
 
 
 def convert(
@@ -44,8 +63,12 @@ def convert(
     storage_options: fs.Options = None,
     reading: Mapping[str, Any] | None = None,
     writing: Mapping[str, Any] | None = None,
+    run: Run = run_here,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, int]:
     """Write the records of some files as one store, or as one for each part of a split.
+
+    Called again with the same arguments after it was stopped, however that was, it goes on.
 
     Parameters
     ----------
@@ -72,9 +95,14 @@ def convert(
     storage_options : mapping, optional
         For all URLs.
     reading, writing : mapping, optional
-        Of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary, window)
+        Of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary, window;
+        words: vocabulary, class_size)
         and of the store's writer (arrow, parquet: compression, block_bytes; kvfile: keys; lmdb: records_per_value;
         csv: separator).
+    run : function
+        Given the tasks of one step, does them in any order and yields what they return; the next step's come then.
+    say : function
+        Told that a conversion goes on.
 
     Returns
     -------
@@ -88,32 +116,143 @@ def convert(
     DataError
         A source cannot be read, or what was written is not what was read.
     """
+    wish = Wish(
+        kind,
+        tuple(map(fs.absolute, sources)),
+        fs.absolute(destination),
+        to or _backend_of(destination),
+        shuffle,
+        dict(split or {}),
+        limit,
+        shards,
+        fs.absolute(mean or ""),
+        _reading(kind, reading or {}),
+        {"keys": KEYS.get(kind, "%08d"), **(writing or {})},
+    )
+    _check(wish)
+    session = secrets.token_hex(8)
+    try:
+        keep_source(session, source := open_source(kind, wish.sources, storage_options, **wish.reading))
+        plan = make_plan(wish, storage_options, source)
+        counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
+        _begin(plan, say)
+        if not fs.exists(fs.join(plan.folder, DONE), storage_options):
+            _make(plan, source, session, run, verify)
+        _move(plan)
+        _do(plan, "manifest", len(plan.shards), session, run)
+        _remove(plan)
+    finally:
+        release_source()
+    return counts
+
+
+def _check(wish: Wish) -> None:
+    if wish.shards < 1:
+        raise ConfigError(f"{wish.shards} shards, expected 1 or more.")
+    _check_options(wish.reading, kind_options(wish.kind), f"sources of kind {wish.kind}")
+    options = _writer_options(STORES.find(wish.backend))
+    _check_options(wish.writing, options, f"what is written to {wish.destination}")
+    _check_shares(wish.split)
+    if wish.mean:
+        _backend_of(wish.mean)
+
+
+def _reading(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the reader; a vocabulary is the same file in every process."""
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
-    if shards < 1:
-        raise ConfigError(f"{shards} shards, expected 1 or more.")
-    backend = to or _backend_of(destination)
-    target = STORES.find(backend)
-    options = {"keys": KEYS.get(kind, "%08d"), **(writing or {})}
-    _check_options(reading or {}, kind_options(kind), f"sources of kind {kind}")
-    _check_options(options, _writer_options(target), f"what is written to {destination}")
-    records = read_records(kind, list(sources), storage_options, **(reading or {}))
-    parts = _select(records, shuffle, split, limit)
-    if mean:
-        first = next(iter(parts.values()))
-        _write_mean(mean, {name: array[first] for name, array in records.items()}, storage_options)
-    written = {}
-    for name, rows in parts.items():
-        url = _part_url(destination, name) if split else destination
-        if len(rows) < shards:
-            raise DataError(f"{url}: {len(rows) or 'no'} records are left for it, expected {shards} or more.")
-        for shard, shard_rows in _shards(url, rows, shards).items():
-            taken = {field: array[shard_rows] for field, array in records.items()}
-            target.write(shard, taken, storage_options, **options)
-            if verify:
-                _verify(shard, backend, taken, storage_options, options.get("separator", ","))
-            written[shard] = len(shard_rows)
-    return written
+    if "vocabulary" not in kind_options(kind):
+        return dict(options)
+    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", "vocab.txt"))}
+
+
+# -- the plan's directory ------------------------------------------------------------------------------
+
+
+def _begin(plan: Plan, say: Callable[[str], None]) -> None:
+    """Make the plan's directory; what another plan has left in its place is removed, and nothing else."""
+    options, note = plan.storage_options, fs.join(plan.folder, NOTE)
+    if fs.exists(note, options):
+        if json.loads(fs.read_bytes(note, storage_options=options))["digest"] == plan.digest:
+            say(f"{plan.folder}: a conversion that was stopped, it goes on.")
+            return
+        say(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
+    elif fs.exists(plan.folder, options) and not all(name[0] == "." for name in fs.ls(plan.folder, options)):
+        raise DataError(f"{plan.folder}: is in the way, no conversion has made it. Move it away.")
+    _remove(plan)
+    fs.write_atomic(note, json.dumps({"digest": plan.digest, **vars(plan.wish)}, indent=1).encode(), options)
+
+
+def _remove(plan: Plan) -> None:
+    """Remove the plan's directory, last what says whose it is."""
+    if fs.exists(plan.folder, plan.storage_options):
+        names = fs.ls(plan.folder, plan.storage_options)
+        for name in sorted(names, key=lambda name: (name == NOTE, name == DONE)):
+            fs.remove_tree(fs.join(plan.folder, name), plan.storage_options)
+        fs.remove_tree(plan.folder, plan.storage_options)
+
+
+def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> None:
+    """Do the tasks that are not done, step by step, until all is there to be published."""
+    n_runs = len(plan.runs(source.starts))
+    if not fs.exists(fs.join(plan.folder, ORDER), plan.storage_options):
+        if plan.needs_labels:
+            _do(plan, "labels", n_runs, session, run)
+        _write_order(plan, n_runs)
+    if plan.by_buckets:
+        _do(plan, "scatter", n_runs, session, run)
+    _do(plan, "shard", len(plan.shards), session, run)
+    if verify:
+        _do(plan, "verify", len(plan.shards), session, run)
+    if plan.wish.mean:
+        _write_mean(plan, source)
+    fs.write_atomic(fs.join(plan.folder, DONE), b"", plan.storage_options)
+
+
+def _do(plan: Plan, step: str, n: int, session: str, run: Run) -> None:
+    """Do the tasks of a step that are not done."""
+    there = set(fs.ls(plan.folder, plan.storage_options))
+    tasks = [Task(plan, step, i, session) for i in range(n)]
+    for _ in run([task for task in tasks if task.result not in there]):
+        pass
+
+
+def _write_order(plan: Plan, n_runs: int) -> None:
+    options = plan.storage_options
+    labels: npt.NDArray[np.int32] | None = None
+    if plan.needs_labels:
+        names = [f"labels-{i:05d}" for i in range(n_runs)]
+        parts = [fs.read_bytes(fs.join(plan.folder, name), storage_options=options) for name in names]
+        labels = np.frombuffer(b"".join(parts), np.int32)
+    order = plan.select(labels)
+    if plan.by_buckets:
+        places = np.full(plan.count, -1, np.int64)
+        places[order] = np.arange(len(order))
+        write_arrays(fs.join(plan.folder, PLACES), [places], options)
+    write_arrays(fs.join(plan.folder, ORDER), [order], options)
+
+
+def _write_mean(plan: Plan, source: Store) -> None:
+    """Write the mean record of the first part, from the sums of its shards."""
+    options = plan.storage_options
+    field = source.schema.get("data") or source.schema["pixel"]
+    total: npt.NDArray[Any] = np.zeros(field.shape, np.int64 if field.dtype == np.uint8 else np.float64)
+    for i in range(plan.wish.shards):
+        data = fs.read_bytes(fs.join(plan.folder, f"shard-{i:05d}"), storage_options=options)
+        total += np.frombuffer(data, total.dtype).reshape(total.shape)
+    mean = (total / next(iter(plan.parts.values()))).astype(np.float32)
+    target = STORES.find(_backend_of(plan.wish.mean))
+    target.write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, keys="mean")
+
+
+def _move(plan: Plan) -> None:
+    """Move what is done to its place; what is not here was moved before."""
+    options = plan.storage_options
+    moves = [(shard_place(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
+    moves += [(fs.join(plan.folder, MEAN), plan.wish.mean)] if plan.wish.mean else []
+    for place, url in moves:
+        if fs.exists(place, options):
+            fs.move(place, url, options)
 
 
 def parse_split(text: str) -> dict[str, float]:
@@ -154,63 +293,3 @@ def _backend_of(destination: str) -> str:
     raise ConfigError(
         f"{destination}: cannot tell the format to write by its suffix. Say which. Known: {', '.join(STORES.names())}."
     )
-
-
-def _shards(url: str, rows: npt.NDArray[np.int64], count: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Return which rows go to which file: all to one, or consecutive parts of nearly one length."""
-    if count == 1:
-        return {url: rows}
-    return {shard_url(url, i, count): part for i, part in enumerate(np.array_split(rows, count))}
-
-
-def _part_url(destination: str, name: str) -> str:
-    if "{split}" in destination:
-        return destination.replace("{split}", name)
-    stem, suffix = posixpath.splitext(destination)
-    return f"{stem}-{name}{suffix}"
-
-
-def _select(
-    records: Arrays, shuffle: int | None, split: Mapping[str, float] | None, limit: int | None
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return which records go to which part, in order."""
-    n = len(next(iter(records.values())))
-    rows = np.arange(n) if shuffle is None else permutation(n, shuffle, "convert")
-    rows = rows[:limit]
-    if not split:
-        return {"": rows}
-    _check_shares(split)
-    drawn = permutation(len(rows), shuffle or 0, "split")
-    if "label" in records:
-        drawn = drawn[np.argsort(records["label"][rows][drawn], kind="stable")]
-    parts = {}
-    left = drawn
-    for name, share in split.items():
-        # evenly spaced places of a list sorted by label hold every label in proportion
-        size = min(round(share * len(rows)), len(left))
-        places = np.arange(size) * len(left) // max(size, 1)
-        parts[name] = rows[np.sort(left[places])]
-        left = np.delete(left, places)
-    return parts
-
-
-def _write_mean(url: str, records: Arrays, storage_options: fs.Options) -> None:
-    values = records["data"] if "data" in records else records["pixel"]
-    image = values.mean(axis=0, dtype=np.float64).astype(np.float32)
-    STORES.find(_backend_of(url)).write(url, {"data": image[None]}, storage_options, keys="mean")
-
-
-def _verify(url: str, backend: str, records: Arrays, storage_options: fs.Options, separator: str) -> None:
-    """Read a store, block by block, and compare it with what it was made of; text holds no shapes, and no bytes."""
-    values = next(array for name, array in records.items() if name != "label")
-    # text does not say whether its lines begin with a label
-    reading = {"has_label": "label" in records, "separator": separator} if backend in ("csv", "textfile") else {}
-    with open_store(url, backend, storage_options, **reading) as store:
-        if store.count != len(values):
-            raise DataError(f"{url}: {store.count} records were written, expected {len(values)}.")
-        for block, first in zip(store.blocks, store.starts.tolist(), strict=False):
-            for name, found in store.read_block(block.id).items():
-                expected = (records["label"] if name == "label" else values)[first : first + block.n]
-                wrong = (found.reshape(block.n, -1) != expected.reshape(block.n, -1)).any(axis=1)
-                if wrong.any():
-                    raise DataError(f"{url}, block {block.id}, record {first + int(wrong.argmax())}: other {name}.")

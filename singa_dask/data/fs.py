@@ -7,10 +7,11 @@ comes here. Local files are memory-mapped, others are read by ranges; those on H
 from __future__ import annotations
 
 import contextlib
-import mmap
+import hashlib
 import os
 import posixpath
 import secrets
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,16 +24,20 @@ from singa_dask.data import hdfs_clients
 from singa_dask.errors import DataError
 
 __all__ = [
+    "CACHE",
     "Options",
-    "Ranges",
     "absolute",
+    "errors_name",
     "exists",
     "get_block_locations",
+    "has_locations",
     "is_dir",
     "join",
     "local_path",
     "ls",
     "makedirs",
+    "modified",
+    "move",
     "open",
     "read_bytes",
     "remove_tree",
@@ -44,9 +49,12 @@ __all__ = [
 
 Options = Mapping[str, Any] | None
 
+# key of the options that asks `ranges.Ranges` for a cache, and is none of the filesystem's
+CACHE = "singa_dask.cache"
+
 
 @contextlib.contextmanager
-def _errors_name(url: str) -> Iterator[None]:
+def errors_name(url: str) -> Iterator[None]:
     """Turn what a filesystem raises into a `DataError` that names the URL."""
     try:
         yield
@@ -75,7 +83,8 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         The protocol is unknown, or its package is missing.
     """
     options = dict(storage_options or {})
-    with _errors_name(url):
+    options.pop(CACHE, None)
+    with errors_name(url):
         if url.startswith(hdfs_clients.SCHEMES):
             return hdfs_clients.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
@@ -101,28 +110,28 @@ def join(url: str, *parts: str) -> str:
 def exists(url: str, storage_options: Options = None) -> bool:
     """Say whether a file or directory is there."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         return bool(filesystem.exists(path))
 
 
 def is_dir(url: str, storage_options: Options = None) -> bool:
     """Say whether a directory is there."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         return bool(filesystem.isdir(path))
 
 
 def size(url: str, storage_options: Options = None) -> int:
     """Return the length of a file in bytes."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         return int(filesystem.size(path))
 
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
     """Return the names (last part of the path) of what a directory holds, sorted."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
 
 
@@ -146,30 +155,61 @@ def get_block_locations(
     filesystem, path = resolve(url, storage_options)
     if not hasattr(filesystem, "get_block_locations"):
         return []
-    with _errors_name(url):
+    with errors_name(url):
         found: list[dict[str, Any]] = filesystem.get_block_locations(path, start, length)
     return found
+
+
+def has_locations(url: str, storage_options: Options = None) -> bool:
+    """Say whether a filesystem has block locations to tell, not whether it will."""
+    return hasattr(resolve(url, storage_options)[0], "get_block_locations")
 
 
 def makedirs(url: str, storage_options: Options = None) -> None:
     """Make a directory and its parents, where they are missing."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         filesystem.makedirs(path, exist_ok=True)
 
 
 def remove_tree(url: str, storage_options: Options = None) -> None:
     """Delete a file, or a directory with all that is in it; nothing happens if it is not there."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         if filesystem.exists(path):
             filesystem.rm(path, recursive=True)
+
+
+def modified(url: str, storage_options: Options = None) -> str:
+    """Say when a file was last written, empty where the filesystem does not tell."""
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        try:
+            return str(filesystem.modified(path))
+        except (NotImplementedError, KeyError, OSError):
+            return ""
+
+
+def move(source: str, target: str, storage_options: Options = None) -> None:
+    """Rename a file, or each file of a directory, on one filesystem; a file at the target is replaced at once."""
+    if is_dir(source, storage_options):
+        for name in ls(source, storage_options):
+            move(join(source, name), join(target, name), storage_options)
+        return
+    here, there = local_path(source), local_path(target)
+    filesystem, path = resolve(target, storage_options)
+    with errors_name(target):
+        filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+        if here and there:
+            _rename_durably(here, there)
+        else:
+            filesystem.mv(resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
     """Open a file; parents of a file to be written are made. Use it in a ``with`` statement."""
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         if "r" not in mode:
             filesystem.makedirs(filesystem._parent(path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
@@ -186,7 +226,7 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     """
     filesystem, path = resolve(url, storage_options)
     end = None if length is None else offset + length
-    with _errors_name(url):
+    with errors_name(url):
         data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
     if length is not None and len(data) != length:
         raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is cut short.")
@@ -197,24 +237,58 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
 def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
     """Write a file as a whole or not at all.
 
-    Yields the path of a local file to be made. When the block ends well it takes the place of ``url`` (by a
-    rename on a local disk, else by an upload); when it raises, ``url`` is as it was.
+    Yields the path of a local file to be made. When the block ends well it takes the place of ``url`` (on a disk
+    that is not local it is uploaded under another name first) by a rename; when it raises, ``url`` is as it was.
+    What killed processes of this host have left of the same file is removed.
     """
     target = local_path(url)
     filesystem, path = resolve(url, storage_options)
-    with _errors_name(url):
+    with errors_name(url):
         filesystem.makedirs(filesystem._parent(path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
-    temporary = folder / f".{posixpath.basename(path)}.{secrets.token_hex(8)}.tmp"
+    # names the file, and who writes it
+    prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
+    _remove_leftovers(folder, prefix)
+    temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
         yield temporary
-        with _errors_name(url):
+        with errors_name(url):
             if target:
                 _rename_durably(temporary, target)
             else:
-                filesystem.put_file(str(temporary), path)
+                _upload(filesystem, temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    for entry in os.scandir(folder):
+        if not (entry.name.startswith(prefix) and entry.name.endswith(".tmp")):
+            continue
+        pid = entry.name.removeprefix(prefix).split(".")[1]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _upload(filesystem: Any, source: Path, path: str) -> None:
+    temporary = posixpath.join(filesystem._parent(path), source.name)
+    try:
+        filesystem.put_file(str(source), temporary)
+        filesystem.mv(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.rm(temporary)
+        raise
 
 
 def _rename_durably(source: Path, target: Path) -> None:
@@ -235,69 +309,5 @@ def _fsync(path: Path) -> None:
 def write_atomic(url: str, data: bytes | bytearray | memoryview, storage_options: Options = None) -> None:
     """Write a whole file at once: a reader sees all of the old one or all of the new one."""
     with staged(url, storage_options) as path:
-        with _errors_name(url):
+        with errors_name(url):
             path.write_bytes(data)
-
-
-class Ranges:
-    """A file that is read by ranges: views of a memory map if it is local, ranged reads if it is not.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    """
-
-    def __init__(self, url: str, storage_options: Options = None) -> None:
-        self.url = url
-        self._filesystem, self._path = resolve(url, storage_options)
-        self._view: memoryview | None = None
-        self._reader: Any = None
-        if isinstance(self._filesystem, LocalFileSystem):
-            self._open_map()
-        elif hasattr(self._filesystem, "reader"):
-            # asks the NameNode once, not at each read
-            with _errors_name(url):
-                self._reader = self._filesystem.reader(self._path)
-            self.size: int = self._reader.size
-        else:
-            self.size = size(url, storage_options)
-
-    def _open_map(self) -> None:
-        with _errors_name(self.url), Path(self._path).open("rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
-            # an empty file cannot be mapped
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(data)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """Return ``length`` bytes from ``offset`` on.
-
-        Raises
-        ------
-        DataError
-            The range does not lie in the file.
-        """
-        if not 0 <= offset <= offset + length <= self.size:
-            raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
-        if self._view is not None:
-            return self._view[offset : offset + length]
-        with _errors_name(self.url):
-            data = self._read(offset, length) if length else b""
-        if len(data) != length:
-            raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
-        return memoryview(data)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        if self._reader is not None:
-            return bytes(self._reader.read(offset, length))
-        return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
-
-    def close(self) -> None:
-        """Let go of the file. Arrays that look into its map keep the map alive."""
-        self._view = self._reader = None

@@ -5,6 +5,7 @@ Locations only help to place work. Where nobody tells them there are none, and t
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import urllib.error
@@ -71,7 +72,7 @@ def block_locations(
             except urllib.error.HTTPError as error:
                 # it may know the other operation
                 error.close()
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError, http.client.HTTPException):
                 break
     return []
 

@@ -15,8 +15,10 @@ try:
 except ImportError:
     Image = None  # type: ignore[assignment]
 
-__all__ = ["IMAGE_SUFFIXES", "decode_image", "is_image"]
+__all__ = ["IMAGE_STORES", "IMAGE_SUFFIXES", "decode_image", "is_image"]
 
+# stores of encoded images, with the options resize and channels
+IMAGE_STORES = ("image-folder", "image-list", "webdataset")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MODES = {1: "L", 3: "RGB"}
 

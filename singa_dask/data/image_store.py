@@ -10,7 +10,8 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.image import IMAGE_SUFFIXES, decode_image
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store
+from singa_dask.data.record import salvage_rows
+from singa_dask.data.store import BLOCK_BYTES, NOTES, STORES, Arrays, Block, Field, Store
 from singa_dask.errors import DataError
 
 __all__ = ["ImageFolderStore", "ImageListStore"]
@@ -56,6 +57,17 @@ class _ImageStore(Store):
         data = fs.read_bytes(url, storage_options=self.storage_options)
         return decode_image(data, url, self.options["resize"], self.options["channels"])
 
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+
+        def read_row(row: int) -> Arrays:
+            return {
+                "pixel": self._decode(self._files[first + row]),
+                "label": np.array(self._labels[first + row], np.int32),
+            }
+
+        return salvage_rows(n, self.schema, read_row)
+
     def read_block(self, block_id: int) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         pixels = np.empty((n, *self.schema["pixel"].shape), np.uint8)
@@ -81,7 +93,7 @@ class ImageFolderStore(_ImageStore):
         if not fs.is_dir(self.url, self.storage_options):
             missing = not fs.exists(self.url, self.storage_options)
             raise DataError(f"{self.url}: {'no such file or directory' if missing else 'no directory of classes'}.")
-        folders = [fs.join(self.url, name) for name in fs.ls(self.url, self.storage_options)]
+        folders = [fs.join(self.url, name) for name in fs.ls(self.url, self.storage_options) if name != NOTES]
         classes = [folder for folder in folders if fs.is_dir(folder, self.storage_options)]
         files, labels = list[str](), list[int]()
         for label, folder in enumerate(classes):

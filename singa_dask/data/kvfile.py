@@ -6,9 +6,11 @@ its business.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -17,9 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.ranges import Ranges
 from singa_dask.errors import DataError
 
-__all__ = ["KVFile", "KVFileWriter", "write_pairs"]
+__all__ = ["KVFile", "KVFileWriter", "Known", "write_pairs"]
+
+Known = Callable[[str, int], Mapping[str, Any] | None]
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"
@@ -39,6 +44,8 @@ class KVFile:
     url : str
         The file, or a directory with ``shard.dat``.
     storage_options : mapping, optional
+    known : callable, optional
+        (url, bytes) of the file -> what `noted` gave for it earlier, or None. It saves reading all of the file.
 
     Attributes
     ----------
@@ -50,16 +57,42 @@ class KVFile:
         Bytes at the end of the file that make no whole pair.
     """
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+    def __init__(self, url: str, storage_options: fs.Options = None, known: Known | None = None) -> None:
         self.url = file_url(url, storage_options)
-        self.ranges = fs.Ranges(self.url, storage_options)
+        self.ranges = Ranges(self.url, storage_options)
         self._chunk = (0, memoryview(b""))
-        self.stride = self._constant_stride()
-        if self.stride:
-            self.offsets = np.arange(0, self.ranges.size + 1, self.stride, dtype=np.int64)
-        else:
-            self.offsets = self._scan()
+        noted = known(self.url, self.ranges.size) if known else None
+        if noted is None or not self._take(noted):
+            self.stride = self._constant_stride()
+            self.offsets = self._even_offsets() if self.stride else self._scan()
         self.torn_bytes = self.ranges.size - int(self.offsets[-1])
+
+    def _even_offsets(self) -> npt.NDArray[np.int64]:
+        return np.arange(0, self.ranges.size + 1, self.stride, dtype=np.int64)
+
+    def noted(self) -> dict[str, Any]:
+        """Return what is worth knowing at the next opening: the stride, or the packed lengths of all pairs."""
+        facts: dict[str, Any] = {"bytes": self.ranges.size, "stride": self.stride}
+        if not self.stride:
+            lengths = np.diff(self.offsets).astype("<i8").tobytes()
+            facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
+        return facts
+
+    def _take(self, noted: Mapping[str, Any]) -> bool:
+        """Take what was noted for the index, if the file's first pair agrees."""
+        try:
+            self.stride = int(noted["stride"])
+            if self.stride:
+                self.offsets = self._even_offsets()
+            else:
+                lengths = np.frombuffer(zlib.decompress(base64.b64decode(noted["pairs"])), "<i8")
+                self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            first = bytes(self.ranges.scan(0, int(self.offsets[1])))
+            (key_length,) = LENGTH.unpack_from(first, 0)
+            (value_length,) = LENGTH.unpack_from(first, 8 + key_length)
+        except (DataError, KeyError, LookupError, TypeError, ValueError, struct.error, zlib.error):
+            return False
+        return int(self.offsets[-1]) <= self.ranges.size and 16 + key_length + value_length == len(first)
 
     @property
     def count(self) -> int:
@@ -81,9 +114,15 @@ class KVFile:
         start = int(self.offsets[first])
         return self.ranges.read(start, int(self.offsets[first + n]) - start)
 
-    def values(self, first: int, n: int) -> npt.NDArray[np.uint8] | list[memoryview]:
-        """Return ``n`` values: the rows of an (n, length) view if the stride is constant, else one by one."""
-        data = self.read(first, n)
+    def values(self, first: int, n: int, data: memoryview | None = None) -> npt.NDArray[np.uint8] | list[memoryview]:
+        """Return ``n`` values: the rows of an (n, length) view if the stride is constant, else one by one.
+
+        Parameters
+        ----------
+        data : memoryview, optional
+            The bytes of these pairs, if they were read.
+        """
+        data = self.read(first, n) if data is None else data
         if self.stride:
             (key_length,) = LENGTH.unpack_from(data, 0)
             return np.frombuffer(data, np.uint8).reshape(n, self.stride)[:, 16 + key_length :]
@@ -105,7 +144,7 @@ class KVFile:
         per_chunk = max(1, CHUNK_BYTES // stride) * stride
         lengths = np.frombuffer(LENGTH.pack(header[0]) + LENGTH.pack(header[1]), np.uint8)
         for start in range(0, size, per_chunk):
-            data = self.ranges.read(start, min(per_chunk, size - start))
+            data = self.ranges.scan(start, min(per_chunk, size - start))
             rows = np.frombuffer(data, np.uint8).reshape(-1, stride)
             value_at = 8 + header[0]
             same = (rows[:, :8] == lengths[:8]).all() and (rows[:, value_at : value_at + 8] == lengths[8:]).all()
@@ -128,7 +167,7 @@ class KVFile:
         """Return one length; a file that is not mapped is read in large chunks, not length by length."""
         start, data = self._chunk
         if not start <= offset <= start + len(data) - 8:
-            start, data = offset, self.ranges.read(offset, min(CHUNK_BYTES, self.ranges.size - offset))
+            start, data = offset, self.ranges.scan(offset, min(CHUNK_BYTES, self.ranges.size - offset))
             self._chunk = start, data
         return int(LENGTH.unpack_from(data, offset - start)[0])
 

@@ -6,15 +6,15 @@ file is measured before it is mapped: reading a map beyond the end of its file w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
 import mmap
 import os
 import struct
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,20 @@ import lmdb
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.record import Decoder, check_schema, decode_datums, decode_records, decode_values, schema_of
-from singa_dask.data.store import STORES, Arrays, Block, Field, Store, count_of, rows_per_block
+from singa_dask.data.cache import key_of, open_cache
+from singa_dask.data.manifest import find_manifest
+from singa_dask.data.ranges import version
+from singa_dask.data.record import (
+    Decoder,
+    check_schema,
+    decode_datums,
+    decode_records,
+    decode_values,
+    salvage_values,
+    schema_of,
+)
+from singa_dask.data.rows import Rows
+from singa_dask.data.store import STORES, Arrays, Block, Field, Records, Store, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["LMDBStore"]
@@ -35,7 +47,12 @@ DATA_FILE = "data.mdb"
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16
 META_PAGES = 2
+PAGE_SIZES = {1 << i for i in range(9, 17)}
 PAGE_HEADER = 16
+FETCH_BYTES = 1 << 22
+FIRST_MAP_BYTES = 1 << 24
+TRANSACTION_BYTES = 1 << 23
+TRANSACTION_PAIRS = 1000
 
 
 Key = tuple[int, int, int]
@@ -80,23 +97,20 @@ _ENVIRONMENTS = _Environments()
 
 @STORES.register("lmdb")
 class LMDBStore(Store):
-    """Records of a local LMDB directory (or of its data file).
+    """Records of an LMDB directory (or of its data file). One that is not local is fetched into the cache first.
 
     Raises
     ------
     DataError
-        The file is missing, cut short, not local, or its values are no records.
+        The file is missing, cut short, larger than the cache may be, or its values are no records.
     """
 
     suffixes = (".lmdb", ".mdb")
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
-        local = fs.local_path(url)
-        if local is None:
-            raise DataError(f"{url}: LMDB is mapped into memory and must lie on a local disk. Copy it there.")
-        self._path = local / DATA_FILE if local.is_dir() else local
-        _check_length(self._path)
+        self._file, self._path, self._bytes = self._locate()
+        _check_length(self._file, self._path, self._bytes)
         self._key: Key | None = None
         self._environment: Any = None
         self._decoder: Decoder | None = None
@@ -105,12 +119,34 @@ class LMDBStore(Store):
         try:
             self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
             self._open_records()
+            manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
+            if manifest is not None:
+                self.blocks = manifest.attach(self.blocks)
         except lmdb.Error as error:
             self.close()
             raise DataError(f"{url}: {error}") from error
         except BaseException:
             self.close()
             raise
+
+    def _locate(self) -> tuple[str, Path, int]:
+        """Return URL and length of the records' file, and where it lies, fetched if need be."""
+        local = fs.local_path(self.url)
+        if local is not None:
+            path = local / DATA_FILE if local.is_dir() else local
+            return str(path), path, path.stat().st_size if path.exists() else 0
+        options = self.storage_options
+        url = fs.join(self.url, DATA_FILE) if fs.is_dir(self.url, options) else self.url
+        n_bytes = fs.size(url, options)
+
+        def chunks() -> Iterator[bytes]:
+            with fs.open(url, storage_options=options) as file:
+                while chunk := file.read(FETCH_BYTES):
+                    yield chunk
+
+        key = key_of("file", url, n_bytes, version(url, options))
+        # longer than it was by the cache's seal
+        return url, open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks), n_bytes
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -120,7 +156,7 @@ class LMDBStore(Store):
         with self._environment.begin() as transaction:
             note = transaction.get(NOTE)
             if note is not None:
-                self._open_raw(json.loads(note))
+                self._open_raw(*self._read_note(note))
                 return
             with transaction.cursor() as cursor:
                 if not cursor.first():
@@ -136,11 +172,23 @@ class LMDBStore(Store):
             for i, first in enumerate(range(0, len(keys), n))
         )
 
-    def _open_raw(self, note: dict[str, Any]) -> None:
-        self.schema = {
-            name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in note["fields"].items()
-        }
-        count, n = note["count"], note["records_per_value"]
+    def _read_note(self, note: bytes) -> tuple[int, int]:
+        """Take the schema from the note of our converters; return the records, and those of one value."""
+        try:
+            noted = json.loads(note)
+            self.schema = {
+                name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in noted["fields"].items()
+            }
+            count, n = int(noted["count"]), int(noted["records_per_value"])
+            n_bytes = count * sum(field.size_bytes for field in self.schema.values())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {type(error).__name__}: {error}.") from error
+        if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
+            text = f"{count} records, {n} a value, of {n_bytes} bytes in a file of {self._bytes}"
+            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {text}.")
+        return count, n
+
+    def _open_raw(self, count: int, n: int) -> None:
         self._first_keys = [KEY % first for first in range(0, count, n)]
         record_bytes = sum(field.size_bytes for field in self.schema.values())
         self.blocks = tuple(
@@ -174,23 +222,48 @@ class LMDBStore(Store):
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
         if self._map is not None and block_id in self._offsets:
             at = self._offsets[block_id]
-            return self._split(self._map[at : at + block.length], block.n, where)
+            return self._split(self.checked(block_id, self._map[at : at + block.length]), block.n, where)
+        with self._values(block_id) as values:
+            if block.crc is not None and block_id not in self._verified:
+                self.checked(block_id, memoryview(b"".join(values)))
+            if self._decoder is None:
+                return self._split(bytes(values[0]), block.n, where)
+            arrays = decode_values(values, self._decoder)
+        return check_schema(arrays, self.schema, where)
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        if self._decoder is None:
+            return super().salvage(block_id)
+        self.stored(block_id)
+        with self._values(block_id) as values:
+            if len(values) != self.blocks[block_id].n:
+                return super().salvage(block_id)
+            return salvage_values(values, self.schema, self._decoder)
+
+    def stored(self, block_id: int) -> memoryview:
+        with self._values(block_id) as values:
+            return self.checked(block_id, memoryview(b"".join(values)))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._bytes}
+
+    @contextlib.contextmanager
+    def _values(self, block_id: int) -> Iterator[list[memoryview]]:
+        """Give a block's values, which are valid in the ``with`` statement only."""
+        block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
+        n = block.n if self._decoder is not None else 1
         try:
             # an environment must not be used in a child of the process that opened it
             if self._key is None or self._key[0] != os.getpid():
-                self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
+                self._key, self._environment = _ENVIRONMENTS.acquire(self._locate()[1])
             with self._environment.begin(buffers=True) as transaction, transaction.cursor() as cursor:
                 if not cursor.set_key(self._first_keys[block_id]):
                     raise DataError(f"{where}: no key {self._first_keys[block_id]!r}.")
-                if self._decoder is None:
-                    return self._split(bytes(cursor.value()), block.n, where)
-                values = list(itertools.islice(cursor.iternext(keys=False), block.n))
-                arrays = decode_values(values, self._decoder)
+                yield list(itertools.islice(cursor.iternext(keys=False), n))
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         except lmdb.Error as error:
             raise DataError(f"{where}: {error}") from error
-        return check_schema(arrays, self.schema, where)
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * sum(field.size_bytes for field in self.schema.values()):
@@ -206,7 +279,7 @@ class LMDBStore(Store):
     def write(
         cls,
         url: str,
-        records: Arrays,
+        records: Records,
         storage_options: fs.Options = None,
         keys: str = "",
         records_per_value: int = 256,
@@ -222,15 +295,7 @@ class LMDBStore(Store):
         """
         if fs.local_path(url) is None:
             raise DataError(f"{url}: LMDB can be written to a local disk only.")
-        fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in schema_of(records).items()}
-        note = {
-            "version": 1,
-            "count": count_of(url, records),
-            "records_per_value": records_per_value,
-            "fields": fields,
-        }
-        pairs = itertools.chain(_raw_pairs(records, records_per_value), [(NOTE, json.dumps(note).encode())])
-        write_environment(url, pairs, sum(array.nbytes for array in records.values()))
+        write_environment(url, _raw_pairs(Rows(url, records), records_per_value))
 
     def close(self) -> None:
         if self._key is not None:
@@ -238,20 +303,26 @@ class LMDBStore(Store):
         self._key = self._environment = self._map = None
 
 
-def write_environment(url: str, pairs: Iterator[tuple[bytes, bytes]], size_bytes: int) -> None:
-    """Write pairs in the order of their keys as a new LMDB directory, whole or not at all.
-
-    Parameters
-    ----------
-    size_bytes : int
-        About how many bytes the values have; the map grows if it is more.
-    """
-    with fs.staged(fs.join(url, DATA_FILE)) as target, tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        with lmdb.open(folder, map_size=2 * size_bytes + (1 << 20), sync=False) as environment:
-            while batch := list(itertools.islice(pairs, 1000)):
+def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write pairs in the order of their keys as a new LMDB directory, whole or not at all."""
+    with fs.staged(fs.join(url, DATA_FILE)) as path:
+        with lmdb.open(str(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
+            for batch in _batches(pairs):
                 _put(environment, batch)
             environment.sync(True)
-        os.replace(Path(folder) / DATA_FILE, target)
+
+
+def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield as many pairs at a time as make one transaction."""
+    batch: list[tuple[bytes, bytes]] = []
+    n_bytes = 0
+    for pair in pairs:
+        batch.append(pair)
+        n_bytes += len(pair[1])
+        if n_bytes >= TRANSACTION_BYTES or len(batch) == TRANSACTION_PAIRS:
+            yield batch
+            batch, n_bytes = [], 0
+    yield batch
 
 
 def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
@@ -265,10 +336,13 @@ def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
             environment.set_mapsize(2 * environment.info()["map_size"])
 
 
-def _raw_pairs(records: Arrays, n: int) -> Iterator[tuple[bytes, bytes]]:
-    count = len(next(iter(records.values())))
-    for first in range(0, count, n):
-        yield KEY % first, b"".join(array[first : first + n].tobytes() for array in records.values())
+def _raw_pairs(rows: Rows, n: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield a pair for each ``n`` records, and at last the note of what they are."""
+    for first, block in zip(itertools.count(0, n), rows.cut(n), strict=False):
+        yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
+    fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
+    note = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    yield NOTE, json.dumps(note).encode()
 
 
 def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
@@ -283,27 +357,34 @@ def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
     raise DataError(f"{url}: neither SINGA's records ({reasons[0]}) nor Caffe's ({reasons[1]}).")
 
 
-def _check_length(path: Path) -> None:
+def _check_length(url: str, path: Path, length: int) -> None:
     """Compare a file's length with the last page that it says it has."""
     try:
-        length = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(1 << 17)
     except OSError as error:
-        raise DataError(f"{path}: {(error.strerror or str(error)).lower()}.") from error
+        raise DataError(f"{url}: {(error.strerror or str(error)).lower()}.") from error
+    head = head[:length]
     if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
-        raise DataError(f"{path}: no LMDB file.")
+        raise DataError(f"{url}: no LMDB file.")
     try:
         needed = _bytes_in_use(head)
     except struct.error as error:
-        raise DataError(f"{path}: {length} bytes, the file is cut short.") from error
+        raise DataError(f"{url}: {length} bytes, the file is cut short.") from error
+    if not needed:
+        raise DataError(f"{url}: no LMDB file, or a damaged one: its pages have no possible size.")
     if length < needed:
-        raise DataError(f"{path}: {length} bytes, but it says it has {needed}: the file is cut short.")
+        raise DataError(f"{url}: {length} bytes, but it says it has {needed}: the file is cut short.")
 
 
 def _bytes_in_use(head: bytes) -> int:
-    """Return the bytes up to the last page in use, from the newer of the two pages that a file begins with."""
+    """Return the bytes up to the last page in use, from the newer of the two pages that a file begins with.
+
+    0 means that the size of a page is none that LMDB has.
+    """
     (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
+    if page_bytes not in PAGE_SIZES:
+        return 0
     newest = (-1, 0)
     for page in range(META_PAGES):
         meta = page * page_bytes + MAGIC_AT

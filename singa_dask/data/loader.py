@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.bad_records import BadLog, BadPolicy, BadRecord, Mender
 from singa_dask.data.order import Order
+from singa_dask.data.reader import BlockReader
 from singa_dask.data.store import Arrays, Store
 from singa_dask.data.table import Table, empty_arrays
-from singa_dask.errors import Aborted, DataError
+from singa_dask.errors import Aborted
 
 __all__ = ["Batch", "Loader"]
 
@@ -28,7 +30,6 @@ SLAB_BYTES = 4 << 20
 MOST_STEPS = 64
 KEPT_BYTES = 1 << 30
 TABLE_BYTES = 256 << 20
-PAGE_BYTES = 4096
 
 
 class Batch(NamedTuple):
@@ -40,7 +41,7 @@ class Batch(NamedTuple):
         (B / n_workers, *shape) of each field, each record contiguous. They may be used until the next batch is
         asked for, and may be views that cannot be written.
     ids : (B / n_workers,) int64
-        The records, by their number in the store.
+        The records, by their number in the store; those that took the place of bad ones too.
     """
 
     arrays: Arrays
@@ -55,6 +56,8 @@ class _Slab:
     buffers: Arrays
     batches: list[Batch]
     error: BaseException | None = None
+    # what is bad, by the place of the batch that wanted it
+    bad: dict[int, list[BadRecord]] = field(default_factory=dict)
 
 
 class Loader:
@@ -73,13 +76,18 @@ class Loader:
         Read ahead in a thread.
     name : str
         The thread is called ``prefetch-<name>``.
+    policy : BadPolicy, optional
+        What to do about records that cannot be read; they are errors when it is not given.
+    host_names : collection of str
+        Of the host that reads; see `BlockReader`.
 
     Attributes
     ----------
+    reader : BlockReader
+    bad : BadLog
+        Bad records that the batches so far have wanted.
     wait_s : float
         Seconds that callers of `next` waited for records.
-    bytes_read : int
-        Bytes of the blocks that were read.
     """
 
     def __init__(
@@ -92,6 +100,8 @@ class Loader:
         bytes_bound: int = 64 << 20,
         prefetch: bool = True,
         name: str = "data",
+        policy: BadPolicy | None = None,
+        host_names: Collection[str] = (),
     ) -> None:
         self.store, self.order = store, order
         self.worker, self.n_workers = worker, n_workers
@@ -99,14 +109,22 @@ class Loader:
         self.prefetch = prefetch
         self.bytes_bound = bytes_bound
         self.wait_s = 0.0
-        self.bytes_read = 0
         rows = order.batch_size // n_workers
         batch_bytes = rows * sum(field.size_bytes for field in store.schema.values())
         # two slabs fit into the bound: one in use, one on its way
         self._slab_steps = max(1, min(MOST_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
         self._slab_bytes = self._slab_steps * batch_bytes
-        self._kept: OrderedDict[int, Arrays] = OrderedDict()
-        self._kept_bytes = 0
+        # a batch may cross the border of two blocks
+        least, most_bytes = (2, bytes_bound) if order.shuffle == "none" else (1, KEPT_BYTES)
+        policy = policy or BadPolicy()
+        tolerant = policy.on_error != "raise"
+        self.reader = BlockReader(
+            store, least, most_bytes, prefetch, lambda: self._stop, tolerant=tolerant, labels=policy.labels,
+            host_names=host_names,
+        )  # fmt: skip
+        self.bad = BadLog(store.url, policy.most(store.count), store.tail)
+        self._mender = Mender(self.reader, policy)
+        self._bad_ahead = set(self.bad.records)
         self._table: Table | None = None
         self._ahead = (0, np.empty((0, rows), np.int64))
         self._step = 0
@@ -117,6 +135,11 @@ class Loader:
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the blocks that were read."""
+        return self.reader.bytes_read
+
     # -- the caller's side -------------------------------------------------------------------------
 
     def next(self) -> Batch:
@@ -125,7 +148,7 @@ class Loader:
         Raises
         ------
         DataError
-            Names URL and block of what could not be read.
+            Names URL and block of what could not be read, or says that too much could not.
         Aborted
             Another thread closed the loader.
         """
@@ -135,9 +158,15 @@ class Loader:
             self._slab = None
             slab = self._slab = self._next_slab(slab)
         self.wait_s += time.perf_counter() - started
+        if slab.bad:
+            self.bad.add(slab.bad.get(self._step - slab.first_step, []))
         batch = slab.batches[self._step - slab.first_step]
         self._step += 1
         return batch
+
+    def epochs(self) -> npt.NDArray[np.int64]:
+        """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
+        return self.order.epoch_of(self._step - 1, self.worker, self.n_workers)
 
     def cursor(self) -> dict[str, Any]:
         """Return where the next batch begins, as a few integers."""
@@ -163,8 +192,7 @@ class Loader:
     def close(self) -> None:
         """Stop the thread, wait for it, and let go of all blocks. The store stays open."""
         self._halt()
-        self._kept.clear()
-        self._kept_bytes = 0
+        self.reader.clear()
         self._table = None
         self._spare.clear()
 
@@ -203,7 +231,7 @@ class Loader:
     @property
     def _at_hand(self) -> bool:
         """Whether there is nothing to read ahead: all batches are views of a map that was gone through once."""
-        return self.order.shuffle == "none" and self.store.mapped and len(self._kept) == len(self.store.blocks)
+        return self.order.shuffle == "none" and self.store.mapped and len(self.reader.kept) == len(self.store.blocks)
 
     def _halt(self) -> None:
         """End the thread; what it has read ahead is dropped."""
@@ -216,6 +244,7 @@ class Loader:
         self._thread = None
         self._queue.clear()
         self._slab = None
+        self._bad_ahead = set(self.bad.records)
 
     # -- the thread's side -------------------------------------------------------------------------
 
@@ -249,9 +278,30 @@ class Loader:
         ids = self._ids(step)
         buffers = spare or empty_arrays(self.store, ids.size)
         if self.order.shuffle == "none":
-            return _Slab(step, buffers, self._follow(ids, buffers))
-        self._gather(ids.reshape(-1), buffers)
-        return _Slab(step, buffers, _split(buffers, ids))
+            slab = _Slab(step, buffers, self._follow(ids, buffers))
+        else:
+            self._gather(ids.reshape(-1), buffers)
+            slab = _Slab(step, buffers, _split(buffers, ids))
+        if self.reader.bad:
+            self._mend(slab)
+        return slab
+
+    def _mend(self, slab: _Slab) -> None:
+        """Put other records in the places of bad ones."""
+        for i, batch in enumerate(slab.batches):
+            places = self.reader.bad_among(batch.ids)
+            if not len(places):
+                continue
+            slab.bad[i] = self._mender.explain(batch.ids[places])
+            self._bad_ahead.update(batch.ids[places].tolist())
+            if len(self._bad_ahead) > self.bad.most:
+                # the caller gets an error instead of this batch
+                return
+            n = len(batch.ids)
+            arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
+            for name, array in batch.arrays.items():
+                np.copyto(arrays[name], array)
+            slab.batches[i] = Batch(arrays, self._mender.mend(batch.ids, places, arrays))
 
     def _ids(self, step: int) -> npt.NDArray[np.int64]:
         """Return the rows of a slab; the order is asked for more steps at a time than records are read."""
@@ -270,10 +320,10 @@ class Loader:
         blocks, ends = self._blocks_of(ids[:, 0]), ids[:, -1] + 1
         whole = ((ends <= starts[blocks + 1]) & (ends - ids[:, 0] == n)).tolist()
         firsts = (ids[:, 0] - starts[blocks]).tolist()
-        batches = []
+        batches, read = [], self.reader.block
         for i, (block, first) in enumerate(zip(blocks.tolist(), firsts, strict=True)):
             if whole[i]:
-                arrays = {name: array[first : first + n] for name, array in self._block(block).items()}
+                arrays = {name: array[first : first + n] for name, array in read(block).items()}
             else:
                 arrays = {name: array[i * n : (i + 1) * n] for name, array in buffers.items()}
                 self._copy_runs(ids[i], arrays)
@@ -288,7 +338,7 @@ class Loader:
             block = int(starts.searchsorted(record, side="right")) - 1
             first = record - int(starts[block])
             high = min(len(ids), low + min(int(starts[block + 1]), last) - record)
-            for name, array in self._block(block).items():
+            for name, array in self.reader.block(block).items():
                 out[name][low:high] = array[first : first + high - low]
             low = high
 
@@ -301,7 +351,7 @@ class Loader:
             self._gather_by_block(ids, blocks, used, out)
             return
         for block in table.missing(used):
-            table.put(block, self._load(block))
+            table.put(block, self.reader.load(block))
         table.take(ids, blocks, out)
 
     def _make_table(self) -> Table:
@@ -318,47 +368,8 @@ class Loader:
         for block in used:
             places = np.flatnonzero(blocks == block)
             rows = ids[places] - self.store.starts[block]
-            for name, array in self._block(block).items():
+            for name, array in self.reader.block(block).items():
                 out[name][places] = array[rows]
-
-    def _block(self, block: int) -> Arrays:
-        """Return a block's arrays, from memory if it was used lately."""
-        arrays = self._kept.get(block)
-        if arrays is not None:
-            if not self.store.mapped:
-                self._kept.move_to_end(block)
-            return arrays
-        arrays = self._load(block)
-        if self.prefetch:
-            _touch(arrays)
-        self._keep(block, arrays)
-        return arrays
-
-    def _load(self, block: int) -> Arrays:
-        if self._stop:
-            raise DataError(f"{self.store.url}, block {block}: reading was cancelled.")
-        try:
-            arrays = self.store.read_block(block)
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(f"{self.store.url}, block {block}: {type(error).__name__}: {error}") from error
-        self.bytes_read += self.store.blocks[block].length
-        for array in arrays.values():
-            # views of it are handed out, and it may be kept
-            array.flags.writeable = False
-        return arrays
-
-    def _keep(self, block: int, arrays: Arrays) -> None:
-        self._kept[block] = arrays
-        if self.store.mapped:
-            return
-        self._kept_bytes += sum(array.nbytes for array in arrays.values())
-        # a batch may cross the border of two blocks
-        most, bound = (2, self.bytes_bound) if self.order.shuffle == "none" else (1, KEPT_BYTES)
-        while len(self._kept) > most and self._kept_bytes > bound:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= sum(array.nbytes for array in dropped.values())
 
 
 def _split(buffers: Arrays, ids: npt.NDArray[np.int64]) -> list[Batch]:
@@ -367,9 +378,3 @@ def _split(buffers: Arrays, ids: npt.NDArray[np.int64]) -> list[Batch]:
     return [
         Batch({name: array[i * n : (i + 1) * n] for name, array in buffers.items()}, ids[i]) for i in range(len(ids))
     ]
-
-
-def _touch(arrays: Arrays) -> None:
-    """Bring a mapped block into memory here, not in the caller's thread when it computes."""
-    for array in arrays.values():
-        array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()

@@ -15,6 +15,7 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.column_store import Bytes, Column, ColumnStore, Memory
+from singa_dask.data.ranges import Ranges
 from singa_dask.data.store import STORES, Field
 from singa_dask.errors import DataError
 
@@ -55,7 +56,7 @@ class NpzStore(ColumnStore):
         return head.startswith(MAGIC) or super().matches(url, head)
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        ranges = fs.Ranges(self.url, self.storage_options)
+        ranges = Ranges(self.url, self.storage_options)
         try:
             with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
                 members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
@@ -87,7 +88,7 @@ class NpzStore(ColumnStore):
         return {"image": image} if label is None else {"image": image, "label": label}
 
     def _locate(
-        self, ranges: fs.Ranges, archive: zipfile.ZipFile, member: zipfile.ZipInfo
+        self, ranges: Ranges, archive: zipfile.ZipFile, member: zipfile.ZipInfo
     ) -> tuple[Bytes, np.dtype[Any], tuple[int, ...], int]:
         """Return where an array's values lie: source, type, shape and offset."""
         source: Bytes

@@ -6,6 +6,7 @@ answer is the same. So a cursor is a handful of integers, and a resumed or resiz
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,13 +18,16 @@ import numpy.typing as npt
 from singa_dask.data.shuffle import permutation
 from singa_dask.errors import DataError
 
-__all__ = ["CANONICAL_STREAMS", "Order", "Shuffle"]
+__all__ = ["CANONICAL_STREAMS", "LastBatch", "Order", "Shuffle"]
 
+LastBatch = Literal["wrap", "drop_last", "pad"]
 Shuffle = Literal["none", "block", "full"]
 Ids = npt.NDArray[np.int64]
 
 # divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
+# a cursor leaves these out, so that it fits cursors from before they were known
+_PLAIN = {"last_batch": "wrap", "deal": ""}
 
 
 class Order:
@@ -40,7 +44,8 @@ class Order:
         ``block``: see Notes.
     seed : int
     group, n_groups : int
-        Group k of G reads the records k*N//G up to (k+1)*N//G.
+        Group k of G reads the records k*N//G up to (k+1)*N//G; of the line of dealt blocks if ``shuffle`` is
+        ``block``, as stored otherwise.
     window : int
         ``block``: how many blocks a group mixes at a time, over all streams.
     streams : int, optional
@@ -48,9 +53,25 @@ class Order:
     deal : sequence of int, optional
         ``block``: order in which blocks are dealt to the streams; a random one by ``seed`` when not given.
     skip : int
-        Records passed over at the start.
+        Records passed over at the start; but for ``wrap``, the whole batches among them.
     fingerprint : str
         The store's, so that a cursor tells whether the records are still the same.
+    last_batch : {"wrap", "drop_last", "pad"}
+        What becomes of the N mod B records at the end of an epoch of N. ``wrap``: they share a batch with the first
+        ones of the next epoch. ``drop_last``: an epoch is N // B batches, and some records are left out, others in
+        each epoch if they are shuffled. ``pad``: the last batch is filled up from the beginning of the same epoch.
+
+    Attributes
+    ----------
+    count : int
+        Records of the group.
+    period : int
+        Rows of an epoch.
+
+    Raises
+    ------
+    DataError
+        The group would read no records, or has less than a batch and ``last_batch`` is ``drop_last``.
 
     Notes
     -----
@@ -58,6 +79,8 @@ class Order:
     In each epoch the line is cut into C pieces, as long as the rows of that epoch that each stream has to supply:
     so each record comes once an epoch whatever the numbers are, and a block is needed by one stream, or by two
     where a cut goes through it. A stream takes its blocks in random order and shuffles within a window of them.
+    But for ``wrap``, all epochs have the same C pieces, of about the same length; a stream leaves out the end of
+    its piece, or begins its piece again.
     """
 
     def __init__(
@@ -74,21 +97,29 @@ class Order:
         deal: Sequence[int] | None = None,
         skip: int = 0,
         fingerprint: str = "",
+        last_batch: LastBatch = "wrap",
     ) -> None:
-        self.batch_size, self.shuffle, self.seed, self.skip = batch_size, shuffle, seed, skip
-        self.fingerprint = fingerprint
+        self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
+        self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
+        self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         self.streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
         if batch_size % self.streams:
             raise ValueError(f"{self.streams} streams do not divide a batch of {batch_size}")
         self.window = window
-        starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
-        total = int(starts[-1])
+        self._starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+        total = int(self._starts[-1])
         self.start, end = group * total // n_groups, (group + 1) * total // n_groups
         self.count = end - self.start
         if not self.count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would read none.")
-        self._starts = starts.clip(self.start, end)
-        self._deal = deal
+        rest = self.count % batch_size
+        self.period = self.count + {"wrap": 0, "drop_last": -rest, "pad": -self.count % batch_size}[last_batch]
+        if not self.period:
+            raise DataError(
+                f"{self.count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
+                "would leave out all of them. Expected a whole batch at least. Set last_batch to pad or wrap."
+            )
+        self._deal = None if deal is None else np.asarray(deal, np.int64)
         self._window_of: dict[int, tuple[tuple[int, int], int, Ids]] = {}
         self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
         self._full: dict[int, Ids] = {}
@@ -107,17 +138,57 @@ class Order:
         -------
         (n_steps, B / n_workers) int64
         """
-        if self.batch_size % n_workers:
-            raise ValueError(f"a batch of {self.batch_size} cannot be shared equally by {n_workers} workers")
-        low = worker * self.batch_size // n_workers
-        high = (worker + 1) * self.batch_size // n_workers
+        low, high = self._share(worker, n_workers)
         if self.shuffle == "block":
             return self._streamed(step, n_steps, low, high)
         first = self.skip + step * self.batch_size
         positions = first + np.arange(n_steps)[:, None] * self.batch_size + np.arange(low, high)
         if self.shuffle == "none":
-            return np.asarray(self.start + positions % self.count, np.int64)
+            return np.asarray(self.start + positions % self.period % self.count, np.int64)
         return self._shuffled(positions)
+
+    def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
+        """Return the epoch of each row that ``rows(step, worker, n_workers)`` gives, (B / n_workers,) int64."""
+        low, high = self._share(worker, n_workers)
+        rows: Ids = self.skip + step * self.batch_size + np.arange(low, high, dtype=np.int64)
+        return rows // self.period
+
+    def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
+        """Return the blocks that a worker reads in its first epoch (``full``: in any), rising, (n,) int64."""
+        return np.flatnonzero(self.block_rows(worker, n_workers))
+
+    def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
+        """Return how many rows of each block a worker reads in its first epoch (``full``: in any, on average).
+
+        Returns
+        -------
+        (n_blocks,) int64
+            Rounded up where a worker takes an uncertain part of a block.
+        """
+        low, high = self._share(worker, n_workers)
+        if self.shuffle == "block":
+            return self._streamed_rows(low, high)
+        starts = self._starts.clip(self.start, self.start + self.count) - self.start
+        if self.shuffle == "full":
+            return -(-np.diff(starts) // n_workers)
+        again = np.arange(self.count, self.period)
+        again = again[(again % self.batch_size >= low) & (again % self.batch_size < high)] % self.count
+        batches, rest = np.divmod(starts.clip(None, self.period) - self.skip, self.batch_size)
+        rows: Ids = np.diff(batches * (high - low) + (rest - low).clip(0, high - low))
+        return rows + np.histogram(again, starts)[0] if len(again) else rows
+
+    def stretches(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
+        """Return which worker reads which stretch of the line of dealt blocks in the first epoch of a block order.
+
+        Returns
+        -------
+        list of (worker, low, high)
+            One for each stream, in line order, in records. A stream that several workers share is its main reader's.
+        """
+        rows = self.batch_size // n_workers
+        width = self.batch_size // self.streams
+        owners = ((stream * width + width // 2) // rows for stream in range(self.streams))
+        return [(owner, *self._stretch(stream, 0)) for stream, owner in enumerate(owners)]
 
     def blocks_in_use(self, n_workers: int = 1) -> int | None:
         """Return how many blocks a worker comes back to at most; None if it may be any of them."""
@@ -129,11 +200,18 @@ class Order:
         # each stream may be leaving one window for the next
         return 2 * self._blocks_per_window * streams
 
+    def _share(self, worker: int, n_workers: int) -> tuple[int, int]:
+        """Return the first row of a batch that is a worker's, and the one after its last."""
+        if self.batch_size % n_workers:
+            raise ValueError(f"a batch of {self.batch_size} cannot be shared equally by {n_workers} workers")
+        return worker * self.batch_size // n_workers, (worker + 1) * self.batch_size // n_workers
+
     # -- cursor --------------------------------------------------------------------------------------
 
     def cursor(self, step: int) -> dict[str, Any]:
         """Return where ``step`` begins, as a few integers for a checkpoint."""
-        return {**self._identity, "samples_seen": step * self.batch_size}
+        identity = {name: value for name, value in self._identity.items() if _PLAIN.get(name) != value}
+        return {**identity, "samples_seen": step * self.batch_size}
 
     def step_at(self, cursor: Mapping[str, Any]) -> int:
         """Return the step that a cursor stands before.
@@ -143,33 +221,38 @@ class Order:
         DataError
             Names what differs between the run that made the cursor and this one.
         """
+        known = {**_PLAIN, **cursor}
         for name, value in self._identity.items():
-            if cursor.get(name) != value:
+            if known.get(name) != value:
                 raise DataError(
                     f"the cursor of the checkpoint does not fit these records: {name} is {value!r}, "
-                    f"it was {cursor.get(name)!r}."
+                    f"it was {known.get(name)!r}."
                 )
         return int(cursor["samples_seen"]) // self.batch_size
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            "version": 1,
+            # groups of a block order once had stretches of the file, not of the line of dealt blocks
+            "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,
             "batch_size": self.batch_size,
             "skip": self.skip,
+            "last_batch": self.last_batch,
         }
         if self.shuffle != "none":
             identity["seed"] = self.seed
         if self.shuffle == "block":
-            identity |= {"streams": self.streams, "window": self.window}
+            digest = "" if self._deal is None else hashlib.sha256(self._deal.astype("<i8").tobytes()).hexdigest()
+            identity |= {"streams": self.streams, "window": self.window, "deal": digest[:16]}
         return identity
 
     # -- full ----------------------------------------------------------------------------------------
 
     def _shuffled(self, positions: Ids) -> Ids:
-        epochs, places = np.divmod(positions, self.count)
+        epochs, places = np.divmod(positions, self.period)
+        places %= self.count
         wanted = range(int(epochs.min()), int(epochs.max()) + 1)
         kept = {epoch: self._full[epoch] for epoch in wanted if epoch in self._full}
         ids = np.empty_like(positions)
@@ -205,10 +288,12 @@ class Order:
         while done < n:
             item = first + done
             row = item // width * self.batch_size + stream * width + item % width
-            epoch = (row + self.skip) // self.count
+            epoch = (row + self.skip) // self.period
             place = item - self._supplied(stream, epoch)
+            most = min(n - done, self._supplied(stream, epoch + 1) - item)
+            place %= int(self._pieces(stream, epoch)[1][-1])
             start, window = self._find_window(stream, epoch, place)
-            part = window[place - start : place - start + n - done]
+            part = window[place - start : place - start + most]
             parts.append(part)
             done += len(part)
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
@@ -216,7 +301,7 @@ class Order:
     def _supplied(self, stream: int, epoch: int) -> int:
         """Return how many items a stream supplies before an epoch begins (below 0 for skipped ones)."""
         width = self.batch_size // self.streams
-        batches, rest = divmod(epoch * self.count - self.skip, self.batch_size)
+        batches, rest = divmod(epoch * self.period - self.skip, self.batch_size)
         return batches * width + min(max(rest - stream * width, 0), width)
 
     def _find_window(self, stream: int, epoch: int, place: int) -> tuple[int, Ids]:
@@ -240,12 +325,29 @@ class Order:
         """Return the pieces of blocks that are a stream's in an epoch, shuffled: (first, end) of each; ends summed."""
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
-            needs = [self._supplied(c, epoch + 1) - self._supplied(c, epoch) for c in range(stream + 1)]
-            end = sum(needs)
-            pieces = self._cut(end - needs[-1], end)
+            pieces = self._cut(*self._stretch(stream, epoch))
             pieces = pieces[permutation(len(pieces), self.seed, "blocks", epoch, stream)]
             kept = self._pieces_of[stream] = (epoch, pieces, np.cumsum(pieces[:, 1] - pieces[:, 0]))
         return kept[1], kept[2]
+
+    def _stretch(self, stream: int, epoch: int) -> tuple[int, int]:
+        """Return where a stream's piece of the line begins and ends in an epoch."""
+        if self.last_batch == "wrap":
+            needs = [self._supplied(c, epoch + 1) - self._supplied(c, epoch) for c in range(stream + 1)]
+            return self.start + sum(needs[:-1]), self.start + sum(needs)
+        low, high = (c * self.count // self.streams for c in (stream, stream + 1))
+        # with fewer records than streams, several read the same one
+        return self.start + low, self.start + max(high, low + 1)
+
+    def _streamed_rows(self, low: int, high: int) -> Ids:
+        width = self.batch_size // self.streams
+        rows = np.zeros(len(self._starts) - 1, np.int64)
+        for stream in range(low // width, -(-high // width)):
+            pieces = self._cut(*self._stretch(stream, 0))
+            blocks = np.searchsorted(self._starts, pieces[:, 0], side="right") - 1
+            part = min(high, (stream + 1) * width) - max(low, stream * width)
+            np.add.at(rows, blocks, -(-(pieces[:, 1] - pieces[:, 0]) * part // width))
+        return rows
 
     def _cut(self, low: int, high: int) -> Ids:
         """Return records ``low`` to ``high`` of the line of dealt blocks, as (first, end) of each piece."""
@@ -260,11 +362,11 @@ class Order:
 
     @cached_property
     def _line(self) -> tuple[Ids, Ids, Ids]:
-        """First and end record of each block that this group reads, as dealt, and the summed lengths."""
+        """First and end record of each block of the store that has any, as dealt, and the summed lengths."""
         n = len(self._starts) - 1
-        deal = permutation(n, self.seed, "deal") if self._deal is None else np.asarray(self._deal, np.int64)
+        deal = permutation(n, self.seed, "deal") if self._deal is None else self._deal
         if not np.array_equal(np.sort(deal), np.arange(n)):
-            raise ValueError(f"a deal must name each of the {n} blocks once")
+            raise DataError(f"the deal is of {len(deal)} blocks. Expected one that names each of the {n} blocks once.")
         firsts, ends = self._starts[:-1][deal], self._starts[1:][deal]
         used = ends > firsts
         return firsts[used], ends[used], np.cumsum((ends - firsts)[used])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.data.ranges import Ranges, RangesFile
+from singa_dask.data.rows import Rows
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Records, Store
 from singa_dask.errors import DataError
 
 __all__ = ["ParquetStore"]
@@ -48,7 +50,7 @@ class ParquetStore(Store):
         if not fs.size(url, storage_options):
             raise DataError(f"{url}: no Parquet file: it is empty.")
         with self._errors(url):
-            self._source = pa.memory_map(str(local)) if local else fs.open(url, storage_options=storage_options)
+            self._source: Any = pa.memory_map(str(local)) if local else self._open_far()
             self._file = pq.ParquetFile(self._source, pre_buffer=False)
             self._checking = pq.ParquetFile(
                 self._source, metadata=self._file.metadata, pre_buffer=False, page_checksum_verification=True
@@ -61,6 +63,11 @@ class ParquetStore(Store):
             raise DataError(f"{url}: no records.")
         with self._errors(url):
             self.schema = self._fields(self._file.schema_arrow)
+
+    def _open_far(self) -> Any:
+        if fs.CACHE in self.storage_options:
+            return RangesFile(Ranges(self.url, self.storage_options))
+        return fs.open(self.url, storage_options=self.storage_options)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -136,7 +143,7 @@ class ParquetStore(Store):
     def write(
         cls,
         url: str,
-        records: Arrays,
+        records: Records,
         storage_options: fs.Options = None,
         keys: str = "",
         block_bytes: int = BLOCK_BYTES,
@@ -151,23 +158,22 @@ class ParquetStore(Store):
         compression : {None, "zstd", "snappy", "lz4"}
             Smaller files, which take longer to read.
         """
-        n = count_of(url, records)
-        record_bytes = sum(array.nbytes for array in records.values()) // n
-        noted = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in records.items()}
-        columns = {name: _column(array) for name, array in records.items()}
-        fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        note = {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)}
-        table = pa.table(list(columns.values()), schema=pa.schema(fields, note))
+        rows = Rows(url, records)
+        schema = _schema_for(rows.schema)
+        per_group = max(1, block_bytes // max(rows.record_bytes, 1))
         with fs.staged(url, storage_options) as path:
-            pq.write_table(
-                table,
+            writer = pq.ParquetWriter(
                 str(path),
-                row_group_size=max(1, block_bytes // max(record_bytes, 1)),
+                schema,
                 compression=compression or "none",
                 use_dictionary=False,
                 write_statistics=False,
                 write_page_checksum=True,
             )
+            with writer:
+                for group in rows.cut(per_group):
+                    columns = [_column(group[name]) for name in schema.names]
+                    writer.write_table(pa.table(columns, schema=schema), row_group_size=per_group)
 
     def close(self) -> None:
         self._file.close()
@@ -221,6 +227,16 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
         raise DataError(f"{where}: {flat.null_count} values are null.")
     values = flat.to_numpy(zero_copy_only=False).reshape(len(column), *field.shape)
     return values.astype(field.dtype, copy=False)  # type: ignore[no-any-return]
+
+
+def _schema_for(fields: Mapping[str, Field]) -> pa.Schema:
+    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    kinds = {
+        name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
+        for name, field in fields.items()
+    }
+    columns = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
+    return pa.schema(columns, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
 
 
 def _column(array: npt.NDArray[Any]) -> pa.Array:

@@ -6,7 +6,7 @@ always do; others are grouped by length, and only what still differs is read one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ __all__ = [
     "decode_records",
     "decode_values",
     "encode_record",
+    "salvage_rows",
+    "salvage_values",
     "schema_of",
     "show_schema",
 ]
@@ -176,7 +178,7 @@ def schema_of(arrays: Arrays) -> dict[str, Field]:
     return {name: Field(array.dtype, array.shape[1:]) for name, array in arrays.items()}
 
 
-def show_schema(schema: dict[str, Field]) -> str:
+def show_schema(schema: Mapping[str, Field]) -> str:
     """Write a schema for a message: ``pixel (28, 28) uint8, label () int32``."""
     return ", ".join(f"{name} {field.shape} {field.dtype}" for name, field in schema.items())
 
@@ -186,6 +188,57 @@ def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays
     if schema_of(arrays) != schema:
         raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
     return arrays
+
+
+def salvage_rows(
+    n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
+) -> tuple[Arrays, dict[int, str]]:
+    """Read the records of a block one by one, and go on where one is bad.
+
+    Parameters
+    ----------
+    n : int
+    schema : mapping of str to Field
+        A record of any other is bad.
+    read_row : callable
+        Returns the arrays of one record, without an axis for records.
+
+    Returns
+    -------
+    dict of str to ndarray
+        (n, *shape) of each field, zeros for bad records.
+    dict of int to str
+        Row of each bad record, and what is wrong with it.
+    """
+    arrays = {name: np.zeros((n, *field.shape), field.dtype) for name, field in schema.items()}
+    bad: dict[int, str] = {}
+    for row in range(n):
+        try:
+            record = read_row(row)
+        except (DataError, OverflowError, ValueError) as error:
+            bad[row] = str(error).rstrip(".")
+            continue
+        found = {name: Field(array.dtype, array.shape) for name, array in record.items()}
+        if found != schema:
+            bad[row] = f"holds {show_schema(found)}, expected {show_schema(schema)}"
+            continue
+        for name, array in record.items():
+            arrays[name][row] = array
+    return arrays, bad
+
+
+def salvage_values(
+    values: Sequence[bytes | memoryview], schema: Mapping[str, Field], decode: Decoder
+) -> tuple[Arrays, dict[int, str]]:
+    """Decode messages as `decode_values` does, and go on where one is bad: see `salvage_rows`."""
+
+    def read_row(row: int) -> Arrays:
+        arrays = decode(np.frombuffer(values[row], np.uint8)[None])
+        if arrays is None:
+            raise ValueError("not a record")
+        return {name: array[0] for name, array in arrays.items()}
+
+    return salvage_rows(len(values), schema, read_row)
 
 
 def _integers(found: Iterable[Column], number: int) -> list[int] | None:

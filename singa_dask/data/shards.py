@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.record import show_schema
-from singa_dask.data.store import STORES, Arrays, Block, Store, is_pattern, open_store
+from singa_dask.data.store import NOTES, STORES, Arrays, Block, Store, is_pattern, open_store
 from singa_dask.errors import DataError
 
 __all__ = ["ShardedStore", "shard_url", "shard_urls"]
 
+NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
+
 
 @STORES.register("shards")
 class ShardedStore(Store):
-    """The records of all files that match, in the order of their names.
+    """The records of all files that match, in the order of their names; or of given files.
 
     Parameters
     ----------
@@ -27,22 +31,29 @@ class ShardedStore(Store):
     storage_options : mapping, optional
     backend : str, optional
         Of each file; told from the file when it is not given.
+    files : sequence of str
+        Take these, in this order, not those that match.
     options
         Passed to each store.
 
     Raises
     ------
     DataError
-        No file matches, or they hold different kinds of records.
+        No file matches, files of a set ``-00000-of-00004`` are missing, or they hold different kinds of records.
     """
 
     def __init__(
-        self, url: str, storage_options: fs.Options = None, backend: str | None = None, **options: Any
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        backend: str | None = None,
+        files: Sequence[str] = (),
+        **options: Any,
     ) -> None:
-        super().__init__(url, storage_options, backend=backend, **options)
+        super().__init__(url, storage_options, backend=backend, files=tuple(files), **options)
         self._stores: list[Store] = []
         try:
-            for shard in shard_urls(url, storage_options):
+            for shard in files or shard_urls(url, storage_options):
                 self._stores.append(open_store(shard, backend, storage_options, **options))
                 self._check(self._stores[-1])
         except BaseException:
@@ -53,6 +64,7 @@ class ShardedStore(Store):
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
         self.blocks = tuple(blocks)
+        self.tail = "; ".join(f"{store.url}: {store.tail}" for store in self._stores if store.tail)
         # the first block of each store, and the number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
 
@@ -65,6 +77,10 @@ class ShardedStore(Store):
     def read_block(self, block_id: int) -> Arrays:
         shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
         return self._stores[shard].read_block(block_id - int(self._firsts[shard]))
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
+        return self._stores[shard].salvage(block_id - int(self._firsts[shard]))
 
     def close(self) -> None:
         for store in self._stores:
@@ -85,11 +101,26 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     Raises
     ------
     DataError
-        There is none.
+        There is none, or one is missing: where ``-00001-of-00004`` is there, and the pattern would match the others
+        of the four, they must be there too.
     """
     folder, slash, pattern = url.rpartition("/")
     names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
-    matching = fnmatch.filter(names, pattern)
+    # the folder of the manifests is no shard
+    matching = [name for name in fnmatch.filter(names, pattern) if name != NOTES]
     if not matching:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
+    missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise DataError(
+            f"{url}: {', '.join(missing[:3])}{more} {'are' if missing[1:] else 'is'} missing, expected the whole set."
+        )
     return [f"{folder}{slash}{name}" for name in matching]
+
+
+def _sets_of(names: list[str]) -> list[str]:
+    """Return the names of all files of the sets that the names belong to."""
+    found = filter(None, map(NUMBERS.fullmatch, names))
+    sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in found)}
+    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

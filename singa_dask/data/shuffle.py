@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["permutation", "random_skip"]
+__all__ = ["draw", "permutation", "random_skip"]
 
 
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
@@ -42,6 +42,11 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
     return np.argsort(_raw(n, seed, purpose, *numbers))
 
 
+def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
+    """Return a number from 0 to n-1, each as likely; the other arguments are those of `permutation`."""
+    return int(_raw(1, seed, purpose, *numbers)[0]) % n
+
+
 def random_skip(seed: int, layer: str, group: int, most: int) -> int:
     """Return how many records an input layer passes over at the start: 0 to ``most``, each as likely."""
-    return int(_raw(1, seed, f"skip {layer}", group)[0]) % (most + 1)
+    return draw(most + 1, seed, f"skip {layer}", group)

@@ -1,7 +1,7 @@
-"""What a converter reads: files of one kind, one after the other -> arrays of records.
+"""What a converter reads: files of one kind, one after the other, as one store.
 
 Nearly every kind is a store's format; idx comes as files of images and of labels in any order, text is windows of
-characters.
+characters, or words.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.column_store import open_bytes
+from singa_dask.data.column_store import Bytes, open_bytes
 from singa_dask.data.idx_store import idx_shape
-from singa_dask.data.record import schema_of, show_schema
-from singa_dask.data.store import STORES, Arrays, Store, open_store
+from singa_dask.data.record import schema_of
+from singa_dask.data.shards import ShardedStore, shard_urls
+from singa_dask.data.store import STORES, Arrays, Block, Field, Store, is_pattern, rows_per_block
 from singa_dask.data.vocabulary import read_text
+from singa_dask.data.words import read_words
 from singa_dask.errors import DataError
 
-__all__ = ["KINDS", "kind_options", "read_records", "read_store"]
+__all__ = ["KINDS", "kind_options", "open_source", "source_files"]
 
 # kinds that are the format of a store, by its backend
 BACKENDS = (
@@ -39,8 +41,8 @@ BACKENDS = (
 )
 
 
-def read_records(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Arrays:
-    """Read all records of some files.
+def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Store:
+    """Open the records of some files as one store.
 
     Parameters
     ----------
@@ -56,36 +58,26 @@ def read_records(kind: str, urls: Sequence[str], storage_options: fs.Options = N
     DataError
         A file is missing, damaged, or holds other records than the first.
     """
+    files = source_files(urls, storage_options)
     if kind in READERS:
-        return READERS[kind](urls, storage_options, **options)
-    parts: list[Arrays] = []
-    for url in urls:
-        with open_store(url, kind, storage_options, **options) as store:
-            parts.append(read_store(store))
-        if schema_of(parts[-1]) != schema_of(parts[0]):
-            found, expected = (show_schema(schema_of(parts[i])) for i in (-1, 0))
-            raise DataError(f"{url}: records of different shapes: it holds {found}, {urls[0]} holds {expected}.")
-    return {name: _joined([part[name] for part in parts], urls) for name in parts[0]}
+        return READERS[kind](files, storage_options, **options)
+    return ShardedStore(", ".join(urls), storage_options, kind, files=files, **options)
+
+
+def source_files(urls: Sequence[str], storage_options: fs.Options = None) -> list[str]:
+    """Return the files that are meant: each URL, or what matches it."""
+    return [file for url in urls for file in (shard_urls(url, storage_options) if is_pattern(url) else [url])]
 
 
 def kind_options(kind: str) -> list[str]:
     """Return the options that a kind's reader has."""
-    function = READERS[kind] if kind in READERS else STORES.find(kind).__init__
-    given = ("self", "url", "urls", "storage_options")
-    return [name for name in inspect.signature(function).parameters if name not in given]
+    reader = READERS[kind] if kind in READERS else STORES.find(kind)
+    given = ("url", "urls", "storage_options")
+    return [name for name in inspect.signature(reader).parameters if name not in given]
 
 
-def read_store(store: Store) -> Arrays:
-    """Read all records of a store."""
-    arrays = {name: np.empty((store.count, *field.shape), field.dtype) for name, field in store.schema.items()}
-    for block, first in zip(store.blocks, store.starts.tolist(), strict=False):
-        for name, array in store.read_block(block.id).items():
-            arrays[name][first : first + block.n] = array
-    return arrays
-
-
-def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
-    """Read files of images and of labels in MNIST's idx format.
+class IdxFiles(Store):
+    """Files of images and of labels in MNIST's idx format, gzipped or not.
 
     Parameters
     ----------
@@ -97,29 +89,99 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
     DataError
         A header or a length is wrong, or there are not as many labels as images.
     """
-    images: list[npt.NDArray[Any]] = []
-    labels: list[npt.NDArray[Any]] = []
-    for url in urls:
-        source = open_bytes(url, storage_options)
-        shape = idx_shape(source)
-        start = 4 + 4 * len(shape)
-        array = np.frombuffer(source.read(start, source.size - start), np.uint8).reshape(shape)
-        (labels if array.ndim == 1 else images).append(array)
-    if not images:
-        raise DataError(f"{', '.join(urls)}: no file of images (an idx header of 3 or more dimensions).")
-    records: Arrays = {"pixel": _joined(images, urls)}
-    if labels:
-        records["label"] = _joined(labels, urls).astype(np.int32)
-        if len(records["label"]) != len(records["pixel"]):
-            raise DataError(f"{', '.join(urls)}: {len(records['pixel'])} images but {len(records['label'])} labels.")
-    return records
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None) -> None:
+        super().__init__(", ".join(urls), storage_options)
+        # of each block the file and its place there
+        self._images: list[tuple[Bytes, int]] = []
+        labels: list[npt.NDArray[np.int32]] = []
+        shapes: list[tuple[int, ...]] = []
+        blocks: list[Block] = []
+        for url in urls:
+            source = open_bytes(url, storage_options)
+            shape = idx_shape(source)
+            if len(shape) == 1:
+                labels.append(np.frombuffer(source.read(8, shape[0]), np.uint8).astype(np.int32))
+                continue
+            shapes.append(shape[1:])
+            size = int(np.prod(shape[1:], dtype=np.int64))
+            n, start = rows_per_block(size), 4 + 4 * len(shape)
+            for first in range(0, shape[0], n):
+                self._images.append((source, start + first * size))
+                rows = min(n, shape[0] - first)
+                blocks.append(Block(len(blocks), rows, url, start + first * size, rows * size))
+        if len(set(shapes)) > 1:
+            raise DataError(f"{self.url}: records of different shapes: {shapes}.")
+        if not blocks:
+            raise DataError(f"{self.url}: no file of images (an idx header of 3 or more dimensions).")
+        self.blocks = tuple(blocks)
+        self.schema = {"pixel": Field(np.dtype(np.uint8), shapes[0])}
+        self._labels = np.concatenate(labels) if labels else None
+        if self._labels is not None:
+            self.schema["label"] = Field(np.dtype(np.int32))
+            if len(self._labels) != self.count:
+                raise DataError(f"{self.url}: {self.count} images but {len(self._labels)} labels.")
+
+    def read_block(self, block_id: int) -> Arrays:
+        block, (source, start) = self.blocks[block_id], self._images[block_id]
+        pixels = np.frombuffer(source.read(start, block.length), np.uint8)
+        records: Arrays = {"pixel": pixels.reshape(block.n, *self.schema["pixel"].shape)}
+        if self._labels is not None:
+            records["label"] = self._labels[int(self.starts[block_id]) :][: block.n]
+        return records
+
+    def close(self) -> None:
+        for source, _ in self._images:
+            source.close()
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]], urls: Sequence[str]) -> npt.NDArray[Any]:
-    if len({array.shape[1:] for array in arrays}) > 1:
-        raise DataError(f"{', '.join(urls)}: records of different shapes: {[array.shape[1:] for array in arrays]}.")
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+class InMemory(Store):
+    """Records that were made of texts."""
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays) -> None:
+        super().__init__(", ".join(urls), storage_options)
+        self._records = records
+        self.schema = schema_of(self._records)
+        size = sum(field.size_bytes for field in self.schema.values())
+        count, n = len(next(iter(self._records.values()))), rows_per_block(size)
+        self.blocks = tuple(
+            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
+            for i, first in enumerate(range(0, count, n))
+        )
+
+    def read_block(self, block_id: int) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        return {name: array[first : first + n] for name, array in self._records.items()}
+
+    def close(self) -> None:
+        self._records = {}
 
 
-READERS: Mapping[str, Callable[..., Arrays]] = {"idx": read_idx, "text": read_text}
+class Text(InMemory):
+    """Windows of characters, see `vocabulary.read_text`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        storage_options: fs.Options = None,
+        vocabulary: str = "vocab.txt",
+        window: int = 50,
+    ) -> None:
+        super().__init__(urls, storage_options, read_text(urls, storage_options, vocabulary, window))
+
+
+class Words(InMemory):
+    """Words, see `words.read_words`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        storage_options: fs.Options = None,
+        vocabulary: str = "vocab.txt",
+        class_size: int = 100,
+    ) -> None:
+        super().__init__(urls, storage_options, read_words(urls, storage_options, vocabulary, class_size))
+
+
+READERS: Mapping[str, Callable[..., Store]] = {"idx": IdxFiles, "text": Text, "words": Words}
 KINDS = sorted((*BACKENDS, *READERS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,15 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.cache import open_cache
+from singa_dask.data.checksum import checksum_of
 from singa_dask.errors import DataError
 from singa_dask.registry import Registry
 
 __all__ = [
     "BLOCK_BYTES",
+    "NOTES",
     "STORES",
     "Arrays",
     "Block",
     "Field",
+    "Records",
     "Store",
     "count_of",
     "cut_blocks",
@@ -37,8 +41,12 @@ __all__ = [
 ]
 
 Arrays = dict[str, npt.NDArray[Any]]
+# all at once, or in chunks
+Records = Arrays | Iterable[Arrays]
 
 BLOCK_BYTES = 1 << 20
+# folder of the manifests, beside the data
+NOTES = "_singa"
 # batches of a power of two then lie within one block
 EVEN_ROWS = 256
 
@@ -59,8 +67,6 @@ class Block:
         URL of the file it lies in.
     offset, length : int
         Bytes in that file (of LMDB, which has no such order: its first record, and the bytes of its values).
-    hosts : tuple of str
-        Where the bytes lie, if the filesystem says so.
     crc : int or None
         CRC32C of the bytes, where it is known.
     """
@@ -70,7 +76,6 @@ class Block:
     file: str
     offset: int
     length: int
-    hosts: tuple[str, ...] = ()
     crc: int | None = None
 
 
@@ -105,6 +110,8 @@ class Store(ABC):
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Blocks are views of a mapped file: it costs no memory to keep them.
+    tail : str
+        Says what is torn off at the end of the file, where it was opened nevertheless (``torn=True``); else empty.
 
     Raises
     ------
@@ -114,13 +121,16 @@ class Store(ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     blocks: tuple[Block, ...] = ()
+    takes_torn: ClassVar[bool] = False
     mapped: bool = False
+    tail: str = ""
     schema: dict[str, Field]
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         self.url = url
         self.storage_options = dict(storage_options or {})
         self.options = options
+        self._verified: set[int] = set()
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -128,13 +138,14 @@ class Store(ABC):
         return url.lower().endswith(cls.suffixes) if cls.suffixes else False
 
     @classmethod
-    def write(cls, url: str, records: Arrays, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
+    def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
         """Write records as a new store, whole or not at all.
 
         Parameters
         ----------
-        records : dict of str to ndarray
-            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any.
+        records : dict of str to ndarray, or iterable of those
+            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any. The
+            bytes written do not depend on how an iterable cuts them into chunks; only a few blocks are in memory.
         """
         raise DataError(f"{url}: records cannot be written in this format.")
 
@@ -147,6 +158,57 @@ class Store(ABC):
         DataError
             Names URL, block and record.
         """
+
+    def stored(self, block_id: int) -> memoryview | bytes | None:
+        """Return a block's bytes as a manifest's checksum covers them, None if this format has no manifests.
+
+        Raises
+        ------
+        DataError
+            They cannot be read, or are not those that the manifest speaks of.
+        """
+        return None
+
+    def noted(self) -> dict[str, Any]:
+        """Return what a manifest notes for the next opening: ``bytes`` of the file, and what the format adds."""
+        return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
+
+    def checked(self, block_id: int, data: memoryview) -> memoryview:
+        """Return a block's bytes; at their first reading they are compared with the manifest's checksum.
+
+        Raises
+        ------
+        DataError
+            They differ.
+        """
+        block = self.blocks[block_id]
+        if block.crc is not None and block_id not in self._verified:
+            found = checksum_of(data)
+            if found != block.crc:
+                raise DataError(
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
+                    f", expected {block.crc:08x}: damaged, or newer than its manifest. If the data is right, write the "
+                    "manifest anew: singa-dask data verify URL --write-manifest."
+                )
+            self._verified.add(block_id)
+        return data
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        """Read what can be read of a block that `read_block` fails at.
+
+        Returns
+        -------
+        dict of str to ndarray
+            (n, *shape) for each field, zeros in the rows of bad records.
+        dict of int to str
+            Row of each bad record, and what is wrong with it.
+
+        Raises
+        ------
+        DataError
+            All of it is bad; so it is in formats whose records cannot be read one by one.
+        """
+        raise DataError(f"{self.url}, block {block_id}: nothing of it can be read.")
 
     @property
     def count(self) -> int:
@@ -258,9 +320,10 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     backend : str, optional
         Name in `STORES`; told from suffix or first bytes when it is not given.
     storage_options : mapping, optional
-        Passed to the filesystem.
+        Passed to the filesystem; with `with_cache`, blocks that come from far are kept on a local disk.
     options
-        Passed to the store.
+        Passed to the store. ``torn=True`` may be given to all: it opens files of text and key-value files that end
+        within a record; files of other formats cannot be read when they are cut short.
 
     Raises
     ------
@@ -274,4 +337,19 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     backend = backend or detect(url, storage_options)
     if not backend:
         raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")
-    return STORES.find(backend)(url, storage_options, **options)
+    found = STORES.find(backend)
+    if not found.takes_torn:
+        options.pop("torn", None)
+    return _checked_cache(found(url, storage_options, **options))
+
+
+def _checked_cache(store: Store) -> Store:
+    """Find now, not at the first batch, that a cache has no room for one block."""
+    settings = store.storage_options.get(fs.CACHE)
+    if settings is not None and fs.local_path(store.url) is None:
+        try:
+            open_cache(settings).check_fits(max((block.length for block in store.blocks), default=0))
+        except DataError:
+            store.close()
+            raise
+    return store

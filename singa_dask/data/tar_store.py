@@ -16,7 +16,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.column_store import Bytes, ReadAhead, open_bytes
 from singa_dask.data.image import IMAGE_SUFFIXES, decode_image
-from singa_dask.data.record import check_schema, schema_of
+from singa_dask.data.record import check_schema, salvage_rows, schema_of
 from singa_dask.data.store import STORES, Arrays, Store, cut_blocks
 from singa_dask.errors import DataError
 
@@ -59,24 +59,22 @@ class TarStore(Store):
         if not self._keys:
             raise DataError(f"{url}: no records, the file is empty or has no {', '.join(VALUE_SUFFIXES)}.")
         self.blocks = cut_blocks(url, np.array(offsets, np.int64))
-        self.schema = schema_of(self._stack(0, 1))
+        self.schema = schema_of({name: array[None] for name, array in self._record(0).items()})
 
     def read_block(self, block_id: int) -> Arrays:
-        arrays = self._stack(int(self.starts[block_id]), self.blocks[block_id].n)
-        return check_schema(arrays, self.schema, f"{self.url}, block {block_id}")
-
-    def _stack(self, first: int, n: int) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
         records = [self._record(i) for i in range(first, first + n)]
-        schema = {name: (array.dtype, array.shape) for name, array in records[0].items()}
         for i, record in enumerate(records, first):
-            found = {name: (array.dtype, array.shape) for name, array in record.items()}
-            if found != schema:
-                shown = [
-                    ", ".join(f"{name} {shape} {dtype}" for name, (dtype, shape) in each.items())
-                    for each in (found, schema)
-                ]
-                raise DataError(f"{self.url}, record {self._keys[i]}: holds {shown[0]}, others hold {shown[1]}.")
-        return {name: np.stack([record[name] for record in records]) for name in schema}
+            check_schema(
+                {name: array[None] for name, array in record.items()},
+                self.schema,
+                f"{self.url}, block {block_id}, record {self._keys[i]}",
+            )
+        return {name: np.stack([record[name] for record in records]) for name in self.schema}
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        first = int(self.starts[block_id])
+        return salvage_rows(self.blocks[block_id].n, self.schema, lambda row: self._record(first + row))
 
     def _record(self, index: int) -> Arrays:
         where = f"{self.url}, record {self._keys[index]}"

@@ -6,6 +6,7 @@ which of them is wrong.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask.data import fs
-from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Store, count_of
+from singa_dask.data.manifest import find_manifest
+from singa_dask.data.ranges import Ranges
+from singa_dask.data.record import salvage_rows
+from singa_dask.data.rows import Rows
+from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Records, Store, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["TextStore"]
@@ -39,6 +44,9 @@ class TextStore(Store):
         Of one record; all numbers of the first line in a row when it is not given.
     block_bytes : int
         About how long a block is.
+    torn : bool
+        Open a file that ends within a line: what is before it is the store, and ``tail`` says what is left out. A
+        line whose last number alone is cut short cannot be told from a whole one.
 
     Raises
     ------
@@ -47,6 +55,7 @@ class TextStore(Store):
     """
 
     suffixes = (".csv", ".txt", ".tsv")
+    takes_torn = True
 
     def __init__(
         self,
@@ -56,14 +65,22 @@ class TextStore(Store):
         has_label: bool = True,
         shape: Sequence[int] = (),
         block_bytes: int = BLOCK_BYTES,
+        torn: bool = False,
     ) -> None:
         super().__init__(
-            url, storage_options, separator=separator, has_label=has_label, shape=shape, block_bytes=block_bytes
+            url,
+            storage_options,
+            separator=separator,
+            has_label=has_label,
+            shape=shape,
+            block_bytes=block_bytes,
+            torn=torn,
         )
         self._has_label = has_label
-        self._ranges = fs.Ranges(url, storage_options)
+        self._ranges = Ranges(url, storage_options)
         self._blanks = bytes.maketrans(separator.encode(), b" " * len(separator.encode()))
-        self.blocks = self._cut(block_bytes)
+        self._block_bytes = block_bytes
+        self.blocks = self._noted_blocks() or self._cut(block_bytes)
         if not self.count:
             raise DataError(f"{url}: no lines.")
         if not shape:
@@ -72,6 +89,20 @@ class TextStore(Store):
         if has_label:
             self.schema["label"] = Field(np.dtype(np.int32))
         self._columns = int(np.prod(shape, dtype=np.int64)) + has_label
+        if torn:
+            self._leave_out_half_a_line()
+
+    def _noted_blocks(self) -> tuple[Block, ...]:
+        """Return the blocks that a manifest knows, none if it has blocks of another size."""
+        found = find_manifest(self.url, "csv", self.url, self._ranges.size, self.storage_options)
+        return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
+
+    def stored(self, block_id: int) -> memoryview:
+        block = self.blocks[block_id]
+        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._ranges.size, "block_bytes": self._block_bytes}
 
     def _cut(self, block_bytes: int) -> tuple[Block, ...]:
         """Count the lines, and cut the file at line ends."""
@@ -79,7 +110,7 @@ class TextStore(Store):
         blocks: list[Block] = []
         start = position = lines = 0
         while position < size:
-            data = np.frombuffer(self._ranges.read(position, min(block_bytes, size - position)), np.uint8)
+            data = np.frombuffer(self._ranges.scan(position, min(block_bytes, size - position)), np.uint8)
             ends = np.flatnonzero(data == NEWLINE)
             lines += len(ends)
             cut = position + int(ends[-1]) + 1 if len(ends) else start
@@ -97,7 +128,7 @@ class TextStore(Store):
         size = self._ranges.size
         while size:
             length = min(BLOCK_BYTES, size)
-            tail = len(bytes(self._ranges.read(size - length, length)).rstrip())
+            tail = len(bytes(self._ranges.scan(size - length, length)).rstrip())
             if tail:
                 return size - length + tail
             size -= length
@@ -108,20 +139,49 @@ class TextStore(Store):
         line = bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
         return line.translate(self._blanks).split()
 
+    def _leave_out_half_a_line(self) -> None:
+        last = self.blocks[-1]
+        text = bytes(self._ranges.read(last.offset, self._ranges.size - last.offset))
+        line = text[: last.length].rpartition(b"\n")[2]
+        reason = self._why(line.translate(self._blanks))
+        if not reason or text.endswith(b"\n"):
+            return
+        if self.count == 1:
+            raise DataError(f"{self.url}: no whole line.")
+        self.tail = f"torn in line {self.count}{reason}"
+        rest = dataclasses.replace(last, n=last.n - 1, length=last.length - len(line), crc=None)
+        self.blocks = (*self.blocks[:-1], *([rest] if rest.n else []))
+        del self.starts
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        n = self.blocks[block_id].n
+        lines = bytes(self.stored(block_id)).translate(self._blanks).split(b"\n")
+
+        def read_row(row: int) -> Arrays:
+            reason = self._why(lines[row])
+            values = None if reason else self._parse(lines[row])
+            if values is None or values.size != self._columns:
+                raise ValueError(f"line {int(self.starts[block_id]) + row + 1}{reason or ': cannot be parsed'}")
+            return {name: array[0] for name, array in self._arrays(values[None]).items()}
+
+        return salvage_rows(n, self.schema, read_row)
+
     def read_block(self, block_id: int) -> Arrays:
         block = self.blocks[block_id]
-        text = bytes(self._ranges.read(block.offset, block.length)).translate(self._blanks)
+        text = bytes(self.stored(block_id)).translate(self._blanks)
         values = self._parse(text)
         fits = values is not None and values.size == block.n * self._columns
         if values is None or not fits or not self._columns_fit(text, block.n):
             raise self._complain(text, int(self.starts[block_id]))
-        rows = values.reshape(block.n, self._columns)
+        arrays = self._arrays(values.reshape(block.n, self._columns))
+        if self._has_label and not (arrays["label"] == values[:: self._columns]).all():
+            raise self._complain(text, int(self.starts[block_id]))
+        return arrays
+
+    def _arrays(self, rows: npt.NDArray[np.float64]) -> Arrays:
         if not self._has_label:
             return {"data": self._shaped(rows)}
-        labels = rows[:, 0].astype(np.int32)
-        if not (labels == rows[:, 0]).all():
-            raise self._complain(text, int(self.starts[block_id]))
-        return {"data": self._shaped(rows[:, 1:]), "label": labels}
+        return {"data": self._shaped(rows[:, 1:]), "label": rows[:, 0].astype(np.int32)}
 
     def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
@@ -146,24 +206,30 @@ class TextStore(Store):
     def _complain(self, text: bytes, first: int) -> DataError:
         """Find the line that cannot be read."""
         for i, line in enumerate(text.split(b"\n")):
-            where = f"{self.url}, line {first + i + 1}"
-            values = line.split()
-            if len(values) != self._columns:
-                label = "a label and " if self._has_label else ""
-                expected = f"{label}{self._columns - self._has_label} numbers"
-                return DataError(f"{where}: {len(values)} columns, expected {self._columns}: {expected}.")
-            for place, value in enumerate(values):
-                if not _is_number(value):
-                    return DataError(f"{where}, column {place + 1}: {value.decode(errors='replace')!r} is no number.")
-            if self._has_label and not float(values[0]).is_integer():
-                return DataError(f"{where}: the label {values[0].decode()} is no integer.")
+            reason = self._why(line)
+            if reason:
+                return DataError(f"{self.url}, line {first + i + 1}{reason}.")
         return DataError(f"{self.url}: lines from {first + 1} on cannot be parsed.")
+
+    def _why(self, line: bytes) -> str:
+        """Say what is wrong with a line, as it follows the line's number; nothing if it is right."""
+        values = line.split()
+        if len(values) != self._columns:
+            label = "a label and " if self._has_label else ""
+            expected = f"{label}{self._columns - self._has_label} numbers"
+            return f": {len(values)} columns, expected {self._columns}: {expected}"
+        for place, value in enumerate(values):
+            if not _is_number(value):
+                return f", column {place + 1}: {value.decode(errors='replace')!r} is no number"
+        if self._has_label and not float(values[0]).is_integer():
+            return f": the label {values[0].decode()} is no integer"
+        return ""
 
     @classmethod
     def write(
         cls,
         url: str,
-        records: Arrays,
+        records: Records,
         storage_options: fs.Options = None,
         keys: str = "",
         separator: str = ",",
@@ -177,18 +243,22 @@ class TextStore(Store):
         separator : str
             One character.
         """
-        values = records["data"] if "data" in records else records["pixel"]
-        count_of(url, records)
-        columns = list(values.reshape(len(values), -1).T)
-        if "label" in records:
-            columns.insert(0, records["label"])
-        table = pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})
+        rows = Rows(url, records)
         options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
-        with fs.staged(url, storage_options) as path:
-            pyarrow.csv.write_csv(table, str(path), options)
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            for block in rows.cut(rows_per_block(rows.record_bytes)):
+                pyarrow.csv.write_csv(_table(block), file, options)
 
     def close(self) -> None:
         self._ranges.close()
+
+
+def _table(records: Arrays) -> pa.Table:
+    values = records["data"] if "data" in records else records["pixel"]
+    columns = list(values.reshape(len(values), -1).T)
+    if "label" in records:
+        columns.insert(0, records["label"])
+    return pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})
 
 
 def _is_number(text: bytes) -> bool:

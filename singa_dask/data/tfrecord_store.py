@@ -13,7 +13,7 @@ from singa_dask.data import fs
 from singa_dask.data.checksum import crc32c, masked
 from singa_dask.data.column_store import Bytes, ReadAhead, open_bytes
 from singa_dask.data.example import decode_examples
-from singa_dask.data.record import check_schema, decode_values, schema_of
+from singa_dask.data.record import check_schema, decode_values, salvage_rows, schema_of
 from singa_dask.data.store import STORES, Arrays, Store, cut_blocks
 from singa_dask.errors import DataError
 
@@ -66,13 +66,21 @@ class TFRecordStore(Store):
         arrays = self._read(int(self.starts[block_id]), self.blocks[block_id].n, where)
         return check_schema(arrays, self.schema, where)
 
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        first = int(self.starts[block_id])
+
+        def read_row(row: int) -> Arrays:
+            return {name: array[0] for name, array in self._read(first + row, 1, self.url).items()}
+
+        return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
+
     def _read(self, first: int, n: int, where: str) -> Arrays:
         places = self._offsets[first : first + n + 1]
         data = self._source.read(int(places[0]), int(places[-1] - places[0]))
         places = places - places[0]
         wrong = _first_wrong(np.frombuffer(data, np.uint8), places)
         if wrong is not None:
-            raise DataError(f"{where}, record {wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
+            raise DataError(f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
         spans = zip((places[:-1] + HEAD_BYTES).tolist(), (places[1:] - TAIL_BYTES).tolist(), strict=True)
         try:
             return decode_values([data[start:end] for start, end in spans], self._decode)

@@ -14,7 +14,7 @@ from singa_dask.data import fs
 from singa_dask.data.store import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["encode_text", "read_text", "vocabulary_of"]
+__all__ = ["decode_text", "encode_text", "read_text", "vocabulary_of"]
 
 
 def read_text(
@@ -43,9 +43,9 @@ def read_text(
     """
     if window < 1:
         raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
-    text = "".join(_decode(url, storage_options) for url in urls)
+    text = "".join(decode_text(url, storage_options) for url in urls)
     if fs.exists(vocabulary, storage_options):
-        characters = _decode(vocabulary, storage_options)
+        characters = decode_text(vocabulary, storage_options)
     else:
         characters = vocabulary_of(text)
         fs.write_atomic(vocabulary, characters.encode(), storage_options)
@@ -78,7 +78,8 @@ def _codes(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-def _decode(url: str, storage_options: fs.Options) -> str:
+def decode_text(url: str, storage_options: fs.Options = None) -> str:
+    """Read a file of UTF-8, line ends as they are."""
     try:
         return fs.read_bytes(url, storage_options=storage_options).decode()
     except UnicodeDecodeError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from singa_dask.layers import connection, input, loss, neuron, output
-from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, matrix
+from singa_dask.layers import connection, image, input, loss, neuron, output
+from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, Stored, matrix
+from singa_dask.layers.input import StoreInput
 from singa_dask.layers.param import Gate, Param
 
 __all__ = [
@@ -14,7 +15,10 @@ __all__ = [
     "Gate",
     "Layer",
     "Param",
+    "StoreInput",
+    "Stored",
     "connection",
+    "image",
     "input",
     "loss",
     "matrix",

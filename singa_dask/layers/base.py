@@ -7,9 +7,9 @@ sources it has, allocates its outputs or touches a device.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.param import Param
 from singa_dask.registry import Registry
 
-__all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "matrix"]
+__all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "Stored", "matrix"]
 
 LAYERS: Registry[Layer] = Registry("layer type")
 
@@ -48,6 +48,10 @@ class Context:
         The worker group; groups read disjoint shares of the records.
     step : int
         Set by whoever runs the net, before each pass.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Order`.
+    host_names : collection of str
+        What the host of the process is called; bytes that lie there count as local.
     """
 
     phase: Phase = Phase.TRAIN
@@ -58,6 +62,24 @@ class Context:
     group: int = 0
     n_groups: int = 1
     step: int = 0
+    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    host_names: Collection[str] = ()
+
+
+class Stored(NamedTuple):
+    """Records as a store has them, for a consumer that makes floats of them itself.
+
+    Attributes
+    ----------
+    values : ndarray, shape (N, ...), uint8 or float32
+        May be used until the next batch is computed.
+    mean, std : ndarray of one record's shape, float, or None
+        What is to be subtracted, and what divides the difference.
+    """
+
+    values: Any
+    mean: Any = None
+    std: Any = None
 
 
 class Feature:
@@ -77,6 +99,12 @@ class Feature:
         The layer never reads ``data`` again, so its one consumer may compute in the same memory.
     labels : ndarray, shape (N,), int32, or None
         Labels of the records, where the layer has any.
+    ids, epochs : ndarray, shape (N,), int64, or None
+        Number of each record in its store, and the epoch in which it is read, where there is a store.
+    stored : Stored or None
+        In place of ``data`` where all who read the records take them as stored.
+    read_as : set of str
+        What its consumers read: "data", "labels", "stored".
     """
 
     def __init__(
@@ -89,6 +117,10 @@ class Feature:
         self.data: Any = None
         self.grad: Any = None
         self.labels: Any = None
+        self.ids: Any = None
+        self.epochs: Any = None
+        self.stored: Stored | None = None
+        self.read_as: set[Literal["data", "labels", "stored"]] = set()
 
     @property
     def size(self) -> int:
@@ -112,6 +144,9 @@ class Layer:
         Least and most sources; None is no upper bound.
     param_names : tuple of str
         Params in the order in which a job lists them; an unnamed one is called ``<layer>.<name>``.
+    reads : tuple of {"data", "labels", "stored"}
+        What it reads of each source; of those not named, "data". "stored" also takes ``data`` where there is no
+        ``stored``.
     connection : Connection
         How the layer depends on its sources.
     is_input, is_loss, is_output : bool
@@ -129,6 +164,7 @@ class Layer:
 
     n_sources: ClassVar[tuple[int, int | None]] = (1, 1)
     param_names: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[Literal["data", "labels", "stored"], ...]] = ()
     connection: ClassVar[Connection] = Connection.ONE_TO_ONE
     is_input: bool = False
     is_loss: bool = False
@@ -188,6 +224,8 @@ class Layer:
         self.sources = list(sources)
         self.ops = ops
         self.setup(self.conf, self.sources, ops)
+        for i, source in enumerate(self.sources):
+            source.read_as.add(self.reads[i] if i < len(self.reads) else "data")
 
     def feature(self, shape: Sequence[int], wants_grad: bool = True, reusable: bool = False) -> Feature:
         """Add one output of the given shape; flags as in `Feature`."""

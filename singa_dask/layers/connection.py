@@ -38,8 +38,10 @@ class Split(Layer):
             feature.grad = self.sources[0].grad if alone else self.ops.empty(feature.shape, feature.dtype)
 
     def compute_feature(self, phase: Phase) -> None:
+        source = self.sources[0]
         for feature in self.features:
-            feature.data, feature.labels = self.sources[0].data, self.sources[0].labels
+            feature.data, feature.labels = source.data, source.labels
+            feature.ids, feature.epochs = source.ids, source.epochs
 
     def compute_gradient(self, phase: Phase) -> None:
         total = self.sources[0].grad

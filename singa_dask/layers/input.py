@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase, StoreConf
-from singa_dask.data import Loader, Order, Store, detect, open_store, random_skip
+from singa_dask.data import BadPolicy, Loader, Order, Store, Survey, detect, fs, open_store, random_skip, with_cache
+from singa_dask.data.image import IMAGE_STORES
+from singa_dask.data.store import is_pattern
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -48,12 +50,22 @@ class StoreInput(Layer):
         self.batch_size = _group_batch(store.batchsize, self.context.n_workers)
         self.feature((self.batch_size // self.context.n_workers, *store.shape), wants_grad=False)
 
+    def allocate(self) -> None:
+        """Allocate the floats, unless all who read records make their own from what is stored."""
+        if "data" in self.features[0].read_as or "stored" not in self.features[0].read_as:
+            super().allocate()
+
     def compute_feature(self, phase: Phase) -> None:
         loader = self._loader or self._open()
         batch = loader.next()
         feature = self.features[0]
         values = batch.arrays["data"] if "data" in batch.arrays else batch.arrays["pixel"]
-        self.ops.normalize(values.reshape(feature.shape), self._mean, self._std, out=feature.data)
+        values = values.reshape(feature.shape)
+        if feature.data is None:
+            feature.stored = Stored(values, self._mean, self._std)
+        else:
+            self.ops.normalize(values, self._mean, self._std, out=feature.data)
+        feature.ids, feature.epochs = batch.ids, loader.epochs()
         if "label" in batch.arrays:
             # the loader uses its memory again
             feature.labels = batch.arrays["label"].copy()
@@ -62,7 +74,19 @@ class StoreInput(Layer):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it."""
-        return open_store(url, backend, self.store_conf.storage_options)
+        conf = self.store_conf
+        image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
+        if image and not backend and not is_pattern(url):
+            backend = detect(url, conf.storage_options)
+        if image and backend not in IMAGE_STORES:
+            message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
+            raise DataError(f"{url}: {message} Known: {', '.join(IMAGE_STORES)}.")
+        return open_store(url, backend, self._options(), torn=conf.on_error != "raise", **image)
+
+    def _options(self) -> fs.Options:
+        """Return the options of the filesystem, with those of the cache."""
+        cache = self.store_conf.cache
+        return with_cache(self.store_conf.storage_options, None if cache is None else cache.model_dump())
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -119,22 +143,46 @@ class StoreInput(Layer):
             raise DataError(f"{url}: a record of {record.shape}, expected {tuple(self.store_conf.shape)}.")
         return record.reshape(self.features[0].shape[1:]).astype(self.context.dtype)
 
-    def _open(self) -> Loader:
+    def survey(self) -> Survey | None:
+        """Return where the blocks of the store lie, None if its filesystem has no such thing.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or holds other records.
+        """
+        if not fs.has_locations(self.store_conf.path, self.store_conf.storage_options):
+            return None
+        with self._open_checked() as store:
+            return Survey.of(store)
+
+    def make_order(self, sizes: Sequence[int], fingerprint: str) -> Order:
+        """Return the order in which the group reads a store of blocks of these sizes."""
         conf, context = self.store_conf, self.context
-        self._mean, self._std = self._read_statistic("mean_file"), self._read_statistic("std_file")
-        self._store = self._open_checked()
-        order = Order(
-            [block.n for block in self._store.blocks],
+        return Order(
+            sizes,
             self.batch_size,
             conf.shuffle,
             context.seed,
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
+            deal=context.deals.get(self.name),
             skip=random_skip(context.seed, self.name, context.group, conf.random_skip),
-            fingerprint=self._store.fingerprint,
+            fingerprint=fingerprint,
+            last_batch=conf.last_batch,
         )
-        self._loader = Loader(self._store, order, context.worker, context.n_workers, name=self.name)
+
+    def _open(self) -> Loader:
+        conf, context = self.store_conf, self.context
+        self._mean, self._std = self._read_statistic("mean_file"), self._read_statistic("std_file")
+        self._store = self._open_checked()
+        order = self.make_order([block.n for block in self._store.blocks], self._store.fingerprint)
+        policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
+        self._loader = Loader(
+            self._store, order, context.worker, context.n_workers, name=self.name, policy=policy,
+            host_names=context.host_names,
+        )  # fmt: skip
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         return self._loader
@@ -150,6 +198,26 @@ class StoreInput(Layer):
     def bytes_read(self) -> int:
         """Bytes of blocks read."""
         return self._loader.bytes_read if self._loader else 0
+
+    @property
+    def bytes_local(self) -> int:
+        """Bytes of blocks read that lie on this host."""
+        return self._loader.reader.bytes_local if self._loader else 0
+
+    @property
+    def bad_records(self) -> int:
+        """Records that the batches so far have wanted and could not have, each once."""
+        return len(self._loader.bad.records) if self._loader else 0
+
+    def take_bad(self) -> list[dict[str, Any]]:
+        """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
+
+        A block that is bad as a whole comes once, without a row, with its ``rows``.
+        """
+        if self._loader is None:
+            return []
+        url = self._loader.store.url
+        return [{"layer": self.name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
 
     def cursor(self) -> dict[str, Any] | None:
         """Return where the next batch begins; None if none was read."""
@@ -194,7 +262,8 @@ class CSVInput(StoreInput):
         return open_store(
             url,
             backend,
-            conf.storage_options,
+            self._options(),
+            torn=conf.on_error != "raise",
             separator=conf.separator,
             has_label=conf.has_label,
             shape=tuple(conf.shape),

@@ -24,6 +24,7 @@ class SoftmaxLoss(Layer):
     """
 
     n_sources = (2, 2)
+    reads = ("data", "labels")
     is_loss = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:

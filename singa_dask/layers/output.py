@@ -50,6 +50,7 @@ class Accuracy(ArgSort):
     """
 
     n_sources = (2, 2)
+    reads = ("data", "labels")
 
     def compute_feature(self, phase: Phase) -> None:
         super().compute_feature(phase)
@@ -115,6 +116,7 @@ class RecordOutput(Writer):
     """
 
     n_sources = (1, 2)
+    reads = ("data", "labels")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         super().setup(conf, sources, ops)

@@ -5,6 +5,7 @@
     job.yaml        the job as given            metrics.jsonl   one object an event
     resolved.yaml   with every default          log/<unit>.log  what each worker and server said
     checkpoint/     made by the runtime         summary.json    written last
+    bad_records.jsonl   records that were passed over, if there are any
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 
 __all__ = ["Journal", "RunDirectory", "new_job_id", "newest_run", "to_json"]
+
+# of an event; what carried it may add its own
+BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
 def new_job_id(name: str) -> str:
@@ -133,7 +137,7 @@ class RunDirectory:
         self._journals: dict[str, Journal] = {}
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Write down an event: metrics and checkpoints in ``metrics.jsonl``, a unit's words in its log.
+        """Write down an event: metrics and checkpoints in ``metrics.jsonl``, a unit's words in its log, bad records.
 
         Raises
         ------
@@ -148,6 +152,9 @@ class RunDirectory:
             self._journal(f"log/{event['unit']}.log").add(log_line(event))
         elif kind in ("metrics", "checkpoint"):
             self._journal("metrics.jsonl").add(to_json(event))
+        elif kind == "bad_record":
+            facts = {key: event[key] for key in BAD_RECORD_KEYS if key in event}
+            self._journal("bad_records.jsonl").add(to_json(facts))
         if kind == "checkpoint":
             self._journal("metrics.jsonl").save()
 

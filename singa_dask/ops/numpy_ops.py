@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops import philox
 
@@ -24,6 +25,7 @@ STANH_X = 0.66666667
 
 # Where one kernel makes several passes it makes them over pieces of this many values, which stay in cache.
 CHUNK_VALUES = 1 << 15
+CROP_VALUES = 1 << 18
 
 
 class NumpyOps:
@@ -87,6 +89,50 @@ class NumpyOps:
                 np.subtract(source, mean, out=target, dtype=target.dtype, casting="unsafe")
             if std is not None:
                 np.divide(target, std, out=target)
+
+    def crop_mirror_normalize(
+        self,
+        x: Array,
+        top: np.ndarray[Any, Any],
+        left: np.ndarray[Any, Any],
+        mirrored: np.ndarray[Any, Any],
+        mean: Array | float | None,
+        std: Array | float | None,
+        scale: float,
+        out: Array,
+    ) -> None:
+        """``out = scale (x - mean) / std`` of a part of each image, in one pass from the type of the records to floats.
+
+        Parameters
+        ----------
+        x : (N, C, H, W) uint8 or float
+        top, left : (N,) integers
+            Where the part of each image begins.
+        mirrored : (N,) bool
+            Whether it is then mirrored left to right.
+        mean, std : (C, H, W), a number, or None
+            Cut as the image is. What is None is not applied.
+        scale : float
+        out : (N, C, h, w) float
+        """
+        width, (n_channels, part_height, part_width) = x.shape[3], out.shape[1:]
+        # all rows of a part, with what lies between them, are one stretch of each channel: few long copies
+        length = (part_height - 1) * width + part_width
+        starts, channels = (top * width + left)[:, None], np.arange(n_channels)
+        pixels = _stretches(x, length)
+        steps: list[tuple[Any, Any]] = [(np.subtract, mean), (np.divide, std), (np.multiply, scale)]
+        steps = [(step, _stretches(by, length) if np.ndim(by) else by) for step, by in steps if by is not None]
+        n_rows = max(1, CROP_VALUES // (n_channels * length))
+        buffer = np.empty((n_rows, n_channels, length), out.dtype)
+        parts = sliding_window_view(buffer, part_width, axis=-1)[:, :, ::width]
+        for turn, chosen in ((1, np.flatnonzero(~mirrored)), (-1, np.flatnonzero(mirrored))):
+            for first in range(0, len(chosen), n_rows):
+                rows = chosen[first : first + n_rows]
+                values = buffer[: len(rows)]
+                np.copyto(values, pixels[rows[:, None], channels, starts[rows]], casting="unsafe")
+                for step, by in steps:
+                    step(values, by[channels, starts[rows]] if np.ndim(by) else by, out=values)
+                out[rows] = parts[: len(rows), ..., ::turn]
 
     # -- inner product -------------------------------------------------------------------------------
 
@@ -241,6 +287,10 @@ class NumpyOps:
 
     # -- random numbers, by address (see philox) ---------------------------------------------------------
 
+    def random_words(self, key: philox.Key, low: Array, high: Array) -> np.ndarray[Any, Any]:
+        """Return four words in [0, 2^32) for each address, (4, N) int64, in host memory; see `philox.words`."""
+        return philox.words(key, low, high)
+
     def dropout_mask(self, key: philox.Key, keep: float, out: Array, first_row: int = 0) -> None:
         """``out`` = ``1 / keep`` with probability ``keep``, else 0; (N, ...)."""
         np.less(philox.uniform(key, out.shape, first_row), keep, out=out)
@@ -255,6 +305,11 @@ class NumpyOps:
         """``out`` = draws from N(mean, std); (N, ...)."""
         np.multiply(philox.gaussian(key, out.shape, first_row), std, out=out)
         np.add(out, mean, out=out)
+
+
+def _stretches(images: Array, length: int) -> Array:
+    """Return a view of images (..., C, H, W): for each of their channels, the stretch that begins at each pixel."""
+    return sliding_window_view(images.reshape(*images.shape[:-2], -1), length, axis=-1)
 
 
 def _scratch(out: Array, kept: Array) -> Array:

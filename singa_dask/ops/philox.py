@@ -12,12 +12,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["gaussian", "generator", "uniform"]
+__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words"]
 
 Key = Sequence[int | str]
 
 # One step of Philox's counter gives four 64-bit words: eight float32 values.
 VALUES_PER_COUNT = 8
+
+# Constants of Philox 4x32, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64)
+ROUNDS = 10
+LOW_HALF = np.uint64(0xFFFFFFFF)
+HALF_BITS = np.uint64(32)
 
 
 def generator(key: Key, count: int = 0) -> np.random.Generator:
@@ -67,3 +74,39 @@ def gaussian(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[A
     radius = np.sqrt(-2 * np.log1p(-uniform((*key, "radius"), shape, first_row)))
     drawn: np.ndarray[Any, np.dtype[np.float32]] = np.cos(angle) * radius
     return drawn
+
+
+def words(
+    key: Key, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Draw four words for each address, in any order and number: those of one address are always the same.
+
+    Parameters
+    ----------
+    key : sequence of int or str
+    low, high : (N,) non-negative int64
+        The address, e.g. record and epoch.
+
+    Returns
+    -------
+    ndarray, shape (4, N), int64
+        Each in [0, 2^32).
+    """
+    digest = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=8).digest()
+    address = np.stack([low, high]).astype(np.uint64)
+    counter = np.stack([address & LOW_HALF, address >> HALF_BITS], axis=1).reshape(4, -1)
+    return philox4x32(counter, np.frombuffer(digest, "<u4")).astype(np.int64)
+
+
+def philox4x32(
+    counter: np.ndarray[Any, Any], key: np.ndarray[Any, Any]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+    """Return Philox 4x32 with ten rounds, of counters (4, N) and a key (2,): words below 2^32, (4, N)."""
+    even, odd = counter[::2].astype(np.uint64), counter[1::2].astype(np.uint64)
+    key = key.astype(np.uint64)[:, None]
+    for _ in range(ROUNDS):
+        product = even * MULTIPLIERS
+        even = (product >> HALF_BITS)[::-1] ^ odd ^ key
+        odd = (product & LOW_HALF)[::-1]
+        key = (key + KEY_STEPS) & LOW_HALF
+    return np.stack([even, odd], axis=1).reshape(4, -1)

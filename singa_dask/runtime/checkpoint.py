@@ -92,7 +92,7 @@ def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], name
 
 
 def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Make the parts a checkpoint. ``facts``: job, step, seed, params {name: {shape, dtype}}, groups."""
+    """Make the parts a checkpoint. ``facts``: job, step, seed, params {name: {shape, dtype}}, groups, deals."""
     for part in parts:
         if not fs.exists(fs.join(url, part["file"])):
             raise CheckpointError(
@@ -141,6 +141,8 @@ class Checkpoint:
         Updates that had been made.
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
+    deals : dict of str to list of int
+        By input layer: the order in which its blocks were dealt, where the job was given one.
     """
 
     def __init__(self, url: str) -> None:
@@ -156,6 +158,7 @@ class Checkpoint:
             )
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
+        self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
         self._parts: dict[str, dict[str, np.ndarray]] = {}

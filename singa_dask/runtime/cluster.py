@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.placement import Layout
 
-__all__ = ["connect", "embedded_cluster"]
+__all__ = ["connect", "embedded_cluster", "local_cluster"]
 
 CONNECT_TIMEOUT_S = 10
 
@@ -31,7 +31,7 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> It
     except (OSError, ValueError) as error:
         raise ClusterError(
             f"{place}: no Dask scheduler answers there ({error}). Start one with dask-scheduler, "
-            "or leave the address out to train on this machine alone."
+            "or leave the address out to use this machine alone."
         ) from error
     try:
         yield client
@@ -43,11 +43,18 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> It
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
     """Start a cluster that just fits a job, on this machine: in this process when the job has one only."""
     n_processes = len(layout.processes)
+    with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
+        yield client
+
+
+@contextmanager
+def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
+    """Start a cluster on this machine, of processes or of threads of this one."""
     with (
         LocalCluster(
-            n_workers=n_processes,
-            threads_per_worker=layout.n_threads,
-            processes=n_processes > 1,
+            n_workers=n_workers,
+            threads_per_worker=n_threads,
+            processes=processes,
             dashboard_address="127.0.0.1:0",
             memory_limit=None,
             silence_logs=logging.ERROR,

@@ -16,6 +16,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.runtime.locality import Locality, Surveyed, names_of, survey, worth_a_survey
 from singa_dask.runtime.placement import place, plan_processes
 from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
 from singa_dask.runtime.prepare import absolute_paths
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 8.0
+SURVEY_TIMEOUT_S = 30.0
 
 
 @dataclass
@@ -80,6 +82,8 @@ class Driver:
         self._merger = MetricsMerger(job.cluster.nworkers_per_group)
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._workers: list[str] = []
+        self._deals: dict[str, list[int]] = {}
+        self._notes: list[str] = []
         self._futures: dict[Future[Any], Address] = {}
         self._run = _Run()
 
@@ -112,13 +116,46 @@ class Driver:
     def _place(self) -> None:
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         busy = {address: len(keys) for address, keys in self._client.processing().items()}
+        # who does not fit is told so before any record is looked for
         self._workers = place(self._layout, workers, busy)
+        if not worth_a_survey(self.job):
+            return
+        try:
+            surveyed = self._survey()
+            if surveyed.stores:
+                names = self._client.run(names_of, workers=list(workers))
+                locality = Locality(self.job, self._layout, surveyed, names, fresh=self._resume is None)
+                self._workers = place(self._layout, workers, busy, locality.gain)
+                self._deals = locality.deals(self._workers)
+        except Exception as error:  # it only makes a job faster, and of what is wrong the units will tell
+            self._notes.append(f"where the records lie is not known: {error}")
+
+    def _survey(self) -> Surveyed:
+        """Have one of the Dask workers find out where the records lie."""
+        future = self._client.submit(
+            survey,
+            self.job.model_dump_json(),
+            self._resume,
+            SURVEY_TIMEOUT_S,
+            key=f"{plugin_name(self.job_id)}-survey",
+            workers=self._workers[:1],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        try:
+            surveyed: Surveyed = future.result(timeout=2 * SURVEY_TIMEOUT_S)
+        finally:
+            self._client.cancel([future], force=True)
+        for name in surveyed.silent:
+            self._notes.append(f"layer {name}: the filesystem does not tell where the records lie")
+        return surveyed
 
     def _start(self) -> None:
         name = plugin_name(self.job_id)
         self._client.subscribe_topic(name, lambda event: self._queue.put(("event", event[1])))
         self._client.register_plugin(JobPlugin(self.job_id, self._workers, self._client.id), name=name)
-        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers)
+        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers, self._deals)
         self._client.register_plugin(plugin, name=name)
         nodes = self._client.run(node_address, self.job_id, workers=self._workers)
         peers = [nodes[worker] for worker in self._workers]
@@ -144,6 +181,8 @@ class Driver:
         self._publish(
             {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
         )
+        for note in self._notes:
+            self._publish({"event": "log", "unit": "driver", "level": "INFO", "time": time.time(), "message": note})
 
     # -- following -------------------------------------------------------------------------------------
 

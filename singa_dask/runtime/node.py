@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
@@ -44,6 +44,10 @@ class Node:
         (on_message, on_lost, place=) -> Transport of this process, or None when the job has one process only.
     emit : callable
         Takes an event, a dict that msgpack can write; called from any thread.
+    deals : mapping of str to sequence of int, optional
+        Of a job that starts afresh; see `Context`.
+    host_names : collection of str
+        See `Context`.
 
     Attributes
     ----------
@@ -60,8 +64,11 @@ class Node:
         job: JobConf,
         transport: Callable[..., Transport] | None,
         emit: Callable[[dict[str, Any]], None],
+        deals: Mapping[str, Sequence[int]] | None = None,
+        host_names: Collection[str] = (),
     ) -> None:
         self.job_id = job_id
+        self.deals, self.host_names = deals or {}, host_names
         self.process = process
         self.job = job
         self.emit = emit

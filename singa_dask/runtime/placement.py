@@ -6,7 +6,7 @@ units than the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 
-__all__ = ["Layout", "place", "plan_processes"]
+__all__ = ["Gain", "Layout", "place", "plan_processes"]
+
+Gain = Callable[[int, Mapping[int, str]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def _chunks(units: Sequence[Address], size: int) -> list[tuple[Address, ...]]:
     return [tuple(units[start : start + size]) for start in range(0, len(units), size)]
 
 
-def place(layout: Layout, workers: Mapping[str, Mapping[str, Any]], busy: Mapping[str, int]) -> list[str]:
+def place(
+    layout: Layout, workers: Mapping[str, Mapping[str, Any]], busy: Mapping[str, int], gain: Gain | None = None
+) -> list[str]:
     """Choose a Dask worker for each process.
 
     Parameters
@@ -89,6 +93,9 @@ def place(layout: Layout, workers: Mapping[str, Mapping[str, Any]], busy: Mappin
         Address of each Dask worker -> what the scheduler knows of it (``nthreads``, ``host``, ``name``).
     busy : mapping
         Address -> threads that other tasks occupy.
+    gain : callable, optional
+        (process, Dask workers of processes that have one) -> what it is worth to have the process on each Dask worker;
+        nothing on those not named. It decides among those with room for it.
 
     Returns
     -------
@@ -113,4 +120,30 @@ def place(layout: Layout, workers: Mapping[str, Mapping[str, Any]], busy: Mappin
             f"the cluster has {len(workers)} (free threads: {there or 'none'}). "
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
+    if gain is not None:
+        chosen = _prefer(layout, needs, order, free, gain)
     return [chosen[process] for process in range(len(layout.processes))]
+
+
+def _prefer(
+    layout: Layout, needs: Sequence[int], order: Sequence[str], free: Mapping[str, int], gain: Gain
+) -> dict[int, str]:
+    """Give each process a Dask worker with room, the greatest gain first.
+
+    Larger processes come first, so whichever worker one of them takes has room for any that comes later: a job that
+    fits at all fits whatever is preferred.
+    """
+    chosen: dict[int, str] = {}
+    left, waiting = list(order), list(needs)
+    while waiting:
+        size = len(layout.processes[waiting[0]])
+        alike = [process for process in waiting if len(layout.processes[process]) == size]
+        fitting = [address for address in left if free[address] >= size]
+        worth = {process: gain(process, chosen) for process in alike}
+        pairs = [(process, address) for process in alike for address in fitting]
+        # the first of equal pairs, so that without any gain it is as without preferences
+        process, address = max(pairs, key=lambda pair: worth[pair[0]].get(pair[1], 0.0))
+        chosen[process] = address
+        waiting.remove(process)
+        left.remove(address)
+    return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +28,26 @@ def phases_of(job: JobConf) -> list[Phase]:
     return phases
 
 
-def build_nets(job: JobConf, group: int = 0, worker: int = 0) -> dict[Phase, NeuralNet]:
+def build_nets(
+    job: JobConf,
+    group: int = 0,
+    worker: int = 0,
+    *,
+    deals: Mapping[str, Sequence[int]] | None = None,
+    host_names: Collection[str] = (),
+) -> dict[Phase, NeuralNet]:
     """Build the nets of one worker: shapes only, nothing is opened or allocated.
 
     The other nets share the params of the training net; only the first worker group has them.
+
+    Parameters
+    ----------
+    job : JobConf
+    group, worker : int
+    deals : mapping of str to sequence of int, optional
+        Of the input layers of the training net; see `Context`.
+    host_names : collection of str
+        See `Context`.
 
     Raises
     ------
@@ -39,7 +56,12 @@ def build_nets(job: JobConf, group: int = 0, worker: int = 0) -> dict[Phase, Neu
     """
     train = _build_net(job, Phase.TRAIN, group, worker)
     others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
-    return {Phase.TRAIN: train, **{phase: _build_net(job, phase, group, worker, train) for phase in others}}
+    nets = {Phase.TRAIN: train}
+    nets |= {phase: _build_net(job, phase, group, worker, train) for phase in others}
+    train.context.deals = dict(deals or {})
+    for net in nets.values():
+        net.context.host_names = host_names
+    return nets
 
 
 def _build_net(

@@ -6,7 +6,7 @@ A node on each of its workers, and a watch on the scheduler that sees workers an
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_wo
 
 from singa_dask.comm import Address, Transport
 from singa_dask.conf import JobConf
+from singa_dask.runtime.locality import names_of
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.unit import run_unit
 
@@ -47,13 +48,18 @@ class NodePlugin(WorkerPlugin):
         The job as JSON.
     workers : sequence of str
         Address of the Dask worker of each process.
+    deals : mapping of str to sequence of int, optional
+        By input layer: the order in which its blocks are dealt.
     """
 
-    def __init__(self, job_id: str, job: str, workers: Sequence[str]) -> None:
+    def __init__(
+        self, job_id: str, job: str, workers: Sequence[str], deals: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
         self.name = plugin_name(job_id)
         self.job_id = job_id
         self.job = job
         self.workers = list(workers)
+        self.deals = dict(deals or {})
         self.node: Node | None = None
 
     def setup(self, worker: Worker) -> None:
@@ -84,6 +90,8 @@ class NodePlugin(WorkerPlugin):
             JobConf.model_validate_json(self.job),
             transport,
             partial(worker.log_event, self.name),
+            self.deals,
+            names_of(worker),
         )
 
     def _signal(self, action: str, reason: str = "") -> None:
@@ -103,7 +111,7 @@ class NodePlugin(WorkerPlugin):
         node.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "job_id": self.job_id, "job": self.job, "workers": self.workers, "node": None}
+        return {**self.__dict__, "node": None}
 
 
 def node_address(job_id: str, dask_worker: Worker) -> str:

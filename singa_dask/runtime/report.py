@@ -75,6 +75,11 @@ class Result:
         done, failed or stopped.
     step_ms, wait_ms : dict of str to float
         Milliseconds a step.
+    bytes : dict of str to int
+        ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
+        on a host where they lie, and others.
+    bad_records : int
+        Records that batches wanted and could not have, each once for every input layer of a worker.
     exit_code : int
     reason : str
         One line; empty when the job is done.
@@ -96,6 +101,7 @@ class Result:
     samples_per_s: float
     wait_ms: dict[str, float]
     bytes: dict[str, int]
+    bad_records: int = 0
     exit_code: int = 0
     reason: str = ""
     error: str = field(default="", repr=False)
@@ -152,7 +158,11 @@ def summarise(
         step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
-        bytes={key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
+        bytes={
+            **{key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
+            **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
+        },
+        bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
         exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),

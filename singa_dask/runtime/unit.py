@@ -52,6 +52,7 @@ def run_unit(
     finally:
         unit = node.units.get(address)
         report["step"] = getattr(unit, "step", -1)
+        report["bad_records"] = getattr(unit, "bad_records", 0)
         report["bytes"] = node.traffic()
         thread.name = name
     return report
@@ -75,7 +76,8 @@ def _explain(node: Node, address: Address, error: BaseException) -> dict[str, An
 
 
 def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
-    nets = build_nets(node.job, address.group, address.id)
+    deals = start.resumed.deals if start.resumed else node.deals
+    nets = build_nets(node.job, address.group, address.id, deals=deals, host_names=node.host_names)
     with ExitStack() as stack:
         for net in nets.values():
             net.allocate()

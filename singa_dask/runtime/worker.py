@@ -17,7 +17,7 @@ import numpy as np
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError
-from singa_dask.layers import Layer, Param
+from singa_dask.layers import Layer, Param, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.snapshot import Snapshots
@@ -53,6 +53,8 @@ class Worker:
     ----------
     step : int
         Current training step.
+    bad_records : int
+        Records that batches wanted and could not have so far, each once for every input layer.
     progress : dict
         Step and cursors at the start of the current step; others may read it at any time.
     stop_at : int
@@ -80,6 +82,7 @@ class Worker:
         self.net = nets[Phase.TRAIN]
         self.start = start
         self.step = start.step_of(address.group)
+        self.bad_records = 0
         self.stop_at = -1
         self.stop_requested = False
         self._post = post
@@ -88,6 +91,7 @@ class Worker:
         self._stub = Address.stub(plan.layout.process_of[address])
         self._index = {owner.name: index for index, owner in enumerate(self.net.owners)}
         self._share = {id(param): k for owner in self.net.owners for k, param in enumerate(self.net.sharers(owner))}
+        self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
         self._n_rows = next(layer.features[0].shape[0] for layer in self.net.layers if layer.is_input)
         cluster = job.cluster
         self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups)
@@ -157,7 +161,10 @@ class Worker:
     def _train_step(self) -> None:
         started = time.perf_counter()
         self._running = self._algorithms[Phase.TRAIN]
-        self._running.train_one_batch(self.step)
+        try:
+            self._running.train_one_batch(self.step)
+        finally:
+            self._tell_bad_records()
         self._step_s.append(time.perf_counter() - started)
         if fires(self.step, self.job.disp_freq, self.job.disp_after):
             self._display()
@@ -221,9 +228,21 @@ class Worker:
         self._collect_all()
         net, self._running = self.nets[phase], self._algorithms[phase]
         net.context.step = self.step
-        for _ in range(steps):
-            self._running.test_one_batch(phase)
+        try:
+            for _ in range(steps):
+                self._running.test_one_batch(phase)
+        finally:
+            self._tell_bad_records()
         self._emit(self._metrics(phase, net))
+
+    def _tell_bad_records(self) -> None:
+        found = sum(layer.bad_records for layer in self._inputs)
+        if found == self.bad_records:
+            return
+        self.bad_records = found
+        for layer in self._inputs:
+            for facts in layer.take_bad():
+                self._emit({"event": "bad_record", "unit": str(self.address), **facts})
 
     def _display(self) -> None:
         step, since, waited_data, waited_params = self._shown
@@ -257,6 +276,7 @@ class Worker:
     def _stats(self, seconds: float) -> dict[str, Any]:
         step_ms = 1e3 * np.asarray(self._step_s or [0.0])
         n_steps = max(len(self._step_s), 1)
+        n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "steps": self.step,
             "seconds": seconds,
@@ -264,6 +284,7 @@ class Worker:
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
             "samples": len(self._step_s) * self._n_rows,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._wait_params_s / n_steps},
+            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }
 
     # -- checkpoints -------------------------------------------------------------------------------------
@@ -285,6 +306,7 @@ class Worker:
                 owner.name: {"shape": list(owner.shape), "dtype": owner.dtype.name} for owner in self.net.owners
             },
             "groups": {str(self.address.group): self._where()},
+            "deals": {name: list(deal) for name, deal in self.net.context.deals.items()},
         }
         url = self._snapshots.begin(self.step, facts)
         for group in range(1, cluster.nworker_groups):

@@ -45,7 +45,7 @@ def make(folder: str, n: int, shape: tuple[int, ...]) -> dict[str, str]:
     urls = {name: str(Path(folder) / f"records{suffix}") for name, suffix in FORMATS.items()}
     for name in ("arrow", "kvfile", "lmdb"):
         STORES.find(name).write(urls[name], records)
-    write_environment(urls["lmdb Datum"], datums(records), records["pixel"].nbytes)
+    write_environment(urls["lmdb Datum"], datums(records))
     return urls
 
 

@@ -71,6 +71,15 @@ def test_text(call: Call, tmp_path: Path) -> None:
         assert store.read_block(0)["pixel"].tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
+def test_words(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("to be or\nnot to be\n")
+    options = ("--vocabulary", tmp_path / "vocab.txt", "--class-size", 2, "--quiet")
+    result = call("convert", "words", tmp_path / "a.txt", tmp_path / "out.bin", *options)
+    assert (result.exit_code, result.output) == (0, "")
+    with open_store(str(tmp_path / "out.bin")) as store:
+        assert store.read_block(0)["data"][:, 0].tolist() == [1, 2, 3, 0, 4, 1, 2, 0]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

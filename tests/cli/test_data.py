@@ -30,6 +30,7 @@ def test_inspect(call: Call, url: str) -> None:
         "records": 600,
         "blocks": 3,
         "block_rows": "88 to 256",
+        "manifest": "none that fits",
     }
     lines = call("data", "inspect", url, "--backend", "arrow").stdout.splitlines()
     assert "records      600" in lines
@@ -52,7 +53,33 @@ def test_head_of_floats_without_labels(call: Call, tmp_path: Path) -> None:
 def test_verify(call: Call, tmp_path: Path) -> None:
     url = written(tmp_path, "lmdb", pixels(600))
     result = call("data", "verify", url)
-    assert (result.exit_code, result.stdout) == (0, f"{url}: 600 records in 3 blocks, all can be read\n")
+    assert result.exit_code == 0
+    readable = f"{url}: 600 records in 3 blocks, all can be read"
+    assert result.stdout.splitlines() == [readable, "no manifest that fits: no checksums compared"]
+
+
+def test_verify_by_checksums(call: Call, url: str) -> None:
+    manifest = Path(url).parent / "_singa" / f"{Path(url).name}.json"
+    for _ in range(2):
+        assert call("data", "verify", url, "--write-manifest").stdout.splitlines()[-1] == f"written: {manifest}"
+    assert call("data", "verify", url).stdout.splitlines()[1] == "checksums of 3 blocks are right"
+    assert "manifest     checksums of 3 blocks" in call("data", "inspect", url).stdout.splitlines()
+    data = bytearray(Path(url).read_bytes())
+    data[data.index(pixels(600, (4, 5))["pixel"][300].tobytes())] ^= 1
+    Path(url).write_bytes(data)
+    result = call("data", "verify", url)
+    assert result.exit_code != 0
+    assert f"{url}, block 1 (" in result.stderr
+    assert "1 of 3 blocks cannot be read" in result.stderr
+    # what is there now is right
+    assert call("data", "verify", url, "--write-manifest").exit_code == 0
+    assert call("data", "verify", url).exit_code == 0
+
+
+def test_a_format_that_has_no_use_for_a_manifest(call: Call, tmp_path: Path) -> None:
+    url = written(tmp_path, "parquet", pixels(6))
+    lines = call("data", "verify", url, "--write-manifest").stdout.splitlines()
+    assert lines[-1] == "written: none, this format has no use for one"
 
 
 def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:

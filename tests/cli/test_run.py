@@ -111,6 +111,21 @@ def test_a_run_leaves_a_directory_and_a_summary(
     assert made.given["resume"] is None
 
 
+def test_it_is_told_how_much_was_read_locally(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
+    moved = {"sent": 0, "received": 0, "local": 975, "remote": 25}
+    driver.ends = staticmethod(lambda self: result_of(bytes=moved))
+    result = call("run", job, "--run-dir", tmp_path / "run")
+    told = f"done: 6 steps in 1.2 s, 98 % of the records read locally; see {tmp_path / 'run'}"
+    assert result.stderr.splitlines()[-1] == told
+
+
+def test_bad_records_are_told_once_at_the_end(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
+    driver.ends = staticmethod(lambda self: result_of(bad_records=3))
+    result = call("run", job, "--run-dir", tmp_path / "run")
+    told = f"3 bad records were passed over; see {tmp_path / 'run'}/bad_records.jsonl"
+    assert result.stderr.splitlines()[-2:] == [told, f"done: 6 steps in 1.2 s; see {tmp_path / 'run'}"]
+
+
 def test_quiet_says_nothing(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
     assert call("run", job, "--run-dir", tmp_path / "run", "--quiet").output == ""
 

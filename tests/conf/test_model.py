@@ -149,6 +149,8 @@ def test_models_of_python_and_plain_values_mix() -> None:
     [
         (conf.StoreConf, {"std_value": 0}, ("std_value",), "another number than 0"),
         (conf.StoreConf, {"std_value": 0.0}, ("std_value",), "another number than 0"),
+        (conf.StoreConf, {"max_bad": 0}, ("max_bad",), "expected more than 0.0"),
+        (conf.StoreConf, {"max_bad": 2.5}, ("max_bad",), "a whole number, or a share below 1, got 2.5"),
         (conf.StoreConf, {"separator": ""}, ("separator",), "not empty"),
         (conf.StoreConf, {"shuffle": "blocks"}, ("shuffle",), "Did you mean 'block'?"),
         (conf.StoreConf, {"batchsize": [0]}, ("batchsize", 0), "at least 1, got 0"),

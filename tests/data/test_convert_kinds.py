@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -164,10 +165,11 @@ def test_verify_finds_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     parquet = STORES.find("parquet")
     write = parquet.write
 
-    def damaged(url: str, records: Arrays, storage_options: Any = None, keys: str = "") -> None:
-        data = records["data"].copy()
+    def damaged(url: str, records: Iterable[Arrays], storage_options: Any = None, keys: str = "") -> None:
+        (chunk,) = records
+        data = chunk["data"].copy()
         data[3, 0] += 1
-        write(url, {**records, "data": data}, storage_options)
+        write(url, {**chunk, "data": data}, storage_options)
 
     convert("arrow", [source], target, verify=True)
     monkeypatch.setattr(parquet, "write", damaged)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from singa_dask.data import fs
+from singa_dask.data.ranges import Ranges
 from singa_dask.errors import DataError
 
 
@@ -40,7 +44,7 @@ def test_files_and_directories(folder: str) -> None:
 def test_ranges(folder: str) -> None:
     url = fs.join(folder, "file")
     fs.write_atomic(url, b"0123456789")
-    ranges = fs.Ranges(url)
+    ranges = Ranges(url)
     assert ranges.size == 10
     assert bytes(ranges.read(2, 3)) == b"234"
     assert bytes(ranges.read(10, 0)) == b""
@@ -49,7 +53,7 @@ def test_ranges(folder: str) -> None:
             ranges.read(offset, length)
     ranges.close()
     fs.write_atomic(url, b"")
-    assert fs.Ranges(url).size == 0
+    assert Ranges(url).size == 0
 
 
 def test_a_file_that_fails_is_not_written(folder: str) -> None:
@@ -62,9 +66,52 @@ def test_a_file_that_fails_is_not_written(folder: str) -> None:
     assert fs.ls(folder) == ["file"]
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    url, names = str(tmp_path / "file"), []
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    for pid in (os.getpid(), dead.pid):
+        with fs.staged(url) as path:
+            path.write_bytes(b"")
+            names.append(path.name.replace(f".{os.getpid()}.", f".{pid}.").replace(".tmp", "0.tmp"))
+    for name in (*names, ".file.of-someone-else.tmp", f".file2.{names[1]}"):
+        (tmp_path / name).write_bytes(b"half")
+    fs.write_atomic(url, b"whole")
+    assert sorted(os.listdir(tmp_path)) == sorted(["file", names[0], ".file.of-someone-else.tmp", f".file2.{names[1]}"])
+
+
+def test_an_upload_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "memory://upload/file"
+    fs.write_atomic(url, b"old")
+    filesystem, _ = fs.resolve(url)
+    put_file = type(filesystem).put_file
+
+    def fail(self: Any, source: str, target: str, **options: Any) -> None:
+        put_file(self, source, target, **options)
+        assert fs.read_bytes(url) == b"old"
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="memory://upload/file: no space left"):
+        patch.setattr(type(filesystem), "put_file", fail)
+        fs.write_atomic(url, b"new")
+    assert (fs.read_bytes(url), fs.ls("memory://upload")) == (b"old", ["file"])
+    fs.write_atomic(url, b"new")
+    assert (fs.read_bytes(url), fs.ls("memory://upload")) == (b"new", ["file"])
+    fs.remove_tree("memory://upload")
+
+
+def test_move(folder: str) -> None:
+    for name in ("a/1", "a/2", "b/1"):
+        fs.write_atomic(fs.join(folder, name), name.encode())
+    fs.move(fs.join(folder, "a"), fs.join(folder, "b"))
+    assert [fs.read_bytes(fs.join(folder, "b", name)) for name in "12"] == [b"a/1", b"a/2"]
+    assert not fs.exists(fs.join(folder, "a", "1"))
+    assert fs.modified(fs.join(folder, "b", "1"))
+
+
 def test_errors_name_the_url(folder: str) -> None:
     url = fs.join(folder, "nothing")
-    for call in (fs.read_bytes, fs.size, fs.ls, fs.Ranges, fs.open):
+    for call in (fs.read_bytes, fs.size, fs.ls, Ranges, fs.open):
         with pytest.raises(DataError, match=r"nothing: no such file or directory"):
             call(url)  # type: ignore[operator]
     with pytest.raises(DataError, match="nosuch://x: "):

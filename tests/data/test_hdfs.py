@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from singa_dask.data import fs, hdfs_blocks
 from singa_dask.data.hdfs_calls import os_error
+from singa_dask.data.ranges import Ranges
 from singa_dask.errors import DataError
 
 
@@ -64,7 +66,7 @@ def test_hdfs3_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     url, options = "hdfs://nn:8020/dir/file", {"client": "hdfs3"}
     assert fs.ls("hdfs://nn:8020/dir", options) == ["file"]
     assert not fs.exists("hdfs://nn:8020/other", options)
-    assert bytes(fs.Ranges(url, options).read(2, 3)) == b"234"
+    assert bytes(Ranges(url, options).read(2, 3)) == b"234"
     assert fs.get_block_locations(url, 0, 10, options)[0]["hosts"] == ["a"]
 
 
@@ -116,6 +118,17 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch) -> None:
     found = hdfs_blocks.block_locations(["http://nn:9870/"], "/a b", 0, 9, "me", 1.0)
     assert found == [{"hosts": ["a", "b"], "offset": 5, "length": 7}]
     assert asked == ["http://nn:9870/webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
+
+
+@pytest.mark.parametrize("error", [http.client.BadStatusLine("what?"), ConnectionRefusedError(), ValueError("no JSON")])
+def test_where_webhdfs_does_not_answer_there_are_no_locations(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def answer(_: Any, url: str, timeout: float) -> io.BytesIO:
+        raise error
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
+    assert hdfs_blocks.block_locations(["http://nn:9870/"], "/a", 0, 9, "me", 1.0) == []
 
 
 def test_other_filesystems_have_no_locations(tmp_path: Path) -> None:

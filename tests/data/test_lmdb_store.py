@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from singa_dask.data import encode_record, open_store, protobuf
-from singa_dask.data.lmdb_store import write_environment
+from singa_dask.data import encode_record, fs, open_store, protobuf, with_cache, write_manifest
+from singa_dask.data.cache import open_cache
+from singa_dask.data.lmdb_store import KEY, NOTE, write_environment
 from singa_dask.data.protobuf import BYTES, FIXED32, VARINT
 from singa_dask.errors import DataError
-from tests.contracts.records import assert_same, pixels, read_all, stored, written
+from tests.contracts.records import assert_same, floats, pixels, read_all, stored, written
 
 
 def datum(pixel: np.ndarray, label: int | None, encoded: bool = False, floats: Sequence[float] = ()) -> bytes:
@@ -30,7 +33,7 @@ def datum(pixel: np.ndarray, label: int | None, encoded: bool = False, floats: S
 
 def write_values(folder: Path, values: Sequence[bytes]) -> str:
     url = str(folder / "values.lmdb")
-    write_environment(url, ((b"%08d" % i, value) for i, value in enumerate(values)), sum(map(len, values)))
+    write_environment(url, ((b"%08d" % i, value) for i, value in enumerate(values)))
     return url
 
 
@@ -102,15 +105,100 @@ def test_a_file_that_took_the_place_of_an_open_one(tmp_path: Path) -> None:
         assert_same(read_all(old), pixels(10))
 
 
-def test_only_local_files() -> None:
-    with pytest.raises(DataError, match="must lie on a local disk"):
-        open_store("memory://records.lmdb", "lmdb")
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a folder that is not local, for records that are cached on disk."""
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
+    return f"memory://{tmp_path.name}-lmdb"
+
+
+@pytest.mark.parametrize("make", [pixels, floats])
+def test_a_file_far_away_is_fetched_into_the_cache(make: type, far: str, tmp_path: Path) -> None:
+    url = written(tmp_path, "lmdb", make(700, (30,)))
+    fs.write_atomic(f"{far}/x.lmdb/data.mdb", (Path(url) / "data.mdb").read_bytes())
+    for each in (f"{far}/x.lmdb", f"{far}/x.lmdb/data.mdb"):
+        with open_store(each) as store, open_store(url) as near:
+            assert_same(read_all(store), make(700, (30,)))
+            assert store.mapped
+            assert store.fingerprint == near.fingerprint
+    assert (open_cache().hits, open_cache().misses) == (1, 1)
+    assert write_manifest(f"{far}/x.lmdb") == [f"{far}/_singa/x.lmdb.json"]
+    with open_store(f"{far}/x.lmdb") as store:
+        assert None not in [block.crc for block in store.blocks]
+        assert_same(read_all(store), make(700, (30,)))
+    # another file of this name
+    fs.write_atomic(f"{far}/x.lmdb/data.mdb", (Path(written(tmp_path, "lmdb", make(9))) / "data.mdb").read_bytes())
+    with open_store(f"{far}/x.lmdb") as store:
+        assert_same(read_all(store), make(9))
+
+
+def test_a_cache_that_cannot_hold_a_file(far: str, tmp_path: Path) -> None:
+    data = (Path(written(tmp_path, "lmdb", pixels(9))) / "data.mdb").read_bytes()
+    fs.write_atomic(f"{far}/data.mdb", data)
+    with pytest.raises(DataError, match=f"{len(data)} bytes are to be kept at once, but the limit is 10000"):
+        open_store(far, "lmdb", with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 1e-5}))
+
+
+READ_ALL = """
+import sys
+from singa_dask.data import open_store
+from singa_dask.errors import DataError
+for url in sys.argv[1:]:
+    try:
+        with open_store(url) as store:
+            [store.read_block(block.id) for block in store.blocks]
+        print("read")
+    except DataError as error:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("kind", ["raw", "Datum"])
+def test_a_file_cut_short_never_kills_the_process(kind: str, tmp_path: Path) -> None:
+    if kind == "raw":
+        url = written(tmp_path, "lmdb", pixels(900, (50,)))
+    else:
+        url = write_values(tmp_path, [datum(np.zeros((1, 20, 20), np.uint8), i) for i in range(90)])
+    whole = (Path(url) / "data.mdb").read_bytes()
+    urls = []
+    for length in (0, 1, 20, 130, 4096, 4200, 8192, 8193, len(whole) // 2, len(whole) - 4097, len(whole) - 1):
+        urls.append(str(tmp_path / f"{length}.mdb"))
+        Path(urls[-1]).write_bytes(whole[:length])
+    for name, at, value in (("no page size", 40, 0), ("odd", 40, 4095), ("huge", 40, 1 << 31), ("last", 136, 1 << 40)):
+        urls.append(str(tmp_path / f"{name}.mdb"))
+        both = [
+            whole[page : page + at] + value.to_bytes(8, "little") + whole[page + at + 8 : page + 4096]
+            for page in (0, 4096)
+        ]
+        Path(urls[-1]).write_bytes(b"".join(both) + whole[8192:])
+    command = [sys.executable, "-c", READ_ALL, *urls, url]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout.split()) == (0, ["refused"] * len(urls) + ["read"]), result.stderr
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"no JSON",
+        b"[]",
+        b"{}",
+        b'{"fields": {"pixel": {"dtype": "u1", "shape": [4]}}, "count": 9, "records_per_value": 0}',
+        b'{"fields": {"pixel": {"dtype": "u1", "shape": [4]}}, "count": -1, "records_per_value": 1}',
+        b'{"fields": {"pixel": {"dtype": "u1", "shape": [4]}}, "count": 10000000, "records_per_value": 1}',
+        b'{"fields": {"pixel": {"dtype": "no type", "shape": [4]}}, "count": 9, "records_per_value": 9}',
+    ],
+)
+def test_a_damaged_note_is_named(note: bytes, tmp_path: Path) -> None:
+    url = str(tmp_path / "x.lmdb")
+    write_environment(url, iter([(KEY % 0, bytes(36)), (NOTE, note)]))
+    with pytest.raises(DataError, match=r"x\.lmdb: a damaged note"):
+        open_store(url)
 
 
 def test_the_map_grows(tmp_path: Path) -> None:
     url = str(tmp_path / "big.lmdb")
     record = encode_record((1 << 20,), 1, bytes(1 << 20))
-    write_environment(url, ((b"%08d" % i, record) for i in range(5)), 1)
+    write_environment(url, ((b"%08d" % i, record) for i in range(5)))
     with open_store(url) as store:
         assert (store.count, len(store.blocks)) == (5, 5)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Order, fs, open_store
+from singa_dask.data import BadPolicy, Loader, Order, fs, open_store
 from singa_dask.data.arrow_store import ArrowStore
+from singa_dask.data.ranges import Ranges
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
@@ -20,7 +22,7 @@ DATA = os.urandom(4 * BLOCK_BYTES)
 def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/survives"
     fs.write_atomic(url, DATA)
-    ranges = fs.Ranges(url)
+    ranges = Ranges(url)
     assert bytes(ranges.read(0, 100)) == DATA[:100]
     faulty.kill("node-b")
     assert bytes(ranges.read(0, len(DATA))) == DATA
@@ -48,16 +50,49 @@ def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
     content = bytearray(data[BLOCK_BYTES : 2 * BLOCK_BYTES])
     content[1000] ^= 1
     place.write_bytes(content)
-    ranges = fs.Ranges(url)
+    ranges = Ranges(url)
     assert bytes(ranges.read(0, BLOCK_BYTES)) == data[:BLOCK_BYTES]
     with pytest.raises(DataError, match=rf"^{re.escape(url)}, offset {BLOCK_BYTES}: "):
         ranges.read(BLOCK_BYTES, BLOCK_BYTES)
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: MiniHdfs, on_error: Any) -> None:
+    # no other file of the cluster may hold the same bytes
+    url, records = f"{faulty.url}/damaged-{on_error}.arrow", pixels(6000, (1000,), seed=len(on_error))
+    ArrowStore.write(url, records, {"dfs.replication": 1})
+    whole = fs.read_bytes(url)
+    at = whole.index(records["pixel"][2500].tobytes()) + 500
+    low = at - at % BLOCK_BYTES
+    (place,) = (path for path in faulty.block_files() if path.read_bytes() == whole[low : low + BLOCK_BYTES])
+    content = bytearray(place.read_bytes())
+    content[at - low] ^= 1
+    place.write_bytes(content)
+    with open_store(url) as store:
+        block = int(np.searchsorted(store.starts, 2500, side="right")) - 1
+        first, end = store.starts[block : block + 2].tolist()
+        order = Order([each.n for each in store.blocks], 100)
+        with Loader(store, order, policy=BadPolicy(on_error, end - first)) as loader:
+            if on_error == "raise":
+                with pytest.raises(DataError, match=rf"^{re.escape(url)}, block {block}: .*, offset \d+: "):
+                    for _ in range(60):
+                        loader.next()
+                return
+            for step in range(60):
+                batch = loader.next()
+                wanted = np.arange(step * 100, step * 100 + 100)
+                # the first record of the next block stands in for all of the bad one
+                np.testing.assert_array_equal(batch.ids, np.where((wanted >= first) & (wanted < end), end, wanted))
+                np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
+            assert sorted(loader.bad.records) == list(range(first, end))
+            (told,) = loader.bad.take()
+            assert (told.block, told.row, told.rows) == (block, None, end - first)
+
+
 def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty: MiniHdfs) -> None:
     url, options = f"{faulty.url}/again", {"deadline_s": 1}
     fs.write_atomic(url, DATA, options)
-    ranges = fs.Ranges(url, options)
+    ranges = Ranges(url, options)
     faulty.kill("namenode")
     # the places of the blocks are known already
     assert bytes(ranges.read(0, len(DATA))) == DATA

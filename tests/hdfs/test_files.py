@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.data import fs
+from singa_dask.data.ranges import Ranges
 from singa_dask.errors import DataError
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 
@@ -81,7 +82,7 @@ def test_ranges_end_with_the_file(url: str) -> None:
     assert filesystem.cat_file(path) == DATA
     with pytest.raises(DataError, match="cut short"):
         fs.read_bytes(url, n - 5, 6)
-    ranges = fs.Ranges(url)
+    ranges = Ranges(url)
     assert ranges.size == n
     assert bytes(ranges.read(5, n - 5)) == DATA[5:]
     assert bytes(ranges.read(n, 0)) == b""
@@ -130,7 +131,7 @@ def test_a_file_that_fails_is_not_written(folder: str, monkeypatch: pytest.Monke
 
 def test_errors_name_the_url(folder: str) -> None:
     url = fs.join(folder, "nothing")
-    for call in (fs.read_bytes, fs.size, fs.ls, fs.Ranges, fs.open):
+    for call in (fs.read_bytes, fs.size, fs.ls, Ranges, fs.open):
         with pytest.raises(DataError, match=f"^{url}: no such file or directory"):
             call(url)  # type: ignore[operator]
 
@@ -154,7 +155,7 @@ def test_urls_travel_and_handles_do_not(url: str) -> None:
         pickle.dumps(file)
 
 
-def _read_in_child(ranges: fs.Ranges, url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
+def _read_in_child(ranges: Ranges, url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
     for read in (lambda: ranges.read(0, 10), lambda: fs.read_bytes(url)):
         with pytest.raises(DataError) as caught:
             read()
@@ -164,7 +165,7 @@ def _read_in_child(ranges: fs.Ranges, url: str, answers: multiprocessing.SimpleQ
 # Python warns of a fork beside threads; what comes of it is tested here.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_is_told_to_be_spawned(url: str) -> None:
-    ranges = fs.Ranges(url)
+    ranges = Ranges(url)
     ranges.read(0, 10)
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()

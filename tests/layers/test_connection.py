@@ -19,6 +19,7 @@ def test_split(n: int) -> None:
 
 def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
     x = source((2, 3), labels=[4, 5])
+    x.ids, x.epochs = np.array([7, 8]), np.array([0, 1])
     layer = wire("Split", [x], split_conf={"num_splits": 3})
     taken = [layer.outlet() for _ in range(3)]
     assert len(set(taken)) == 3
@@ -26,6 +27,8 @@ def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
     for feature in taken:
         assert feature.data is x.data
         assert feature.labels is x.labels
+        assert feature.ids is x.ids
+        assert feature.epochs is x.epochs
     with pytest.raises(ConfigError, match=r"split_conf.num_splits: is 3, but the layer has more consumers"):
         layer.outlet()
 

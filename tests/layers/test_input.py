@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.data import STORES, encode_record
+from singa_dask.data import STORES, Order, encode_record
 from singa_dask.data.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context
@@ -102,6 +102,19 @@ def test_groups_read_different_records(tmp_path: Path) -> None:
         rows += [read(layer) for _ in range(3)]
         layer.close()
     np.testing.assert_array_equal(np.concatenate(rows), made["pixel"])
+
+
+def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Path) -> None:
+    url, _ = written(tmp_path)
+    conf: dict[str, Any] = {"path": url, "shape": [3, 4], "shuffle": "block", "last_batch": "drop_last"}
+    layer = layer_of("RecordInput", Context(deals={"data": [0], "other": [1]}), batchsize=250, **conf)
+    read(layer)
+    cursor = layer.cursor() or {}
+    assert cursor["last_batch"] == "drop_last"
+    assert cursor["deal"] == Order([1], 1, "block", deal=[0]).cursor(0)["deal"]
+    layer.close()
+    with pytest.raises(DataError, match="less than a batch of 601"):
+        read(layer_of("RecordInput", batchsize=601, **conf))
 
 
 def test_one_batch_size_for_each_worker(tmp_path: Path) -> None:

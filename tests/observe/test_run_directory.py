@@ -46,6 +46,15 @@ def test_a_run_is_written_down(url: str) -> None:
     assert json.loads(read(url, "summary.json")) == {"state": "done", "train": {"loss": None}}
 
 
+def test_bad_records_have_a_file_of_their_own(url: str) -> None:
+    bad = {"unit": "worker-0-0", "layer": "data", "url": "x.bin", "block": 0, "row": 3, "reason": "no record"}
+    with RunDirectory(url, "", "") as directory:
+        for event in (STARTED, {"event": "bad_record", **bad, "worker": "tcp://1.2.3.4:5"}, METRICS):
+            directory.on_event(event)
+    assert [json.loads(line) for line in read(url, "bad_records.jsonl").splitlines()] == [bad]
+    assert metrics_of(url) == [METRICS]
+
+
 def test_metrics_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)

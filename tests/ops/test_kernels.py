@@ -142,6 +142,31 @@ def test_normalize_bytes_and_floats(ops: NumpyOps, dtype: Any, random: Any, rows
     np.testing.assert_array_equal(out, pixels)
 
 
+@pytest.mark.parametrize("size", [(9, 8), (6, 5), (1, 1)])
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_crop_mirror_normalize(ops: NumpyOps, dtype: Any, random: Any, n: int, size: tuple[int, int]) -> None:
+    pixels = random.integers(0, 256, (n, 3, 9, 8), dtype=np.uint8)
+    top, left = random.integers(0, 10 - size[0], n), random.integers(0, 9 - size[1], n)
+    mirrored = random.random(n) < 0.5
+    mean, std = random.random((3, 9, 8)).astype(dtype), 1 + random.random((3, 9, 8)).astype(dtype)
+    for x, center, width, scale in (
+        (pixels, mean, std, 0.5),
+        (pixels, 127.5, 60.0, 1.0),
+        (pixels.astype(dtype), None, std, 2.0),
+        (pixels.astype(dtype), mean, None, 1.0),
+    ):
+        whole = (x - (0.0 if center is None else center)) / (1.0 if width is None else width) * scale
+        wanted = np.stack(
+            [
+                one[:, t : t + size[0], k : k + size[1]][..., :: -1 if turn else 1]
+                for one, t, k, turn in zip(whole, top, left, mirrored, strict=True)
+            ]
+        )
+        out = np.full((n, 3, *size), np.nan, dtype)
+        ops.crop_mirror_normalize(x, top, left, mirrored, center, width, scale, out=out)
+        close(out, wanted)
+
+
 def test_elementwise(ops: NumpyOps, dtype: Any, random: Any) -> None:
     x, y = draw(random, (4, 3), dtype), draw(random, (4, 3), dtype)
     out = ops.empty((4, 3), dtype)

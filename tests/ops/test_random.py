@@ -57,3 +57,30 @@ def test_bounds_and_moments(ops: NumpyOps, dtype: Any) -> None:
     ops.gaussian((3, "g"), out=out, mean=5, std=2)
     assert out.mean() == pytest.approx(5, abs=0.05)
     assert out.std() == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)
+def test_philox_gives_the_words_of_its_authors(counter: str, key: str, words: str) -> None:
+    def read(text: str) -> Any:
+        return np.array([int(word, 16) for word in text.split()], np.uint64)
+
+    np.testing.assert_array_equal(philox.philox4x32(read(counter)[:, None], read(key))[:, 0], read(words))
+
+
+def test_words_belong_to_an_address(ops: NumpyOps) -> None:
+    ids, epochs = np.arange(10_000) * 2**21, np.arange(10_000) % 3
+    words = ops.random_words((1, "cut"), ids, epochs)
+    assert words.shape == (4, 10_000)
+    assert 0 <= words.min() and words.max() < 2**32
+    np.testing.assert_array_equal(ops.random_words((1, "cut"), ids[::-7], epochs[::-7]), words[:, ::-7])
+    for other in (((2, "cut"), ids, epochs), ((1, "cut2"), ids, epochs), ((1, "cut"), ids + 1, epochs)):
+        assert (ops.random_words(*other) == words).mean() < 1e-3
+    np.testing.assert_allclose((words / 2**32).mean(axis=1), 0.5, atol=0.02)
+    assert np.abs(np.corrcoef(words) - np.eye(4)).max() < 0.05

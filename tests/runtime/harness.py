@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,12 +43,14 @@ class Outcome:
         return {step: float(np.divide(*np.sum(pairs, axis=0))) for step, pairs in sorted(told.items())}
 
 
-def start_nodes(job: JobConf, emit: Callable[[dict[str, Any]], None]) -> list[Node]:
+def start_nodes(
+    job: JobConf, emit: Callable[[dict[str, Any]], None], deals: Mapping[str, Sequence[int]] | None = None
+) -> list[Node]:
     """Start one node for each process of a job."""
     layout = plan_processes(job.cluster)
     several = len(layout.processes) > 1
     transport = partial(Transport, "tcp://127.0.0.1") if several else None
-    nodes = [Node("test", process, job, transport, emit) for process in range(len(layout.processes))]
+    nodes = [Node("test", process, job, transport, emit, deals) for process in range(len(layout.processes))]
     for node in nodes:
         node.connect([each.address for each in nodes])
     return nodes
@@ -56,7 +58,7 @@ def start_nodes(job: JobConf, emit: Callable[[dict[str, Any]], None]) -> list[No
 
 @pytest.fixture
 def run_job(tmp_path: Path) -> Callable[..., Outcome]:
-    """Return a function that runs a job to its end: (job, resume=None, init_from=(), on_event=None).
+    """Return a function that runs a job to its end: (job, resume=None, init_from=(), on_event=None, deals=None).
 
     ``on_event`` takes the nodes and each event, in the thread of the unit that tells it.
     """
@@ -67,6 +69,7 @@ def run_job(tmp_path: Path) -> Callable[..., Outcome]:
         resume: str | None = None,
         init_from: Sequence[str] = (),
         on_event: Callable[[list[Node], dict[str, Any]], None] | None = None,
+        deals: Mapping[str, Sequence[int]] | None = None,
     ) -> Outcome:
         outcome = Outcome(str(tmp_path / f"run{next(counter)}"))
         nodes: list[Node] = []
@@ -76,7 +79,7 @@ def run_job(tmp_path: Path) -> Callable[..., Outcome]:
             if on_event:
                 on_event(nodes, event)
 
-        nodes += start_nodes(job, emit)
+        nodes += start_nodes(job, emit, deals)
 
         def host(node: Node, unit: Any) -> None:
             url = fs.join(outcome.url, "checkpoint")

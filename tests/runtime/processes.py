@@ -25,7 +25,7 @@ FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybr
 
 
 class Cluster:
-    """A scheduler and two workers of two threads each, started as a user starts them.
+    """A scheduler and workers of two threads each, two if no names are given, started as a user starts them.
 
     Attributes
     ----------
@@ -34,13 +34,13 @@ class Cluster:
     client : distributed.Client
     """
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, names: Sequence[str] = ("a", "b")) -> None:
         self.file = str(directory / "scheduler.json")
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
         common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", self.file]
         self._start("scheduler", *common, "--port", "0")
-        for name in ("a", "b"):
+        for name in names:
             self._start("worker", *common, *options, "--name", name, "--nthreads", "2", "--memory-limit", "0",
                         "--local-directory", str(directory), "--preload", "tests.runtime.parts")  # fmt: skip
 
@@ -68,12 +68,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, *options: str) -> Iterator[tuple[Cluster, Client]]:
-    """Start a cluster of processes; give it and a client that sees both workers."""
-    made = Cluster(directory, *options)
+def cluster(directory: Path, *options: str, names: Sequence[str] = ("a", "b")) -> Iterator[tuple[Cluster, Client]]:
+    """Start a cluster of processes; give it and a client that sees all workers."""
+    made = Cluster(directory, *options, names=names)
     try:
         with connect(scheduler_file=made.file) as client:
-            client.wait_for_workers(2, timeout=TIMEOUT_S)
+            client.wait_for_workers(len(names), timeout=TIMEOUT_S)
             yield made, client
     finally:
         made.close()

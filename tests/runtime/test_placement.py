@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -153,3 +154,37 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
     assert "it needs 2 Dask workers with 2, 2 free threads" in str(caught.value)
     assert said in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 5)), st.floats(0, 9)),
+    st.integers(1, 5), st.integers(1, 3),
+)  # fmt: skip
+def test_preferences_never_make_a_job_too_large(
+    threads: list[int], worth: dict[tuple[int, int], float], n_workers: int, per_process: int
+) -> None:
+    found, there = layout(nworkers_per_group=n_workers, nworkers_per_procs=per_process), workers(*threads)
+
+    def gain(process: int, chosen: Mapping[int, str]) -> dict[str, float]:
+        assert process not in chosen
+        return {worker: worth.get((process, i), 0.0) for i, worker in enumerate(there)}
+
+    try:
+        plain = place(found, there, {})
+    except ClusterError:
+        with pytest.raises(ClusterError):
+            place(found, there, {}, gain)
+        return
+    chosen = place(found, there, {}, gain)
+    assert len(set(chosen)) == len(found.processes)
+    assert all(there[worker]["nthreads"] >= len(units) for worker, units in zip(chosen, found.processes, strict=True))
+    assert chosen == place(found, there, {}, gain)
+    assert place(found, there, {}, lambda *_: {}) == plain
+
+
+def test_the_worker_that_is_worth_most_is_taken() -> None:
+    found = layout(nworkers_per_group=2)
+    worth = [{"tcp://host:9002": 5.0, "tcp://host:9001": 1.0}, {"tcp://host:9002": 9.0}]
+    chosen = place(found, workers(2, 2, 1), {}, lambda process, _: worth[process])
+    assert chosen == ["tcp://host:9001", "tcp://host:9002"]

@@ -1,0 +1,76 @@
+"""Layers for images: ImagePreprocess cuts, mirrors and scales them, a whole batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase, RGBImageConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Feature, Layer, Stored
+
+__all__ = ["ImagePreprocess"]
+
+
+@LAYERS.register()
+class ImagePreprocess(Layer):
+    """y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is 0.
+
+    In training each image is cut anywhere, all places alike, and with ``mirror`` one of two is mirrored left to
+    right; otherwise the centre is cut out. Place and mirroring are a function of seed, layer, epoch and record: the
+    same for any number of workers and after a resume. Labels are passed on.
+
+    Notes
+    -----
+    SINGA cuts out the top left corner in tests, and never mirrors where nothing is cut off. It needs H = W.
+    """
+
+    reads = ("stored",)
+    splits = False
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block, shape = conf.block(RGBImageConf), sources[0].shape
+        self.scale, self.mirror = block.scale, block.mirror
+        if len(shape) != 4:
+            message = f"{conf.srclayers[0]!r} gives records of {shape[1:]}, expected images (channels, height, width)."
+            raise ConfigError(Problem(("srclayers",), message))
+        if sources[0].wants_grad:
+            message = f"{conf.srclayers[0]!r} may learn, but {conf.type} has no gradient. Put it behind an input layer."
+            raise ConfigError(Problem(("srclayers",), message))
+        if block.cropsize > min(shape[2:]):
+            message = f"expected at most {min(shape[2:])}, as images are {shape[2]} x {shape[3]}, got {block.cropsize}."
+            raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
+        if block.meanfile:
+            message = f"{conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
+            raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
+        size = (block.cropsize, block.cropsize) if block.cropsize else shape[2:]
+        # how far the cut may move down and to the right
+        self.room = np.array([shape[2] - size[0], shape[3] - size[1]])
+        self.feature((*shape[:2], *size), wants_grad=False)
+
+    def compute_feature(self, phase: Phase) -> None:
+        source, feature = self.sources[0], self.features[0]
+        feature.labels, feature.ids, feature.epochs = source.labels, source.ids, source.epochs
+        stored = source.stored or Stored(source.data)
+        top, left, mirrored = self.places(phase)
+        self.ops.crop_mirror_normalize(
+            stored.values, top, left, mirrored, stored.mean, stored.std, self.scale, out=feature.data
+        )
+
+    def places(self, phase: Phase) -> tuple[Any, Any, Any]:
+        """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""
+        n_rows = self.features[0].shape[0]
+        if not phase & Phase.TRAIN:
+            top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)
+            return top, left, np.zeros(n_rows, bool)
+        source, context = self.sources[0], self.context
+        ids, epochs = source.ids, source.epochs
+        if ids is None:
+            # records without numbers: a row of a step stands for one
+            ids = self.first_row(n_rows) + np.arange(n_rows)
+            epochs = np.full(n_rows, context.step)
+        words = self.ops.random_words((context.seed, self.name), ids, epochs)
+        top, left = words[:2] * (self.room[:, None] + 1) >> 32
+        return top, left, (words[2] >> 31 == 1) & self.mirror

@@ -1,0 +1,103 @@
+"""Conversions on Dask: the same bytes for any number of workers, errors as they are, and a look at how far it is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from singa_dask.cli.tasks import on_dask, shown
+from singa_dask.data import convert, convert_plan
+from singa_dask.data.convert_tasks import Task
+from singa_dask.errors import DataError
+from singa_dask.runtime import local_cluster
+from tests.cli.conftest import Call
+from tests.contracts.records import pixels, written
+
+OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return written(tmp_path, "arrow", pixels(500, (4, 5)), "source", block_bytes=1000)
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(
+    call: Call, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert("arrow", [source], str(tmp_path / "here" / "{split}.arrow"), **OPTIONS)
+    command = ["convert", "arrow", source, tmp_path / "processes" / "{split}.arrow", "--workers", 2]
+    result = call(*command, "--shuffle", 3, "--split", "a=0.6,b=0.3", "--shards", 3, "--verify", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    monkeypatch.setattr(convert_plan, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(convert_plan, "RUN_BYTES", 1500)
+    for n in (1, 3):
+        with local_cluster(n, processes=False) as client:
+            convert("arrow", [source], str(tmp_path / str(n) / "{split}.arrow"), **OPTIONS, run=on_dask(client))
+    expected = contents(tmp_path / "here")
+    for name in ("processes", "1", "3"):
+        assert contents(tmp_path / name) == expected
+
+
+class Fails(Task):
+    """A task that cannot be done."""
+
+    def __call__(self) -> int:
+        raise DataError("a.csv, line 7: no number.")
+
+
+def test_what_is_wrong_with_the_data_is_said_as_it_is(source: str, tmp_path: Path) -> None:
+    with local_cluster(1, processes=False) as client:
+
+        def run(tasks: Sequence[Task]) -> Iterable[int]:
+            return on_dask(client)([Fails(task.plan, task.step, task.index, task.session) for task in tasks])
+
+        with pytest.raises(DataError, match=r"^a\.csv, line 7: no number\.$"):
+            convert("arrow", [source], str(tmp_path / "x.arrow"), run=run)
+
+
+def steps(tasks: Sequence[Task]) -> Iterator[int]:
+    return (task.index for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"quiet": True, "line_s": 0.0}, ""),
+        ({"line_s": 0.0}, "files written: 1 of 2\nfiles written: 2 of 2\n"),
+        ({}, ""),
+    ],
+)
+def test_lines_say_how_far_it_is(options: dict[str, Any], said: str) -> None:
+    file = io.StringIO()
+    tasks: Any = [Task(None, "shard", i, "") for i in range(2)]  # type: ignore[arg-type]
+    run = shown(steps, console=Console(file=file, force_terminal=False), **options)
+    assert list(run(tasks)) == [0, 1]
+    assert list(run([])) == []
+    assert file.getvalue() == said
+
+
+def test_a_bar_on_a_terminal() -> None:
+    file = io.StringIO()
+    tasks: Any = [Task(None, "scatter", i, "") for i in range(2)]  # type: ignore[arg-type]
+    assert list(shown(steps, console=Console(file=file, force_terminal=True))(tasks)) == [0, 1]
+    assert "shuffled" in file.getvalue()
+    assert "100%" in file.getvalue()
+
+
+def test_ctrl_c(call: Call, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("singa_dask.cli.convert.convert_records", interrupted)
+        result = call("convert", "arrow", source, tmp_path / "x.arrow")
+    assert (result.exit_code, result.stderr) == (130, "SIGINT: stopped. The same command goes on.\n")
