@@ -92,7 +92,6 @@ class ArrowStore(Store):
         url: str,
         records: Records,
         storage_options: fs.Options = None,
-        keys: str = "",
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
     ) -> None:
@@ -100,8 +99,6 @@ class ArrowStore(Store):
 
         Parameters
         ----------
-        keys : str
-            Not used: records have no keys here.
         compression : {None, "lz4", "zstd"}
             Smaller files, without views.
         """

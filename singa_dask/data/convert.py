@@ -116,18 +116,19 @@ def convert(
     DataError
         A source cannot be read, or what was written is not what was read.
     """
+    backend = to or _backend_of(destination)
     wish = Wish(
         kind,
         tuple(map(fs.absolute, sources)),
         fs.absolute(destination),
-        to or _backend_of(destination),
+        backend,
         shuffle,
         dict(split or {}),
         limit,
         shards,
         fs.absolute(mean or ""),
         _reading(kind, reading or {}),
-        {"keys": KEYS.get(kind, "%08d"), **(writing or {})},
+        {**_keys(backend, KEYS.get(kind, "%08d")), **(writing or {})},
     )
     _check(wish)
     session = secrets.token_hex(8)
@@ -241,8 +242,8 @@ def _write_mean(plan: Plan, source: Store) -> None:
         data = fs.read_bytes(fs.join(plan.folder, f"shard-{i:05d}"), storage_options=options)
         total += np.frombuffer(data, total.dtype).reshape(total.shape)
     mean = (total / next(iter(plan.parts.values()))).astype(np.float32)
-    target = STORES.find(_backend_of(plan.wish.mean))
-    target.write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, keys="mean")
+    backend = _backend_of(plan.wish.mean)
+    STORES.find(backend).write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, **_keys(backend, "mean"))
 
 
 def _move(plan: Plan) -> None:
@@ -284,6 +285,11 @@ def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) 
 
 def _writer_options(target: type[Store]) -> list[str]:
     return [name for name in inspect.signature(target.write).parameters if name not in BASICS]
+
+
+def _keys(backend: str, pattern: str) -> dict[str, str]:
+    """Return the option that names records, where the format gives them names."""
+    return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
 
 
 def _backend_of(destination: str) -> str:

@@ -24,6 +24,7 @@ from fsspec import AbstractFileSystem
 
 from singa_dask.data import hdfs_blocks
 from singa_dask.data.hdfs_calls import Calls, os_error, with_errno
+from singa_dask.data.range_file import RangeFile
 
 __all__ = ["HdfsFileSystem", "HdfsReader"]
 
@@ -238,7 +239,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
         if mode == "rb":
-            return io.BufferedReader(_Input(self.reader(path)), CHUNK_BYTES)
+            return io.BufferedReader(RangeFile(self.reader(path)), CHUNK_BYTES)
         if mode in ("wb", "ab"):
             return io.BufferedWriter(_Output(self, path, self._writer(path, mode)), CHUNK_BYTES)
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb) or appended to (ab).")
@@ -310,38 +311,6 @@ class HdfsReader:
     def _read(self, offset: int, length: int) -> bytes:
         reader = self._reader
         return self._filesystem.guarded(self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length))
-
-
-class _Input(io.RawIOBase):
-    """A reader as Python's files are."""
-
-    def __init__(self, reader: HdfsReader) -> None:
-        self._reader, self._at = reader, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._reader.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._reader.read(self._at, len(view))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def readall(self) -> bytes:
-        data = self._reader.read(self._at, self._reader.size - self._at)
-        self._at += len(data)
-        return data
 
 
 class _Output(io.RawIOBase):

@@ -281,15 +281,12 @@ class LMDBStore(Store):
         url: str,
         records: Records,
         storage_options: fs.Options = None,
-        keys: str = "",
         records_per_value: int = 256,
     ) -> None:
         """Write a new directory with a ``data.mdb`` of raw arrays.
 
         Parameters
         ----------
-        keys : str
-            Not used: a value's key is the number of its first record.
         records_per_value : int
             One value holds so many records, the array of each field after the other.
         """

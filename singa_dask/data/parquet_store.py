@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.ranges import Ranges, RangesFile
+from singa_dask.data.range_file import RangeFile
+from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
 from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Records, Store
 from singa_dask.errors import DataError
@@ -66,7 +67,8 @@ class ParquetStore(Store):
 
     def _open_far(self) -> Any:
         if fs.CACHE in self.storage_options:
-            return RangesFile(Ranges(self.url, self.storage_options))
+            ranges = Ranges(self.url, self.storage_options)
+            return RangeFile(ranges, ranges.close)
         return fs.open(self.url, storage_options=self.storage_options)
 
     @classmethod
@@ -145,7 +147,6 @@ class ParquetStore(Store):
         url: str,
         records: Records,
         storage_options: fs.Options = None,
-        keys: str = "",
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
     ) -> None:
@@ -153,8 +154,6 @@ class ParquetStore(Store):
 
         Parameters
         ----------
-        keys : str
-            Not used: records have no keys here.
         compression : {None, "zstd", "snappy", "lz4"}
             Smaller files, which take longer to read.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from singa_dask.data import fs
 from singa_dask.data.cache import Cache, key_of, open_cache
 from singa_dask.errors import DataError
 
-__all__ = ["Ranges", "RangesFile", "version", "with_cache"]
+__all__ = ["Ranges", "version", "with_cache"]
 
 # shorter reads are no blocks
 LEAST_CACHED_BYTES = 1 << 16
@@ -125,35 +124,3 @@ class Ranges:
     def close(self) -> None:
         """Let go of the file. Arrays that look into its map keep the map alive."""
         self._view = self._reader = None
-
-
-class RangesFile(io.RawIOBase):
-    """Ranges as Python's files are, for those who read a file so: each read is one range."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges, self._at = ranges, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ranges.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        n = max(0, min(len(view), self._ranges.size - self._at))
-        view[:n] = self._ranges.read(self._at, n) if n else b""
-        self._at += n
-        return n
-
-    def close(self) -> None:
-        if not self.closed:
-            self._ranges.close()
-        super().close()

@@ -231,15 +231,12 @@ class TextStore(Store):
         url: str,
         records: Records,
         storage_options: fs.Options = None,
-        keys: str = "",
         separator: str = ",",
     ) -> None:
         """Write a line for each record; numbers get as many digits as it takes to read them back exactly.
 
         Parameters
         ----------
-        keys : str
-            Not used: lines have no keys.
         separator : str
             One character.
         """

@@ -1,0 +1,67 @@
+"""What is read by ranges, as Python's files are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, Protocol
+
+__all__ = ["RangeFile"]
+
+
+class _Source(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def read(self) -> Callable[[int, int], bytes | memoryview]: ...
+
+
+class RangeFile(io.RawIOBase):
+    """A file that is read and sought in; each read is one range.
+
+    Parameters
+    ----------
+    source : object
+        With ``size``, in bytes, and ``read(offset, length)``.
+    on_close : callable, optional
+        Called when the file is closed.
+    """
+
+    def __init__(self, source: _Source, on_close: Callable[[], None] | None = None) -> None:
+        self._source, self._on_close, self._at = source, on_close, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._next(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return bytes(self._next(self._source.size))
+
+    def _next(self, length: int) -> bytes | memoryview:
+        n = min(length, self._source.size - self._at)
+        if n <= 0:
+            return b""
+        data = self._source.read(self._at, n)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        if not self.closed and self._on_close is not None:
+            self._on_close()
+        super().close()
