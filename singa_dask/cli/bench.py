@@ -115,10 +115,11 @@ def _run_memory(records: Array, batch_size: int, use: Use) -> float:
 def _run_loader(loader: Loader, name: str, use: Use) -> float:
     batch_size = loader.order.batch_size
     steps = EPOCHS * loader.store.count // batch_size
-    # nothing is read ahead while the other side is measured
-    loader.rewind()
     started = time.perf_counter()
     for _ in range(steps):
         batch: Batch = loader.next()
         use(batch.arrays[name])
-    return steps * batch_size / (time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    # nothing is read ahead while the other side is measured
+    loader.rewind()
+    return steps * batch_size / seconds

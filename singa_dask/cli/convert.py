@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from singa_dask.cli.run import hidden_from_children
-from singa_dask.cli.tasks import on_dask, shown
+from singa_dask import runtime
+from singa_dask.cli.signals import hidden_from_children
+from singa_dask.cli.tasks import shown
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
-from singa_dask.runtime import connect, local_cluster
 
 __all__ = ["convert"]
 
@@ -141,10 +141,10 @@ def _cluster(workers: int | None, scheduler: str | None, scheduler_file: str | N
     with contextlib.ExitStack() as stack:
         if workers:
             with hidden_from_children(signal.SIGINT):
-                client = stack.enter_context(local_cluster(workers))
+                client = stack.enter_context(runtime.local_cluster(workers))
         else:
-            client = stack.enter_context(connect(None if scheduler_file else scheduler, scheduler_file))
-        yield on_dask(client)
+            client = stack.enter_context(runtime.connect(None if scheduler_file else scheduler, scheduler_file))
+        yield runtime.on_dask(client)
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:

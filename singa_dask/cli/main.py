@@ -15,7 +15,14 @@ from singa_dask.errors import SingaError
 
 __all__ = ["main"]
 
-VERBS = ("convert", "data", "run", "schema", "validate")
+VERBS = {
+    "convert": "Make a store of records.",
+    "data": "Look at records, and measure how fast they are read.",
+    "run": "Train a net as a job file says.",
+    "schema": "Print the JSON schema of a job file.",
+    "validate": "Check a job file and show what it makes; start nothing.",
+}
+"""What each does, in the first line of its help: shown without loading it."""
 
 
 class Verbs(click.Group):
@@ -31,6 +38,11 @@ class Verbs(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what all verbs do."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what it raises is said in plain words, and ends with the error's exit code."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -13,13 +11,14 @@ import click
 from distributed import Client
 
 from singa_dask.cli import job
+from singa_dask.cli.signals import hidden_from_children
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.observe import RunDirectory, new_job_id, newest_run, start_progress, to_json
 from singa_dask.runtime import Driver, Result, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import find as find_checkpoint
 
-__all__ = ["hidden_from_children", "run"]
+__all__ = ["run"]
 
 LATEST = "latest"
 
@@ -178,21 +177,6 @@ class Signals:
         self.driver.stop(name)
 
 
-@contextlib.contextmanager
-def hidden_from_children(number: signal.Signals) -> Iterator[None]:
-    """Hide a signal from the processes that are started meanwhile, and from theirs.
-
-    Ctrl-C on a terminal goes to every process of the program; this one alone is to act on it.
-    """
-    # when it starts by itself, on the first process, it makes the signal visible again
-    resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-
-
 def tell_end(result: Result, url: str, quiet: bool) -> None:
     """Say how the job ended; a failure is told even when quiet."""
     for text in (result.error.rstrip(), result.reason):
@@ -203,4 +187,7 @@ def tell_end(result: Result, url: str, quiet: bool) -> None:
     if not quiet:
         n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
         local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
-        click.echo(f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{local}; see {url}", err=True)
+        memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
+        click.echo(
+            f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}; see {url}", err=True
+        )

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from distributed import Client, KilledWorker, as_completed
-from distributed.client import FutureCancelledError
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
 from singa_dask.data.convert import Run
-from singa_dask.errors import ClusterError
 
-__all__ = ["on_dask", "shown"]
+__all__ = ["shown"]
 
 # what the steps of a conversion have done
 SAID = {
@@ -26,26 +23,6 @@ SAID = {
     "verify": "files verified",
 }
 LINE_S = 5.0
-
-
-def on_dask(client: Client) -> Run:
-    """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
-
-    def run(tasks: Sequence[Callable[[], int]]) -> Iterator[int]:
-        futures = client.map(_call, tasks, pure=False)
-        try:
-            for future in as_completed(futures, loop=client.loop):
-                yield future.result()
-        except (KilledWorker, FutureCancelledError) as error:
-            raise ClusterError(f"workers were lost: {error}. The same command goes on.") from error
-        finally:
-            client.cancel(futures)
-
-    return run
-
-
-def _call(task: Callable[[], int]) -> int:
-    return task()
 
 
 def shown(run: Run, quiet: bool = False, console: Console | None = None, line_s: float = LINE_S) -> Run:

@@ -1,11 +1,12 @@
-"""``validate``: every mistake of a job file, or its nets and its topology; nothing is started."""
+"""``validate``: every mistake of a job file, or its nets, kernels and topology; nothing is started."""
 
 from __future__ import annotations
 
 import click
 
 from singa_dask.cli import job
-from singa_dask.runtime import plan_processes
+from singa_dask.conf import Phase
+from singa_dask.runtime import n_threads, plan_processes
 
 __all__ = ["validate"]
 
@@ -18,7 +19,11 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None) -> 
     All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2.
     """
     read = job.read(job_file, sets, cluster_file)
-    for phase, net in job.check(read).items():
+    nets = job.check(read)
+    for phase, net in nets.items():
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
-    for number, units in enumerate(plan_processes(read.job.cluster).processes):
+    layout = plan_processes(read.job.cluster)
+    threads = n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
+    click.echo(f"on this machine: ops {nets[Phase.TRAIN].layers[0].ops.name}, {threads} threads a worker")
+    for number, units in enumerate(layout.processes):
         click.echo(f"process {number}: {', '.join(map(str, units))}")

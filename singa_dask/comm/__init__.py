@@ -1,12 +1,12 @@
 """Messages between units, and how they travel: no other room opens a socket or knows asyncio.
 
-This room knows names, versions and arrays; it does not know Param, Layer or Dask's scheduler.
+This room knows names, versions and arrays; it does not know Param, Layer or Dask's scheduler. Only `transport` needs
+Dask, and is imported by its own name.
 """
 
-from singa_dask.comm.message import Address, Message
+from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import Slice, partition_slices, slice_sizes, slice_table
 from singa_dask.comm.stub import Share, Stub
-from singa_dask.comm.transport import Transport
 
 __all__ = [
     "Address",
@@ -14,7 +14,7 @@ __all__ = [
     "Share",
     "Slice",
     "Stub",
-    "Transport",
+    "pack",
     "partition_slices",
     "slice_sizes",
     "slice_table",

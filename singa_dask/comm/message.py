@@ -5,7 +5,7 @@ A message on the wire is a msgpack header and raw array frames. Nothing in it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.errors import CommError
 
-__all__ = ["Address", "Message", "Place"]
+__all__ = ["Address", "Message", "Place", "pack"]
 
 
 class Address(NamedTuple):
@@ -59,7 +59,8 @@ class Message:
     Attributes
     ----------
     kind : str
-        put, get, update, sync and their answers ``r-...``; hello, start, leave, stop, stop-at, snapshot, part, abort.
+        put, get, update, sync and their answers ``r-...``; flush; pack; hello, start, leave, stop, stop-at, snapshot,
+        part, abort.
     src, dst : Address
     job : str
         Id of the job; a stub refuses the messages of another.
@@ -73,6 +74,8 @@ class Message:
         Small values that msgpack can write.
     arrays : tuple of ndarray
         Contiguous arrays. Within a process they are the sender's own memory.
+    parts : tuple of Message
+        Of a pack: messages to the same unit that travel together, in order.
     """
 
     kind: str
@@ -85,11 +88,17 @@ class Message:
     step: int = -1
     info: Mapping[str, Any] = field(default_factory=dict)
     arrays: tuple[np.ndarray, ...] = ()
+    parts: tuple[Message, ...] = ()
+
+    @property
+    def all_arrays(self) -> list[np.ndarray]:
+        """Own arrays, then those of the parts."""
+        return [*self.arrays, *(array for part in self.parts for array in part.all_arrays)]
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays)
+        return sum(array.nbytes for array in self.all_arrays)
 
     def header(self) -> dict[str, Any]:
         """Return everything but the bytes of the arrays, as msgpack can write it."""
@@ -104,6 +113,7 @@ class Message:
             "step": self.step,
             "info": dict(self.info),
             "arrays": [[array.dtype.str, list(array.shape)] for array in self.arrays],
+            "parts": [part.header() for part in self.parts],
         }
 
     @classmethod
@@ -115,7 +125,7 @@ class Message:
         header : mapping
         place : callable, optional
             (message without arrays) -> the memory that its one array is to be read into, or None for new memory.
-            Memory of another size or type is not taken.
+            Memory of another size or type is not taken. Asked for each part of a pack.
 
         Raises
         ------
@@ -126,13 +136,27 @@ class Message:
             fields = dict(header)
             described = [(_plain_dtype(dtype), tuple(shape)) for dtype, shape in fields.pop("arrays")]
             src, dst = Address(*fields.pop("src")), Address(*fields.pop("dst"))
-            bare = cls(src=src, dst=dst, **fields)
+            parts = tuple(cls.from_header(part, place) for part in fields.pop("parts"))
+            bare = cls(src=src, dst=dst, parts=parts, **fields)
+            if not described:
+                return bare
             given = place(bare) if place and len(described) == 1 else None
             if given is not None and (given.dtype, given.shape) == described[0]:
                 return replace(bare, arrays=(given,))
             return replace(bare, arrays=tuple(np.empty(shape, dtype) for dtype, shape in described))
-        except (AttributeError, KeyError, MemoryError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, MemoryError, RecursionError, TypeError, ValueError) as error:
             raise CommError(f"a message that is not of this protocol: {error}") from error
+
+
+def pack(messages: Iterable[Message]) -> list[Message]:
+    """Make one message of those to the same unit, so that each way there is gone once; a single one stays as it is."""
+    by_unit: dict[Address, list[Message]] = {}
+    for message in messages:
+        by_unit.setdefault(message.dst, []).append(message)
+    return [
+        each[0] if len(each) == 1 else Message("pack", each[0].src, unit, parts=tuple(each))
+        for unit, each in by_unit.items()
+    ]
 
 
 def _plain_dtype(name: str) -> np.dtype[Any]:

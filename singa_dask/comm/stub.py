@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from singa_dask.comm.message import Address, Message
+from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import Slice
 
 __all__ = ["Share", "Stub"]
+
+PACK_BYTES = 1 << 18
+"""Gradients for one server leave when there are so many bytes of them: small params share the cost of a message."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,22 @@ class Share:
     param: int
     grad: np.ndarray
     publish: Callable[[int], None]
+
+
+@dataclass
+class _Leaving:
+    """Gradients of one worker group that wait to leave for one server together."""
+
+    requests: list[Message] = field(default_factory=list)
+    n_bytes: int = 0
+
+    def add(self, request: Message) -> None:
+        self.requests.append(request)
+        self.n_bytes += request.n_bytes
+
+    def take(self) -> list[Message]:
+        taken, self.requests, self.n_bytes = self.requests, [], 0
+        return pack(taken)
 
 
 class Stub:
@@ -90,6 +109,7 @@ class Stub:
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._places: dict[tuple[str, Address, int, int], np.ndarray] = {}
         self._asked: dict[tuple[int, int], int] = {}
+        self._leaving: dict[tuple[int, Address], _Leaving] = defaultdict(_Leaving)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -155,7 +175,7 @@ class Stub:
         return [self._to_server(message, piece) for piece in self._slices[message.param]]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, send their sum."""
+        """Count the local sharers whose gradient is ready; after the last one, their sum can leave."""
         group, param = message.src.group, message.param
         users = self._shares[group, param]
         sent = self._sent[group, param]
@@ -168,10 +188,22 @@ class Stub:
         sent.clear()
         self._answered[group, param].clear()
         n = len(users)
-        return [
-            self._to_server(message, piece, arrays=(total[piece.start : piece.stop],), n=n)
-            for piece in self._slices[param]
-        ]
+        full = []
+        for piece in self._slices[param]:
+            request = self._to_server(message, piece, arrays=(total[piece.start : piece.stop],), n=n)
+            leaving = self._leaving[group, request.dst]
+            leaving.add(request)
+            if leaving.n_bytes >= PACK_BYTES:
+                full += leaving.take()
+        return full
+
+    def _on_flush(self, message: Message) -> list[Message]:
+        """Send the gradients that wait for others to leave with: their worker group has no more for now."""
+        waiting = [leaving for (group, _), leaving in self._leaving.items() if group == message.src.group]
+        return [request for leaving in waiting for request in leaving.take()]
+
+    def _on_pack(self, message: Message) -> list[Message]:
+        return pack(following for part in message.parts for following in self.handle(part))
 
     def _to_server(self, message: Message, piece: Slice, arrays: tuple[np.ndarray, ...] = (), n: int = 0) -> Message:
         group = message.src.group

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -30,6 +30,8 @@ _PREFIX = struct.Struct("<4sI")
 """Before each header: a mark, and the length of the header in bytes."""
 _MARK = b"SNG1"
 _MAX_HEADER = 64 << 20
+_SMALL = 1 << 16
+"""Buffers of up to so many bytes are written together: copying them costs less than a call each."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ class Transport:
         if self._closed:
             return
         if address.startswith("inproc"):
-            message = replace(message, arrays=tuple(np.array(array) for array in message.arrays))
+            message = _copied(message)
         with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
             self._loop.call_soon_threadsafe(self._enqueue, address, message)
 
@@ -199,14 +201,33 @@ async def _write(comm: Comm, message: Message) -> None:
         await comm.write(message)  # inproc: the message itself is handed over
         return
     header = msgpack.packb(message.header())
-    stream.write(_PREFIX.pack(_MARK, len(header)) + header)
-    for array in message.arrays:
-        if array.size:
-            stream.write(_bytes_of(array))
+    buffers = [_PREFIX.pack(_MARK, len(header)) + header, *map(_bytes_of, message.all_arrays)]
+    for buffer in _joined(buffers):
+        stream.write(buffer)
+
+
+def _joined(buffers: Iterable[bytes | memoryview]) -> Iterator[bytearray | bytes | memoryview]:
+    """Yield the same bytes, with small buffers that follow each other as one."""
+    small = bytearray()
+    for buffer in buffers:
+        if len(buffer) <= _SMALL:
+            small += buffer
+            continue
+        if small:
+            yield small
+            small = bytearray()
+        yield buffer
+    if small:
+        yield small
+
+
+def _copied(message: Message) -> Message:
+    parts = tuple(map(_copied, message.parts))
+    return replace(message, arrays=tuple(map(np.array, message.arrays)), parts=parts)
 
 
 async def _read(comm: Comm, place: Place | None) -> Message:
-    """Read a message; its array straight into the memory that ``place`` names.
+    """Read a message; its arrays straight into the memory that ``place`` names.
 
     Nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all.
     """
@@ -224,7 +245,7 @@ async def _read(comm: Comm, place: Place | None) -> Message:
     except ValueError as error:
         raise CommError(f"a message that is not of this protocol: {error}") from error
     message = Message.from_header(header, place)
-    for array in message.arrays:
+    for array in message.all_arrays:
         if array.size:
             await stream.read_into(_bytes_of(array))
     return message

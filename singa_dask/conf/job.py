@@ -37,7 +37,9 @@ class AlgConf(Conf):
 
 
 class JobConf(Conf):
-    """A job (SINGA's JobProto; seed and precision are ours; what SINGA keeps there for itself is left out)."""
+    """A job (SINGA's JobProto; seed, precision and ops are ours; what SINGA keeps there for itself is left out)."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"num_openblas_threads": "threads"}
 
     name: str = "job"
     """Name of the job."""
@@ -73,8 +75,10 @@ class JobConf(Conf):
     """Write what each layer looks like, at the steps of disp_freq."""
     reset_param_version: bool = True
     """Count updates of loaded params from the first step."""
-    num_openblas_threads: Size = 1
-    """Threads of one worker's linear algebra."""
+    ops: Literal["auto", "numpy", "onednn", "cupy"] = "auto"
+    """Kernels: auto is onednn where it is installed, else numpy."""
+    threads: Count = 0
+    """Threads of one worker, never more than its share of the cores; 0 is all of its share."""
     checkpoint_after: Count = 0
     """First step at which a checkpoint may be taken."""
     disp_after: Count = 0
@@ -85,8 +89,8 @@ class JobConf(Conf):
     """First step at which a validation may run."""
     seed: Count = 0
     """From which all random numbers of the job follow."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Type of params, features and gradients."""
+    precision: Literal["float32", "float64", "bf16"] = "float32"
+    """Type of params, features and gradients; bf16: features bfloat16, params and losses float32 (ops onednn only)."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -99,6 +103,9 @@ class JobConf(Conf):
                 yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
         for path, message in check_phases(read_nodes(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
+        ops, precision = (look(data, key, str, "") for key in ("ops", "precision"))
+        if precision == "bf16" and ops in ("numpy", "cupy"):
+            yield ("precision",), f"bf16 is for ops onednn, not {ops}. Say ops: auto, or precision: float32."
         yield from _divide_batches(data)
 
 

@@ -138,7 +138,7 @@ class LayerConf(Conf):
     embedding_conf: blocks.EmbeddingConf | None = None
     """For Embedding."""
     bm_conf: blocks.BMConf | None = None
-    """For BM."""
+    """For BatchNorm, which SINGA calls BM."""
     softmaxloss_conf: blocks.SoftmaxLossConf | None = None
     """For SoftmaxLoss."""
     argsort_conf: blocks.ArgSortConf | None = None

@@ -79,6 +79,10 @@ class WindowConf(Conf):
         """Step (down, to the right)."""
         return (self.stride_y, self.stride_x) if self.stride is None else (self.stride, self.stride)
 
+    def key(self, of: Literal["kernel", "pad", "stride"], axis: int) -> str:
+        """Return the key that rules over an axis, 0 for height, 1 for width."""
+        return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
+
 
 class ConvolutionConf(WindowConf):
     """``convolution_conf`` (SINGA's ConvolutionProto)."""
@@ -96,6 +100,8 @@ class PoolingConf(WindowConf):
 
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
     """Take the largest value of a window, or the mean."""
+    count_include_pad: bool | None = None
+    """Whether padding counts in a mean; when not given it does, but for CudnnPool."""
     stride_x: Size = 2
     """Step of the window to the right."""
     stride_y: Size = 2
@@ -173,7 +179,7 @@ class SoftmaxConf(Conf):
     """``softmax_conf`` (SINGA's SoftmaxProto)."""
 
     num_softmax_per_instance: Size = 1
-    """Softmaxes over equal parts of a row."""
+    """Softmaxes over equal parts of a row; of images 1, or as many as they have pixels: over the channels of each."""
 
 
 class GRUConf(Conf):
@@ -195,7 +201,12 @@ class EmbeddingConf(Conf):
 
 
 class BMConf(Conf):
-    """``bm_conf``: batch normalisation (SINGA's BMProto); it has no keys."""
+    """``bm_conf``: batch normalisation (SINGA's BMProto, which has no keys)."""
+
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Part of the running mean and variance that stays at each step; the rest comes from the batch."""
+    epsilon: float = Field(default=1e-5, gt=0)
+    """Added to the variance."""
 
 
 class SoftmaxLossConf(Conf):

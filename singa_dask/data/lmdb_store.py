@@ -7,12 +7,9 @@ file is measured before it is mapped: reading a map beyond the end of its file w
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import json
-import mmap
 import os
-import struct
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,9 +17,11 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.cache import key_of, open_cache
+from singa_dask.data.lmdb_file import MAGIC, MAGIC_AT, ValueMap, check_length
 from singa_dask.data.manifest import find_manifest
 from singa_dask.data.ranges import version
 from singa_dask.data.record import (
@@ -44,11 +43,6 @@ __all__ = ["LMDBStore"]
 NOTE = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
-MAGIC = struct.pack("<I", 0xBEEFC0DE)
-MAGIC_AT = 16
-META_PAGES = 2
-PAGE_SIZES = {1 << i for i in range(9, 17)}
-PAGE_HEADER = 16
 FETCH_BYTES = 1 << 22
 FIRST_MAP_BYTES = 1 << 24
 TRANSACTION_BYTES = 1 << 23
@@ -110,14 +104,16 @@ class LMDBStore(Store):
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
         self._file, self._path, self._bytes = self._locate()
-        _check_length(self._file, self._path, self._bytes)
+        check_length(self._file, self._path, self._bytes)
         self._key: Key | None = None
         self._environment: Any = None
         self._decoder: Decoder | None = None
-        self._map: memoryview | None = None
-        self._offsets: dict[int, int] = {}
+        self._map: ValueMap | None = None
+        # where in the file raw blocks, or the pixels of each record begin; what else the records hold
+        self._places: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
             self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
+            self._map = ValueMap(self._path, self._environment.stat()["psize"])
             self._open_records()
             manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
             if manifest is not None:
@@ -198,38 +194,54 @@ class LMDBStore(Store):
         self._find_values()
 
     def _find_values(self) -> None:
-        """Find where in the file the values lie: views of a map of our own outlive the environment."""
-        page_bytes = self._environment.stat()["psize"]
-        with self._path.open("rb") as file:
-            own = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        offsets = {}
+        """Find the values of raw blocks, which are views of the map then."""
+        assert self._map is not None
         with self._environment.begin(buffers=True) as transaction:
             for block, key in zip(self.blocks, self._first_keys, strict=True):
                 value = transaction.get(key)
-                # only what fills a page has pages of its own
-                if value is None or len(value) != block.length or len(value) < page_bytes:
-                    continue
-                # these begin with their number
-                header = ctypes.string_at(np.frombuffer(value, np.uint8).ctypes.data - PAGE_HEADER, 8)
-                offset = int.from_bytes(header, "little") * page_bytes + PAGE_HEADER
-                if own[offset - PAGE_HEADER : offset - PAGE_HEADER + 8] != header or offset + len(value) > len(own):
-                    return
-                offsets[block.id] = offset
-        # a last block of less than a page is copied
-        self.mapped, self._map, self._offsets = bool(offsets), own, offsets
+                places = self._map.find([value]) if value is not None and len(value) == block.length else None
+                if places is not None:
+                    self._places[block.id] = places, {}
+        self.mapped = bool(self._places)
 
     def read_block(self, block_id: int) -> Arrays:
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
-        if self._map is not None and block_id in self._offsets:
-            at = self._offsets[block_id]
-            return self._split(self.checked(block_id, self._map[at : at + block.length]), block.n, where)
+        if self._map is not None and block_id in self._places:
+            places, others = self._places[block_id]
+            if self._decoder is None:
+                value = self._map.view(int(places[0]), block.length)
+                return self._split(self.checked(block_id, value), block.n, where)
+            field = self.schema["pixel"]
+            return {"pixel": self._map.rows(places, field.size_bytes).reshape(block.n, *field.shape), **others}
         with self._values(block_id) as values:
             if block.crc is not None and block_id not in self._verified:
                 self.checked(block_id, memoryview(b"".join(values)))
             if self._decoder is None:
                 return self._split(bytes(values[0]), block.n, where)
-            arrays = decode_values(values, self._decoder)
+            arrays = self._find_pixels(block_id, values) or decode_values(values, self._decoder)
         return check_schema(arrays, self.schema, where)
+
+    def _find_pixels(self, block_id: int, values: list[memoryview]) -> Arrays | None:
+        """Decode a block, and note where in the file its pixels lie: from then on, they alone are read.
+
+        None if its records differ in their layout, are not what the store holds, or cannot be found.
+        """
+        if self._map is None or self._decoder is None or len(set(map(len, values))) > 1:
+            return None
+        places = self._map.find(values)
+        if places is None:
+            return None
+        rows = self._map.rows(places, len(values[0]))
+        try:
+            arrays = self._decoder(rows)
+        except ValueError:
+            # said of one record when they are decoded one by one
+            return None
+        if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
+            return None
+        others = {name: array for name, array in arrays.items() if name != "pixel"}
+        self._places[block_id] = places + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
+        return arrays
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:
@@ -352,40 +364,3 @@ def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
         except ValueError as error:
             reasons.append(str(error))
     raise DataError(f"{url}: neither SINGA's records ({reasons[0]}) nor Caffe's ({reasons[1]}).")
-
-
-def _check_length(url: str, path: Path, length: int) -> None:
-    """Compare a file's length with the last page that it says it has."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(1 << 17)
-    except OSError as error:
-        raise DataError(f"{url}: {(error.strerror or str(error)).lower()}.") from error
-    head = head[:length]
-    if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
-        raise DataError(f"{url}: no LMDB file.")
-    try:
-        needed = _bytes_in_use(head)
-    except struct.error as error:
-        raise DataError(f"{url}: {length} bytes, the file is cut short.") from error
-    if not needed:
-        raise DataError(f"{url}: no LMDB file, or a damaged one: its pages have no possible size.")
-    if length < needed:
-        raise DataError(f"{url}: {length} bytes, but it says it has {needed}: the file is cut short.")
-
-
-def _bytes_in_use(head: bytes) -> int:
-    """Return the bytes up to the last page in use, from the newer of the two pages that a file begins with.
-
-    0 means that the size of a page is none that LMDB has.
-    """
-    (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
-    if page_bytes not in PAGE_SIZES:
-        return 0
-    newest = (-1, 0)
-    for page in range(META_PAGES):
-        meta = page * page_bytes + MAGIC_AT
-        if head[meta : meta + 4] == MAGIC:
-            last_page, transaction = struct.unpack_from("<QQ", head, meta + 120)
-            newest = max(newest, (transaction, last_page))
-    return int(newest[1] + 1) * int(page_bytes)

@@ -1,8 +1,6 @@
 """Loader: the batches of one worker, read ahead by one thread, in memory bounded in bytes.
 
-Several batches are made at once (a slab). In file order they are views of the blocks; in a shuffled order the
-blocks in use lie in one table, and all rows of a slab are taken from it by one call. Without prefetching the same
-is done in the caller's thread.
+Several batches are made at once (a slab). Without prefetching this is done in the caller's thread.
 """
 
 from __future__ import annotations
@@ -17,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.assemble import Assembler
 from singa_dask.data.bad_records import BadLog, BadPolicy, BadRecord, Mender
 from singa_dask.data.order import Order
 from singa_dask.data.reader import BlockReader
 from singa_dask.data.store import Arrays, Store
-from singa_dask.data.table import Table, empty_arrays
+from singa_dask.data.table import empty_arrays
 from singa_dask.errors import Aborted
 
 __all__ = ["Batch", "Loader"]
@@ -29,7 +28,6 @@ __all__ = ["Batch", "Loader"]
 SLAB_BYTES = 4 << 20
 MOST_STEPS = 64
 KEPT_BYTES = 1 << 30
-TABLE_BYTES = 256 << 20
 
 
 class Batch(NamedTuple):
@@ -110,12 +108,15 @@ class Loader:
         self.bytes_bound = bytes_bound
         self.wait_s = 0.0
         rows = order.batch_size // n_workers
-        batch_bytes = rows * sum(field.size_bytes for field in store.schema.values())
+        record_bytes = sum(field.size_bytes for field in store.schema.values())
+        batch_bytes = rows * record_bytes
         # two slabs fit into the bound: one in use, one on its way
         self._slab_steps = max(1, min(MOST_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
         self._slab_bytes = self._slab_steps * batch_bytes
-        # a batch may cross the border of two blocks
-        least, most_bytes = (2, bytes_bound) if order.shuffle == "none" else (1, KEPT_BYTES)
+        least, most_bytes = 1, KEPT_BYTES
+        if order.shuffle == "none":
+            # a batch may cross the border of two blocks; to keep others pays if all can be kept
+            least, most_bytes = 2, bytes_bound if order.count * record_bytes <= bytes_bound else 0
         policy = policy or BadPolicy()
         tolerant = policy.on_error != "raise"
         self.reader = BlockReader(
@@ -125,7 +126,7 @@ class Loader:
         self.bad = BadLog(store.url, policy.most(store.count), store.tail)
         self._mender = Mender(self.reader, policy)
         self._bad_ahead = set(self.bad.records)
-        self._table: Table | None = None
+        self._assembler = Assembler(self.reader, order, n_workers)
         self._ahead = (0, np.empty((0, rows), np.int64))
         self._step = 0
         self._slab: _Slab | None = None
@@ -152,17 +153,28 @@ class Loader:
         Aborted
             Another thread closed the loader.
         """
-        started = time.perf_counter()
         slab = self._slab
-        if slab is None or self._step >= slab.first_step + len(slab.batches):
+        if slab is None or self._step == slab.first_step + len(slab.batches):
+            started = time.perf_counter()
             self._slab = None
             slab = self._slab = self._next_slab(slab)
-        self.wait_s += time.perf_counter() - started
+            self.wait_s += time.perf_counter() - started
+        place = self._step - slab.first_step
         if slab.bad:
-            self.bad.add(slab.bad.get(self._step - slab.first_step, []))
-        batch = slab.batches[self._step - slab.first_step]
+            self.bad.add(slab.bad.get(place, []))
         self._step += 1
-        return batch
+        return slab.batches[place]
+
+    def start(self) -> None:
+        """Begin to read ahead, before the first batch is asked for; without prefetching, nothing happens."""
+        if self.prefetch and self._thread is None and self._slab is None and not self._at_hand:
+            self._start_thread()
+
+    def wait(self) -> None:
+        """Wait until what `start` has begun gives a batch, or an error that `next` will raise; not in ``wait_s``."""
+        with self._ready:
+            while self._thread is not None and not (self._queue or self._ended or self._stop):
+                self._ready.wait()
 
     def epochs(self) -> npt.NDArray[np.int64]:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
@@ -193,7 +205,7 @@ class Loader:
         """Stop the thread, wait for it, and let go of all blocks. The store stays open."""
         self._halt()
         self.reader.clear()
-        self._table = None
+        self._assembler.clear()
         self._spare.clear()
 
     def __enter__(self) -> Loader:
@@ -206,11 +218,7 @@ class Loader:
         if not self.prefetch or (self._at_hand and not self._thread):
             return self._read(self._step, used.buffers if used else None)
         if self._thread is None:
-            self._stop = self._ended = False
-            self._thread = threading.Thread(
-                target=self._read_ahead, args=(self._step,), name=f"prefetch-{self.name}", daemon=True
-            )
-            self._thread.start()
+            self._start_thread()
         with self._ready:
             if used is not None:
                 self._spare.append(used.buffers)
@@ -228,10 +236,17 @@ class Loader:
             raise slab.error
         return slab
 
+    def _start_thread(self) -> None:
+        self._stop = self._ended = False
+        self._thread = threading.Thread(
+            target=self._read_ahead, args=(self._step,), name=f"prefetch-{self.name}", daemon=True
+        )
+        self._thread.start()
+
     @property
     def _at_hand(self) -> bool:
-        """Whether there is nothing to read ahead: all batches are views of a map that was gone through once."""
-        return self.order.shuffle == "none" and self.store.mapped and len(self.reader.kept) == len(self.store.blocks)
+        """Whether there is nothing to read ahead: all batches are views of what was gone through once."""
+        return self.order.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
 
     def _halt(self) -> None:
         """End the thread; what it has read ahead is dropped."""
@@ -242,6 +257,8 @@ class Loader:
                 self._ready.notify_all()
             thread.join()
         self._thread = None
+        # what nobody has seen; new memory costs more than what is written to it
+        self._spare += [slab.buffers for slab in self._queue if slab.buffers]
         self._queue.clear()
         self._slab = None
         self._bad_ahead = set(self.bad.records)
@@ -278,10 +295,12 @@ class Loader:
         ids = self._ids(step)
         buffers = spare or empty_arrays(self.store, ids.size)
         if self.order.shuffle == "none":
-            slab = _Slab(step, buffers, self._follow(ids, buffers))
+            batches = self._assembler.follow(ids, buffers)
         else:
-            self._gather(ids.reshape(-1), buffers)
-            slab = _Slab(step, buffers, _split(buffers, ids))
+            self._assembler.gather(ids.reshape(-1), buffers)
+            n = ids.shape[1]
+            batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
+        slab = _Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
         if self.reader.bad:
             self._mend(slab)
         return slab
@@ -310,71 +329,3 @@ class Loader:
             n_steps = MOST_STEPS - MOST_STEPS % self._slab_steps
             first, ids = self._ahead = step, self.order.rows(step, self.worker, self.n_workers, n_steps)
         return ids[step - first : step - first + self._slab_steps]
-
-    def _blocks_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(self.store.starts, ids, side="right") - 1
-
-    def _follow(self, ids: npt.NDArray[np.int64], buffers: Arrays) -> list[Batch]:
-        """Read records that follow each other: a view where a batch lies in one block, else copied in runs."""
-        starts, n = self.store.starts, ids.shape[1]
-        blocks, ends = self._blocks_of(ids[:, 0]), ids[:, -1] + 1
-        whole = ((ends <= starts[blocks + 1]) & (ends - ids[:, 0] == n)).tolist()
-        firsts = (ids[:, 0] - starts[blocks]).tolist()
-        batches, read = [], self.reader.block
-        for i, (block, first) in enumerate(zip(blocks.tolist(), firsts, strict=True)):
-            if whole[i]:
-                arrays = {name: array[first : first + n] for name, array in read(block).items()}
-            else:
-                arrays = {name: array[i * n : (i + 1) * n] for name, array in buffers.items()}
-                self._copy_runs(ids[i], arrays)
-            batches.append(Batch(arrays, ids[i]))
-        return batches
-
-    def _copy_runs(self, ids: npt.NDArray[np.int64], out: Arrays) -> None:
-        starts, last = self.store.starts, self.order.start + self.order.count
-        low = 0
-        while low < len(ids):
-            record = int(ids[low])
-            block = int(starts.searchsorted(record, side="right")) - 1
-            first = record - int(starts[block])
-            high = min(len(ids), low + min(int(starts[block + 1]), last) - record)
-            for name, array in self.reader.block(block).items():
-                out[name][low:high] = array[first : first + high - low]
-            low = high
-
-    def _gather(self, ids: npt.NDArray[np.int64], out: Arrays) -> None:
-        """Read records that lie anywhere."""
-        blocks = self._blocks_of(ids)
-        used = np.flatnonzero(np.bincount(blocks)).tolist()
-        table = self._table = self._table or self._make_table()
-        if len(used) > table.n_blocks:
-            self._gather_by_block(ids, blocks, used, out)
-            return
-        for block in table.missing(used):
-            table.put(block, self.reader.load(block))
-        table.take(ids, blocks, out)
-
-    def _make_table(self) -> Table:
-        n_blocks = len(self.store.blocks)
-        most = min(n_blocks, self.order.blocks_in_use(self.n_workers) or n_blocks)
-        largest = max(block.n for block in self.store.blocks)
-        fits = most * largest * sum(field.size_bytes for field in self.store.schema.values()) <= TABLE_BYTES
-        return Table(self.store, most if fits else 0)
-
-    def _gather_by_block(
-        self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], used: list[int], out: Arrays
-    ) -> None:
-        """Read a few records of each of many blocks."""
-        for block in used:
-            places = np.flatnonzero(blocks == block)
-            rows = ids[places] - self.store.starts[block]
-            for name, array in self.reader.block(block).items():
-                out[name][places] = array[rows]
-
-
-def _split(buffers: Arrays, ids: npt.NDArray[np.int64]) -> list[Batch]:
-    """Cut the buffers of a slab into batches."""
-    n = ids.shape[1]
-    return [
-        Batch({name: array[i * n : (i + 1) * n] for name, array in buffers.items()}, ids[i]) for i in range(len(ids))
-    ]

@@ -66,6 +66,7 @@ class Locations:
         self.told = True
         self._storage_options = storage_options
         self._files: dict[str, tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]] = {}
+        self._is_local: dict[str, bool] = {}
 
     def hosts(self, block: Block) -> tuple[str, ...]:
         """Return the hosts that hold the most bytes of a block; none where nobody tells."""
@@ -74,7 +75,9 @@ class Locations:
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
         """Return how many bytes of a block lie on the host of these `host_names`; all of them in a local file."""
-        if fs.local_path(block.file) is not None:
+        if block.file not in self._is_local:
+            self._is_local[block.file] = fs.local_path(block.file) is not None
+        if self._is_local[block.file]:
             return block.length
         held = self._held(block) if names else {}
         return max((n_bytes for host, n_bytes in held.items() if same_host(host, names)), default=0)

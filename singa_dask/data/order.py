@@ -123,6 +123,7 @@ class Order:
         self._window_of: dict[int, tuple[tuple[int, int], int, Ids]] = {}
         self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
         self._full: dict[int, Ids] = {}
+        self._one_epoch: Ids = np.empty(0, np.int64)
 
     # -- what a step contains --------------------------------------------------------------------
 
@@ -141,17 +142,31 @@ class Order:
         low, high = self._share(worker, n_workers)
         if self.shuffle == "block":
             return self._streamed(step, n_steps, low, high)
-        first = self.skip + step * self.batch_size
-        positions = first + np.arange(n_steps)[:, None] * self.batch_size + np.arange(low, high)
-        if self.shuffle == "none":
-            return np.asarray(self.start + positions % self.period % self.count, np.int64)
-        return self._shuffled(positions)
+        firsts = self.skip + (step + np.arange(n_steps)[:, None]) * self.batch_size
+        if self.shuffle == "full":
+            return self._shuffled(firsts + np.arange(low, high))
+        # a remainder takes longer than all else: one of a batch is enough, but at the end of an epoch
+        ids: Ids = self.start + firsts % self.period + np.arange(low, high)
+        last = self.start + min(self.period, self.count)
+        if ids[:, -1].max(initial=0) >= last:
+            ids = self.start + (ids - self.start) % self.period % self.count
+        return ids
 
     def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the epoch of each row that ``rows(step, worker, n_workers)`` gives, (B / n_workers,) int64."""
+        """Return the epoch of each row that ``rows(step, worker, n_workers)`` gives, (B / n_workers,) int64.
+
+        It cannot be written: steps within one epoch share it.
+        """
         low, high = self._share(worker, n_workers)
-        rows: Ids = self.skip + step * self.batch_size + np.arange(low, high, dtype=np.int64)
-        return rows // self.period
+        first = self.skip + step * self.batch_size
+        epoch = (first + low) // self.period
+        if (first + high - 1) // self.period > epoch:
+            rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
+            return rows // self.period
+        if len(self._one_epoch) != high - low or self._one_epoch[0] != epoch:
+            self._one_epoch = np.full(high - low, epoch, np.int64)
+            self._one_epoch.flags.writeable = False
+        return self._one_epoch
 
     def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the blocks that a worker reads in its first epoch (``full``: in any), rising, (n,) int64."""
@@ -304,6 +319,12 @@ class Order:
         batches, rest = divmod(epoch * self.period - self.skip, self.batch_size)
         return batches * width + min(max(rest - stream * width, 0), width)
 
+    def _supplied_up_to(self, stream: int, epoch: int) -> int:
+        """Return how many items all streams before this one supply before an epoch begins."""
+        width = self.batch_size // self.streams
+        batches, rest = divmod(epoch * self.period - self.skip, self.batch_size)
+        return stream * batches * width + min(rest, stream * width)
+
     def _find_window(self, stream: int, epoch: int, place: int) -> tuple[int, Ids]:
         """Return the window of a stream's epoch that holds item ``place``: its first item, and its records."""
         if stream in self._window_of:
@@ -332,10 +353,11 @@ class Order:
 
     def _stretch(self, stream: int, epoch: int) -> tuple[int, int]:
         """Return where a stream's piece of the line begins and ends in an epoch."""
+        ends = (stream, stream + 1)
         if self.last_batch == "wrap":
-            needs = [self._supplied(c, epoch + 1) - self._supplied(c, epoch) for c in range(stream + 1)]
-            return self.start + sum(needs[:-1]), self.start + sum(needs)
-        low, high = (c * self.count // self.streams for c in (stream, stream + 1))
+            low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
+            return self.start + low, self.start + high
+        low, high = (c * self.count // self.streams for c in ends)
         # with fewer records than streams, several read the same one
         return self.start + low, self.start + max(high, low + 1)
 

@@ -88,7 +88,7 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
         part = rows[:, start:end]
         if wire != VARINT:
             found.append(Column(number, wire, part))
-        elif (part[:, :-1] & 0x80).all() and not (part[:, -1] & 0x80).any():
+        elif (part[:, :-1] >= 0x80).all() and (part[:, -1] < 0x80).all():
             found.append(Column(number, wire, _join_varint(part)))
         else:
             return None
@@ -96,6 +96,8 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
 
 
 def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    if groups.shape[1] == 1:
+        return groups[:, 0].astype(np.int64)
     values = np.zeros(len(groups), np.uint64)
     for place in range(groups.shape[1]):
         values |= (groups[:, place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)

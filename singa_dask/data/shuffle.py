@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 __all__ = ["draw", "permutation", "random_skip"]
 
+# numbers that 32 random bits tell apart nearly always
+FEW = 1 << 13
+
 
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
     key = np.array([seed & (1 << 64) - 1, zlib.crc32(purpose.encode())], np.uint64)
@@ -39,7 +42,19 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
     -------
     (n,) int64
     """
-    return np.argsort(_raw(n, seed, purpose, *numbers))
+    return _argsort(_raw(n, seed, purpose, *numbers))
+
+
+def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return what np.argsort does, sooner: by their highest bits, 16 at a time, which numpy sorts by counting."""
+    words = numbers.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
+    n_words = 2 if len(numbers) < FEW else 3
+    order = np.argsort(words[:, 4 - n_words], kind="stable")
+    for i in range(5 - n_words, 4):
+        order = order[np.argsort(words[order, i], kind="stable")]
+    ordered = numbers[order]
+    # hardly ever do two of them have the same highest bits
+    return order if (ordered[:-1] <= ordered[1:]).all() else np.argsort(numbers)
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:

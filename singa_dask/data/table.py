@@ -19,17 +19,23 @@ class Table:
     ----------
     store : Store
     n_blocks : int
-        How many fit.
+        How many fit. If all do, the rows of the table are the records of the store.
     """
 
     def __init__(self, store: Store, n_blocks: int) -> None:
         self.rows = max(block.n for block in store.blocks)
         self.n_blocks = n_blocks
-        self.arrays = empty_arrays(store, n_blocks * self.rows)
+        self._holds_all = n_blocks == len(store.blocks)
+        self.arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self.rows)
         self._starts = store.starts
         # what to add to a record's number to get its row
         self._shift = np.zeros(len(store.blocks), np.int64)
         self._place_of: OrderedDict[int, int] = OrderedDict()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all blocks of the store are here."""
+        return self._holds_all and len(self._place_of) == self.n_blocks
 
     def missing(self, blocks: list[int]) -> list[int]:
         """Return those of ``blocks`` that are not here; those that are will stay longer than others."""
@@ -42,14 +48,15 @@ class Table:
         """Take in a block, in the place of the one that was not used for longest."""
         full = len(self._place_of) == self.n_blocks
         place = self._place_of.popitem(last=False)[1] if full else len(self._place_of)
+        first = int(self._starts[block]) if self._holds_all else place * self.rows
         for name, array in arrays.items():
-            self.arrays[name][place * self.rows : place * self.rows + len(array)] = array
-        self._shift[block] = place * self.rows - self._starts[block]
+            self.arrays[name][first : first + len(array)] = array
+        self._shift[block] = first - self._starts[block]
         self._place_of[block] = place
 
     def take(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], out: Arrays) -> None:
         """Copy records to ``out``."""
-        rows = ids + self._shift[blocks]
+        rows = ids if self._holds_all else ids + self._shift[blocks]
         for name, array in self.arrays.items():
             # any other mode would fill a buffer first
             array.take(rows, axis=0, out=out[name], mode="clip")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from singa_dask.layers import connection, image, input, loss, neuron, output
-from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, Stored, matrix
+from singa_dask.layers import connection, conv, image, input, loss, neuron, norm, output
+from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, Stored
 from singa_dask.layers.input import StoreInput
 from singa_dask.layers.param import Gate, Param
 
@@ -18,10 +18,11 @@ __all__ = [
     "StoreInput",
     "Stored",
     "connection",
+    "conv",
     "image",
     "input",
     "loss",
-    "matrix",
     "neuron",
+    "norm",
     "output",
 ]

@@ -7,18 +7,19 @@ sources it has, allocates its outputs or touches a device.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, ParamConf, Phase
+from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.param import Param
 from singa_dask.registry import Registry
 
-__all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "Stored", "matrix"]
+__all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "Stored"]
 
 LAYERS: Registry[Layer] = Registry("layer type")
 
@@ -41,7 +42,7 @@ class Context:
     seed : int
         The job's seed; every random number is a function of it, of a name and of the step.
     dtype : dtype
-        Of features, params and gradients.
+        Of features and their gradients.
     worker, n_workers : int
         Place in the worker group; a batch is split over the group by rows.
     group, n_groups : int
@@ -64,6 +65,11 @@ class Context:
     step: int = 0
     deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
     host_names: Collection[str] = ()
+
+    @property
+    def param_dtype(self) -> np.dtype[Any]:
+        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
+        return np.promote_types(self.dtype, np.float32)
 
 
 class Stored(NamedTuple):
@@ -88,7 +94,7 @@ class Feature:
     Attributes
     ----------
     shape : tuple of int
-        Batch first.
+        Batch first; that of images is (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
         Written by the layer that owns this feature.
     grad : ndarray, shape ``shape``, or None
@@ -126,11 +132,6 @@ class Feature:
     def size(self) -> int:
         """Values of one record."""
         return int(np.prod(self.shape[1:], dtype=np.int64))
-
-
-def matrix(x: Any) -> Any:
-    """Return an array (N, ...) as (N, rest): one row a record."""
-    return x if x.ndim == 2 else x.reshape(len(x), -1)
 
 
 class Layer:
@@ -181,6 +182,7 @@ class Layer:
         self.params: list[Param] = []
         self.learns = False
         self.metrics_sum: dict[str, list[float]] = {}
+        self._packed: dict[str, Any] = {}
 
     # -- three verbs of a member ---------------------------------------------------------------
 
@@ -227,9 +229,11 @@ class Layer:
         for i, source in enumerate(self.sources):
             source.read_as.add(self.reads[i] if i < len(self.reads) else "data")
 
-    def feature(self, shape: Sequence[int], wants_grad: bool = True, reusable: bool = False) -> Feature:
-        """Add one output of the given shape; flags as in `Feature`."""
-        made = Feature(shape, self.context.dtype, wants_grad, reusable)
+    def feature(
+        self, shape: Sequence[int], wants_grad: bool = True, reusable: bool = False, dtype: Any = None
+    ) -> Feature:
+        """Add one output of the given shape; flags as in `Feature`; ``dtype`` where it is not that of features."""
+        made = Feature(shape, self.context.dtype if dtype is None else dtype, wants_grad, reusable)
         self.features.append(made)
         return made
 
@@ -237,23 +241,83 @@ class Layer:
         """Return the feature for the next consumer, in the order in which they are wired."""
         return self.features[0]
 
-    def param(self, index: int, shape: Sequence[int]) -> Param:
-        """Add the param that the job lists at ``index``; it may leave it out or unnamed."""
+    def param(self, index: int, shape: Sequence[int], *, value: float | None = None, statistic: bool = False) -> Param:
+        """Add the param that the job lists at ``index``; it may leave it out or unnamed.
+
+        Parameters
+        ----------
+        index : int
+        shape : sequence of int
+        value : float, optional
+            First values where the job gives no init.
+        statistic : bool
+            See `Param`.
+        """
         conf = self.conf.param[index] if index < len(self.conf.param) else ParamConf()
+        if conf.init is None and value is not None:
+            conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
         name = conf.name or f"{self.name}.{self.param_names[index]}"
-        made = Param(name, shape, conf, self.context.dtype)
+        made = Param(name, shape, conf, self.context.param_dtype, statistic)
         self.params.append(made)
         return made
+
+    def bias_param(self, index: int, size: int, bias_term: bool) -> Param | None:
+        """Add a bias (size,) like `param`; None where ``bias_term`` says that there is none.
+
+        Raises
+        ------
+        ConfigError
+            The job describes one all the same.
+        """
+        if bias_term:
+            return self.param(index, (size,))
+        if len(self.conf.param) > index:
+            raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
+        return None
 
     def allocate(self) -> None:
         """Allocate outputs and gradients, once for the life of the net; sources have theirs."""
         for feature in self.features:
-            feature.data = self.ops.empty(feature.shape, feature.dtype)
+            feature.data = self.ops.features(feature.shape, feature.dtype)
             if feature.wants_grad:
-                feature.grad = self.ops.zeros(feature.shape, feature.dtype)
+                feature.grad = self.ops.features(feature.shape, feature.dtype)
         if self.learns:
             for param in self.params:
                 param.grad = self.ops.zeros(param.shape, param.dtype)
+
+    def rows(self, source: int = 0) -> Any:
+        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
+        data = self.sources[source].data
+        return data if data.ndim == 2 else self.packed(data, f"data{source}").reshape(len(data), -1)
+
+    @contextmanager
+    def grad_rows(self, source: int = 0) -> Iterator[Any]:
+        """Give memory (N, D) to write the gradient of a source to, in the order of `rows`."""
+        grad = self.sources[source].grad
+        with self.packed_out(grad, f"grad{source}") as memory:
+            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
+
+    def packed(self, values: Any, key: str) -> Any:
+        """Return an array whose memory is in the order of its axes: itself, or a copy in memory kept by ``key``."""
+        memory = self._packed_memory(values, key)
+        if memory is not values:
+            self.ops.copy(values, out=memory)
+        return memory
+
+    @contextmanager
+    def packed_out(self, out: Any, key: str) -> Iterator[Any]:
+        """Give memory in the order of the axes for what is to be written to ``out``: itself, or some that is copied."""
+        memory = self._packed_memory(out, key)
+        yield memory
+        if memory is not out:
+            self.ops.copy(memory, out=out)
+
+    def _packed_memory(self, values: Any, key: str) -> Any:
+        if values.flags.c_contiguous:
+            return values
+        if key not in self._packed:
+            self._packed[key] = self.ops.empty(values.shape, values.dtype)
+        return self._packed[key]
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""

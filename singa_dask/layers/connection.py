@@ -21,7 +21,7 @@ class Split(Layer):
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.n_wired = 0
         for _ in range(conf.block(SplitConf).num_splits):
-            self.feature(sources[0].shape)
+            self.feature(sources[0].shape, dtype=sources[0].dtype)
 
     def outlet(self) -> Feature:
         if self.n_wired == len(self.features):
@@ -35,7 +35,7 @@ class Split(Layer):
         wanted = [feature for feature in self.features if feature.wants_grad]
         for feature in wanted:
             alone = len(wanted) == 1 and self.sources[0].grad is not None
-            feature.grad = self.sources[0].grad if alone else self.ops.empty(feature.shape, feature.dtype)
+            feature.grad = self.sources[0].grad if alone else self.ops.features(feature.shape, feature.dtype)
 
     def compute_feature(self, phase: Phase) -> None:
         source = self.sources[0]

@@ -141,7 +141,7 @@ class StoreInput(Layer):
         record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
         if record.size != self.features[0].size:
             raise DataError(f"{url}: a record of {record.shape}, expected {tuple(self.store_conf.shape)}.")
-        return record.reshape(self.features[0].shape[1:]).astype(self.context.dtype)
+        return record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
 
     def survey(self) -> Survey | None:
         """Return where the blocks of the store lie, None if its filesystem has no such thing.
@@ -186,6 +186,21 @@ class StoreInput(Layer):
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         return self._loader
+
+    def read_ahead(self) -> None:
+        """Open the store and begin to read, before the first batch is computed.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or holds other records.
+        """
+        (self._loader or self._open()).start()
+
+    def wait_for_records(self) -> None:
+        """Wait until what `read_ahead` has begun can be computed with, or has failed, as `compute_feature` will say."""
+        if self._loader is not None:
+            self._loader.wait()
 
     # -- where it stands ---------------------------------------------------------------------------
 

@@ -10,14 +10,16 @@ from typing import Any
 
 from singa_dask.conf import LayerConf, Phase, SoftmaxLossConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer, matrix
+from singa_dask.layers.base import LAYERS, Feature, Layer
 
 __all__ = ["EuclideanLoss", "SoftmaxLoss"]
 
 
-@LAYERS.register()
+@LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
 class SoftmaxLoss(Layer):
     """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
+
+    Also called CudnnSoftmaxLoss, which in SINGA says only the loss, and as a sum.
 
     Its output is p (N, D). The figure "accuracy" is scale / N times the rows with their label among the
     ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
@@ -34,19 +36,20 @@ class SoftmaxLoss(Layer):
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
             raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
-        self.feature((sources[0].shape[0], n_classes))
+        self.feature((sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
 
     def compute_feature(self, phase: Phase) -> None:
         p = self.features[0].data
         labels = self.labels(1, p.shape[1])
-        self.ops.softmax(matrix(self.sources[0].data), out=p)
+        self.ops.softmax(self.rows(), out=p)
         self.add_metric("loss", self.scale * self.ops.cross_entropy(p, labels))
         self.add_metric("accuracy", self.scale * self.ops.count_in_top(p, labels, self.topk) / len(p))
 
     def compute_gradient(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
-            self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale, out=matrix(source.grad))
+            with self.grad_rows() as gx:
+                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale, out=gx)
 
 
 @LAYERS.register()
@@ -67,15 +70,16 @@ class EuclideanLoss(Layer):
                 "both need the same number of values a record."
             )
             raise ConfigError(Problem(("srclayers",), message))
-        self.feature((prediction.shape[0], prediction.size))
+        self.feature((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
 
     def compute_feature(self, phase: Phase) -> None:
         difference = self.features[0].data
-        self.ops.subtract(matrix(self.sources[0].data), matrix(self.sources[1].data), out=difference)
+        self.ops.subtract(self.rows(0), self.rows(1), out=difference)
         self.add_metric("loss", self.ops.sum_squares(difference) / len(difference))
 
     def compute_gradient(self, phase: Phase) -> None:
         difference = self.features[0].data
-        for source, sign in zip(self.sources, (1, -1), strict=True):
-            if source.grad is not None:
-                self.ops.multiply(difference, sign / len(difference), out=matrix(source.grad))
+        for i, sign in enumerate((1, -1)):
+            if self.sources[i].grad is not None:
+                with self.grad_rows(i) as gx:
+                    self.ops.multiply(difference, sign / len(difference), out=gx)

@@ -11,14 +11,14 @@ from typing import Any
 
 from singa_dask.conf import ActivationConf, DropoutConf, InnerProductConf, LayerConf, Phase, ReLUConf, SoftmaxConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Connection, Feature, Layer, matrix
+from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
 
 __all__ = ["Activation", "Dropout", "InnerProduct", "ReLU", "STanh", "Sigmoid", "Softmax", "Tanh"]
 
 
 @LAYERS.register()
 class InnerProduct(Layer):
-    """y = x W^T + b: x (N, ...) taken as (N, D), W (H, D), b (H,), y (N, H).
+    """y = x W^T + b: x (N, ...) taken as (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
 
     ``transpose`` makes it y = x W + b with W (D, H). ``bias_term: false`` leaves b out, which SINGA ignores.
     """
@@ -32,28 +32,25 @@ class InnerProduct(Layer):
         rows, n_in, n_out = sources[0].shape[0], sources[0].size, block.num_output
         self.feature((rows, n_out), reusable=True)
         self.weight = self.param(0, (n_in, n_out) if self.transpose else (n_out, n_in))
-        self.bias = self.param(1, (n_out,)) if block.bias_term else None
-        if self.bias is None and len(conf.param) > 1:
-            raise ConfigError(Problem(("param", 1), "there is no bias to describe: bias_term is false."))
+        self.bias = self.bias_param(1, n_out, block.bias_term)
 
     def compute_feature(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
-        x = matrix(self.sources[0].data)
-        self.ops.linear(x, self.weight.data, bias, out=self.features[0].data, transpose=self.transpose)
+        self.x = self.rows()
+        self.ops.linear(self.x, self.weight.data, bias, out=self.features[0].data, transpose=self.transpose)
 
     def compute_gradient(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.linear_grad_weight(
-            matrix(source.data), gy, out=self.weight.grad, transpose=self.transpose, accumulate=more
-        )
+        self.ops.linear_grad_weight(self.x, gy, out=self.weight.grad, transpose=self.transpose, accumulate=more)
         if self.bias is not None:
             self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=more)
         if source.grad is not None:
-            self.ops.linear_grad_input(gy, self.weight.data, out=matrix(source.grad), transpose=self.transpose)
+            with self.grad_rows() as gx:
+                self.ops.linear_grad_input(gy, self.weight.data, out=gx, transpose=self.transpose)
 
 
-@LAYERS.register()
+@LAYERS.register("Activation", "CudnnActivation")
 class Activation(Layer):
     """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
@@ -127,26 +124,52 @@ class STanh(Activation):
         return ops.stanh, ops.stanh_grad
 
 
-@LAYERS.register()
+@LAYERS.register("Softmax", "CudnnSoftmax")
 class Softmax(Layer):
-    """y = softmax of each row: x (N, ...) taken as (N, D), y (N, D). SINGA has no gradient for it on a CPU."""
+    """y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).
+
+    ``num_softmax_per_instance`` n cuts each row in n equal parts, each with a softmax of its own. Of images
+    (N, C, H, W) n is 1, or H W: then the softmax is over the channels at each pixel, and y is (N, C, H, W).
+
+    Notes
+    -----
+    SINGA has no gradient for it on a CPU, and ignores the number.
+    """
 
     connection = Connection.ONE_TO_ALL
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        groups = conf.block(SoftmaxConf).num_softmax_per_instance
-        if groups != 1:
-            message = f"expected 1, one softmax a record, got {groups}."
+        shape, size, n = sources[0].shape, sources[0].size, conf.block(SoftmaxConf).num_softmax_per_instance
+        self.by_pixel = len(shape) == 4 and n == shape[2] * shape[3] and n > 1
+        if len(shape) == 4 and n > 1 and not self.by_pixel:
+            message = f"expected 1, or {shape[2] * shape[3]} for one over the channels of each pixel, got {n}."
             raise ConfigError(Problem(("softmax_conf", "num_softmax_per_instance"), message))
-        self.feature((sources[0].shape[0], sources[0].size))
+        if size % n:
+            message = f"expected a number that divides the {size} values of a record, got {n}."
+            raise ConfigError(Problem(("softmax_conf", "num_softmax_per_instance"), message))
+        self.width = size // n
+        self.feature(shape if self.by_pixel else (shape[0], size), dtype=self.context.param_dtype)
 
     def compute_feature(self, phase: Phase) -> None:
-        self.ops.softmax(matrix(self.sources[0].data), out=self.features[0].data)
+        x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
+        x = self.packed(x, "data").reshape(-1, self.width)
+        with self.packed_out(y, "y") as p:
+            self.ops.softmax(x, out=p.reshape(-1, self.width))
 
     def compute_gradient(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
-        if source.grad is not None:
-            self.ops.softmax_grad(feature.data, feature.grad, out=matrix(source.grad))
+        if source.grad is None:
+            return
+        p, gy = (
+            self.packed(self.parts(x), key).reshape(-1, self.width)
+            for x, key in ((feature.data, "y"), (feature.grad, "gy"))
+        )
+        with self.packed_out(self.parts(source.grad), "grad") as gx:
+            self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
+
+    def parts(self, x: Any) -> Any:
+        """Return a view in whose order of axes each softmax is one stretch."""
+        return x.transpose(0, 2, 3, 1) if self.by_pixel else x
 
 
 @LAYERS.register()
@@ -164,7 +187,7 @@ class Dropout(Layer):
     def allocate(self) -> None:
         super().allocate()
         if self.context.phase & Phase.TRAIN:
-            self.mask = self.ops.empty(self.features[0].shape, self.features[0].dtype)
+            self.mask = self.ops.features(self.features[0].shape, self.context.param_dtype)
 
     def compute_feature(self, phase: Phase) -> None:
         x, y = self.sources[0].data, self.features[0].data

@@ -17,7 +17,7 @@ from singa_dask.conf import ArgSortConf, LayerConf, Phase, StoreConf
 from singa_dask.data import fs
 from singa_dask.data.store import STORES
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer, matrix
+from singa_dask.layers.base import LAYERS, Context, Feature, Layer
 
 __all__ = ["Accuracy", "ArgSort", "CSVOutput", "RecordOutput"]
 
@@ -36,10 +36,10 @@ class ArgSort(Layer):
         if self.topk > width:
             message = f"expected at most {width}, the values of a record, got {self.topk}."
             raise ConfigError(Problem(("argsort_conf", "topk"), message))
-        self.feature((sources[0].shape[0], self.topk), wants_grad=False)
+        self.feature((sources[0].shape[0], self.topk), wants_grad=False, dtype=self.context.param_dtype)
 
     def compute_feature(self, phase: Phase) -> None:
-        self.ops.top(matrix(self.sources[0].data), self.topk, out=self.features[0].data)
+        self.ops.top(self.rows(), self.topk, out=self.features[0].data)
 
 
 @LAYERS.register()
@@ -54,7 +54,7 @@ class Accuracy(ArgSort):
 
     def compute_feature(self, phase: Phase) -> None:
         super().compute_feature(phase)
-        scores = matrix(self.sources[0].data)
+        scores = self.rows()
         labels = self.labels(1, scores.shape[1])
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk) / len(scores))
 
@@ -100,7 +100,7 @@ class CSVOutput(Writer):
         if self.file is None:
             opened = fs.open(self.url(), "wb", self.store.storage_options)
             self.file = self.opened.enter_context(opened)
-        rows, labels = self.ops.to_host(matrix(self.sources[0].data)), self.sources[0].labels
+        rows, labels = self.ops.to_host(self.rows()), self.sources[0].labels
         text = io.StringIO()
         line = ",".join(["%f"] * rows.shape[1]) + "\n"
         for i, row in enumerate(rows):
@@ -123,7 +123,7 @@ class RecordOutput(Writer):
         self.batches: list[dict[str, np.ndarray[Any, Any]]] = []
 
     def compute_feature(self, phase: Phase) -> None:
-        batch = {"data": np.array(self.ops.to_host(self.sources[0].data), np.float32)}
+        batch = {"data": np.array(self.ops.to_host(self.sources[0].data), np.float32, order="C")}
         labels = self.sources[-1].labels
         if labels is not None:
             batch["label"] = np.array(labels, np.int32)

@@ -45,6 +45,9 @@ class Param:
         Initialiser, ``lr_scale``, ``wd_scale``, ``share_from``.
     dtype : dtype
         float32 in training, float64 in gradient checks.
+    statistic : bool
+        Not trained: ``grad`` is what the values are too large by, and an update is ``data -= grad / n_sharers``,
+        whatever the job's updater. So the workers of a group keep one average, which is in checkpoints like weights.
 
     Attributes
     ----------
@@ -61,12 +64,18 @@ class Param:
     """
 
     def __init__(
-        self, name: str, shape: Sequence[int], conf: ParamConf, dtype: np.dtype[Any] | type = np.float32
+        self,
+        name: str,
+        shape: Sequence[int],
+        conf: ParamConf,
+        dtype: np.dtype[Any] | type = np.float32,
+        statistic: bool = False,
     ) -> None:
         self.name = name
         self.shape = tuple(shape)
         self.conf = conf
         self.dtype = np.dtype(dtype)
+        self.statistic = statistic
         self._data: Any = None
         self.grad: Any = None
         self.owner: Param = self

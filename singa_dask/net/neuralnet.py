@@ -191,7 +191,7 @@ class NeuralNet:
     @property
     def n_params(self) -> int:
         """Number of values that are learnt, shared ones once."""
-        return sum(param.size for param in self.owners)
+        return sum(param.size for param in self.owners if not param.statistic)
 
     def sharers(self, owner: Param) -> list[Param]:
         """Return the params that add a gradient to ``owner``'s, itself among them."""

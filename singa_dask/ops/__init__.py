@@ -5,27 +5,65 @@
 
 from __future__ import annotations
 
+import logging
+
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops import philox
 from singa_dask.ops.numpy_ops import NumpyOps
+from singa_dask.ops.onednn_library import BFLOAT16, DISTRIBUTION
+from singa_dask.ops.onednn_ops import OneDnnOps
 from singa_dask.registry import Registry
 
-__all__ = ["OPS", "NumpyOps", "get_ops", "philox"]
+__all__ = ["BFLOAT16", "OPS", "NumpyOps", "OneDnnOps", "get_ops", "philox"]
+
+LOG = logging.getLogger(__name__)
 
 OPS: Registry[NumpyOps] = Registry("device")
 OPS.register("cpu", "numpy")(NumpyOps)
+OPS.register("onednn")(OneDnnOps)
 
 
-def get_ops(name: str = "cpu") -> NumpyOps:
+def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     """Return the kernels of a device.
 
     Parameters
     ----------
     name : str
-        ``"cpu"``, or a backend by its own name.
+        A backend by its own name; ``"auto"``: the fastest that is there for the CPU.
+    precision : str
+        Of the features: ``"float32"``, ``"float64"`` or ``"bf16"``.
 
     Raises
     ------
     ConfigError
-        No such device; says what is known.
+        No such device, or it cannot be used here; says what is known, or what to install. Or not in this precision,
+        with the path ``precision``.
     """
-    return OPS.find(name)()
+    ops = _fastest(precision) if name == "auto" else OPS.find(name)()
+    if precision == "bf16":
+        _check_bfloat16(ops)
+    return ops
+
+
+def _check_bfloat16(ops: NumpyOps) -> None:
+    """Raise `ConfigError` where kernels do no bfloat16."""
+    if not isinstance(ops, OneDnnOps):
+        message = f"bf16 is for ops onednn, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
+    elif not ops.does_bfloat16:
+        message = "bf16 needs AVX-512, which this CPU lacks. Say float32."
+    else:
+        return
+    raise ConfigError(Problem(("precision",), message))
+
+
+def _fastest(precision: str) -> NumpyOps:
+    """Return the fastest kernels for a CPU, and say in the log which."""
+    if precision == "float64":
+        return NumpyOps()
+    try:
+        ops = OneDnnOps()
+    except ConfigError as error:
+        LOG.warning("%s Until then kernels are numpy's, several times slower on images.", error)
+        return NumpyOps()
+    LOG.info("ops: oneDNN %s", ops.version)
+    return ops

@@ -1,18 +1,19 @@
 """NumpyOps: what every kernel means, in numpy.
 
 A faster backend is a subclass that overrides kernels; what it does not cover falls back by inheritance.
-Kernels write into ``out``, keep nothing between calls and allocate nothing of batch size.
+Kernels write into ``out`` and allocate nothing of batch size after their first call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops import philox
+from singa_dask.ops.numpy_images import NumpyImages
 
 __all__ = ["NumpyOps"]
 
@@ -23,16 +24,22 @@ Array = Any
 STANH_Y = 1.7159047
 STANH_X = 0.66666667
 
-# Where one kernel makes several passes it makes them over pieces of this many values, which stay in cache.
-CHUNK_VALUES = 1 << 15
 CROP_VALUES = 1 << 18
 
 
-class NumpyOps:
-    """Kernels for host memory. Float arrays are float32 or float64, all of one call the same.
+class NumpyOps(NumpyImages):
+    """Kernels for host memory. Float arrays are float32 or float64, all of one call the same, with any strides.
 
-    ``N`` is the batch, ``D`` and ``H`` the values of one record before and after a layer.
+    ``N`` is the batch, ``D`` and ``H`` the values of one record before and after a layer. Kernels on images are in
+    `NumpyImages`.
+
+    Attributes
+    ----------
+    name : str
+        As a job's ``ops`` says it.
     """
+
+    name = "numpy"
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -80,9 +87,7 @@ class NumpyOps:
             What is None is not applied.
         out : (N, ...) float
         """
-        rows = max(1, CHUNK_VALUES * len(out) // max(1, out.size))
-        for start in range(0, len(out), rows):
-            source, target = x[start : start + rows], out[start : start + rows]
+        for target, source in self.pieces(out, x):
             if mean is None:
                 np.copyto(target, source, casting="unsafe")
             else:
@@ -123,7 +128,7 @@ class NumpyOps:
         steps: list[tuple[Any, Any]] = [(np.subtract, mean), (np.divide, std), (np.multiply, scale)]
         steps = [(step, _stretches(by, length) if np.ndim(by) else by) for step, by in steps if by is not None]
         n_rows = max(1, CROP_VALUES // (n_channels * length))
-        buffer = np.empty((n_rows, n_channels, length), out.dtype)
+        buffer = self.scratch("crop", (n_rows, n_channels, length), out.dtype)
         parts = sliding_window_view(buffer, part_width, axis=-1)[:, :, ::width]
         for turn, chosen in ((1, np.flatnonzero(~mirrored)), (-1, np.flatnonzero(mirrored))):
             for first in range(0, len(chosen), n_rows):
@@ -160,7 +165,9 @@ class NumpyOps:
         """``out = gy^T x`` in the shape of the weights; added to ``out`` when ``accumulate``."""
         left, right = (x.T, gy) if transpose else (gy.T, x)
         if accumulate:
-            np.add(out, np.matmul(left, right), out=out)
+            product = self.scratch("product", out.shape, out.dtype)
+            np.matmul(left, right, out=product)
+            np.add(out, product, out=out)
         else:
             np.matmul(left, right, out=out)
 
@@ -175,33 +182,38 @@ class NumpyOps:
 
     def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
         """``out = x`` where positive, else ``negative_slope * x``; the slope is in [0, 1]."""
-        if negative_slope:
-            below = _scratch(out, x)
-            np.multiply(x, negative_slope, out=below)
-            np.maximum(x, below, out=out)
-        else:
+        if not negative_slope:
             np.maximum(x, 0, out=out)
+            return
+        for source, y in self.pieces(x, out):
+            below = self.scratch("slope", y.shape, y.dtype)
+            np.multiply(source, negative_slope, out=below)
+            np.maximum(source, below, out=y)
 
     def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
         """``out = gy`` where ``y > 0``, else ``negative_slope * gy``."""
-        if negative_slope:
-            np.multiply(gy, np.where(y > 0, 1, y.dtype.type(negative_slope)), out=out)
-        else:
-            np.multiply(gy, y > 0, out=out)
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.greater(value, 0, out=slope)
+            if negative_slope:
+                np.maximum(slope, negative_slope, out=slope)
+            np.multiply(g, slope, out=gx)
 
     def sigmoid(self, x: Array, out: Array) -> None:
         """``out = 1 / (1 + exp(-x))``, as tanh, which cannot overflow."""
-        np.multiply(x, 0.5, out=out)
-        np.tanh(out, out=out)
-        np.multiply(out, 0.5, out=out)
-        np.add(out, 0.5, out=out)
+        for source, y in self.pieces(x, out):
+            np.multiply(source, 0.5, out=y)
+            np.tanh(y, out=y)
+            np.multiply(y, 0.5, out=y)
+            np.add(y, 0.5, out=y)
 
     def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = gy y (1 - y)``."""
-        slope = _scratch(out, gy)
-        np.subtract(1, y, out=slope)
-        np.multiply(slope, y, out=slope)
-        np.multiply(slope, gy, out=out)
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.subtract(1, value, out=slope)
+            np.multiply(slope, value, out=slope)
+            np.multiply(slope, g, out=gx)
 
     def tanh(self, x: Array, out: Array) -> None:
         """``out = tanh(x)``."""
@@ -209,38 +221,47 @@ class NumpyOps:
 
     def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = gy (1 - y^2)``."""
-        slope = _scratch(out, gy)
-        np.multiply(y, y, out=slope)
-        np.subtract(1, slope, out=slope)
-        np.multiply(slope, gy, out=out)
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.multiply(value, value, out=slope)
+            np.subtract(1, slope, out=slope)
+            np.multiply(slope, g, out=gx)
 
     def stanh(self, x: Array, out: Array) -> None:
         """``out = 1.7159047 tanh(0.66666667 x)``, LeCun's scaled tanh."""
-        np.multiply(x, STANH_X, out=out)
-        np.tanh(out, out=out)
-        np.multiply(out, STANH_Y, out=out)
+        for source, y in self.pieces(x, out):
+            np.multiply(source, STANH_X, out=y)
+            np.tanh(y, out=y)
+            np.multiply(y, STANH_Y, out=y)
 
     def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = gy (0.66666667 * 1.7159047 - 0.66666667 / 1.7159047 * y^2)``."""
-        slope = _scratch(out, gy)
-        np.multiply(y, -STANH_X / STANH_Y, out=slope)
-        np.multiply(slope, y, out=slope)
-        np.add(slope, STANH_X * STANH_Y, out=slope)
-        np.multiply(slope, gy, out=out)
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.multiply(value, -STANH_X / STANH_Y, out=slope)
+            np.multiply(slope, value, out=slope)
+            np.add(slope, STANH_X * STANH_Y, out=slope)
+            np.multiply(slope, g, out=gx)
 
     # -- softmax and what is counted from it -----------------------------------------------------------
 
     def softmax(self, x: Array, out: Array) -> None:
         """``out`` = probabilities, each row of ``x`` (N, D) by itself."""
-        np.subtract(x, x.max(axis=1, keepdims=True), out=out)
-        np.exp(out, out=out)
-        np.divide(out, out.sum(axis=1, keepdims=True), out=out)
+        for source, y in self.pieces(x, out):
+            row = self.scratch("row", (len(y), 1), y.dtype)
+            np.max(source, axis=1, keepdims=True, out=row)
+            np.subtract(source, row, out=y)
+            np.exp(y, out=y)
+            np.sum(y, axis=1, keepdims=True, out=row)
+            np.divide(y, row, out=y)
 
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = y (gy - sum_row(gy y))``; ``out`` may be ``gy``."""
-        dots = np.einsum("nd,nd->n", y, gy)
-        np.subtract(gy, dots[:, None], out=out)
-        np.multiply(out, y, out=out)
+        for p, g, gx in self.pieces(y, gy, out):
+            row = self.scratch("row", (len(p), 1), p.dtype)
+            np.einsum("nd,nd->n", p, g, out=row[:, 0])
+            np.subtract(g, row, out=gx)
+            np.multiply(gx, p, out=gx)
 
     def cross_entropy(self, p: Array, labels: Array) -> float:
         """Return the mean of ``-log(p of the label)``; p is kept above the least normal float.
@@ -280,8 +301,12 @@ class NumpyOps:
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
         """Return how many rows have their label among the ``k`` highest scores, ties as in `top`."""
         own = scores[np.arange(len(labels)), labels][:, None]
-        after = scores < own
-        after |= (scores == own) & (np.arange(scores.shape[1]) <= labels[:, None])
+        after, equal = (self.scratch(name, scores.shape, bool) for name in ("after", "equal"))
+        np.equal(scores, own, out=equal)
+        np.less_equal(np.arange(scores.shape[1]), labels[:, None], out=after)
+        np.logical_and(equal, after, out=equal)
+        np.less(scores, own, out=after)
+        np.logical_or(after, equal, out=after)
         # Counting who does not come before makes a row of NaN a miss.
         return int(np.count_nonzero(after.sum(axis=1) > scores.shape[1] - k))
 
@@ -293,25 +318,28 @@ class NumpyOps:
 
     def dropout_mask(self, key: philox.Key, keep: float, out: Array, first_row: int = 0) -> None:
         """``out`` = ``1 / keep`` with probability ``keep``, else 0; (N, ...)."""
-        np.less(philox.uniform(key, out.shape, first_row), keep, out=out)
-        np.multiply(out, 1 / keep, out=out)
+        for mask, draws in self._draws(key, out, first_row):
+            np.less(draws, np.float32(keep), out=mask)
+            np.multiply(mask, 1 / keep, out=mask)
 
     def uniform(self, key: philox.Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
         """``out`` = draws from [low, high); (N, ...)."""
-        np.multiply(philox.uniform(key, out.shape, first_row), high - low, out=out)
-        np.add(out, low, out=out)
+        for part, draws in self._draws(key, out, first_row):
+            np.multiply(draws, high - low, out=part)
+            np.add(part, low, out=part)
 
     def gaussian(self, key: philox.Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
         """``out`` = draws from N(mean, std); (N, ...)."""
         np.multiply(philox.gaussian(key, out.shape, first_row), std, out=out)
         np.add(out, mean, out=out)
 
+    def _draws(self, key: philox.Key, out: Array, first_row: int) -> Iterator[tuple[Array, Array]]:
+        """Yield (rows of out, draws from [0, 1) for them), in pieces that stay in cache."""
+        for (part,) in self.pieces(out):
+            yield part, philox.uniform(key, part.shape, first_row)
+            first_row += len(part)
+
 
 def _stretches(images: Array, length: int) -> Array:
     """Return a view of images (..., C, H, W): for each of their channels, the stretch that begins at each pixel."""
     return sliding_window_view(images.reshape(*images.shape[:-2], -1), length, axis=-1)
-
-
-def _scratch(out: Array, kept: Array) -> Array:
-    """Return ``out`` as scratch memory, or new memory where that would overwrite ``kept``."""
-    return np.empty_like(out) if np.may_share_memory(out, kept) else out

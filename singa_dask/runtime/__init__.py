@@ -1,9 +1,49 @@
-"""The run time: workers and servers as long tasks on Dask, where they are placed, and who follows them."""
+"""The run time: workers and servers as long tasks on Dask, where they are placed, and who follows them.
 
-from singa_dask.runtime.cluster import connect, embedded_cluster, local_cluster
-from singa_dask.runtime.driver import Driver
-from singa_dask.runtime.placement import Layout, plan_processes
-from singa_dask.runtime.prepare import prepare
-from singa_dask.runtime.report import Result
+Names are imported when they are first asked for: what needs no Dask, or no nets, does not wait for them to load.
+"""
 
-__all__ = ["Driver", "Layout", "Result", "connect", "embedded_cluster", "local_cluster", "plan_processes", "prepare"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.checks import prepare
+    from singa_dask.runtime.cluster import connect, embedded_cluster, local_cluster, on_dask
+    from singa_dask.runtime.driver import Driver
+    from singa_dask.runtime.placement import Layout, plan_processes
+    from singa_dask.runtime.report import Result
+    from singa_dask.runtime.resources import n_threads
+
+__all__ = [
+    "Driver",
+    "Layout",
+    "Result",
+    "connect",
+    "embedded_cluster",
+    "local_cluster",
+    "n_threads",
+    "on_dask",
+    "plan_processes",
+    "prepare",
+]
+
+_HOMES = {
+    "Driver": "driver",
+    "Layout": "placement",
+    "Result": "report",
+    "connect": "cluster",
+    "embedded_cluster": "cluster",
+    "local_cluster": "cluster",
+    "n_threads": "resources",
+    "on_dask": "cluster",
+    "plan_processes": "placement",
+    "prepare": "checks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

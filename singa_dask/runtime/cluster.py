@@ -1,17 +1,19 @@
-"""A Dask cluster to run a job on: one that is there already, or one of the job's own size."""
+"""A Dask cluster to run a job or tasks on: one that is there already, or one of the job's own size."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster, as_completed
+from distributed.client import FutureCancelledError
 
+from singa_dask.data.convert import Run
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.placement import Layout
 
-__all__ = ["connect", "embedded_cluster", "local_cluster"]
+__all__ = ["connect", "embedded_cluster", "local_cluster", "on_dask"]
 
 CONNECT_TIMEOUT_S = 10
 
@@ -62,3 +64,23 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+def on_dask(client: Client) -> Run:
+    """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
+
+    def run(tasks: Sequence[Callable[[], int]]) -> Iterator[int]:
+        futures = client.map(_call, tasks, pure=False)
+        try:
+            for future in as_completed(futures, loop=client.loop):
+                yield future.result()
+        except (KilledWorker, FutureCancelledError) as error:
+            raise ClusterError(f"workers were lost: {error}. The same command goes on.") from error
+        finally:
+            client.cancel(futures)
+
+    return run
+
+
+def _call(task: Callable[[], int]) -> int:
+    return task()

@@ -16,10 +16,10 @@ from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.runtime.checks import absolute_paths
 from singa_dask.runtime.locality import Locality, Surveyed, names_of, survey, worth_a_survey
 from singa_dask.runtime.placement import place, plan_processes
 from singa_dask.runtime.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
-from singa_dask.runtime.prepare import absolute_paths
 from singa_dask.runtime.report import SIGNAL_CODES, MetricsMerger, Result, summarise
 
 __all__ = ["Driver"]

@@ -1,7 +1,7 @@
 """Node: what hosts the units of one process: their inboxes, the stub, the endpoint, the way to the driver.
 
-Messages of local units are routed in the caller's own thread; what comes from other processes is routed
-by one thread of the node.
+Messages of local units are routed in the caller's own thread, what comes from other processes in the transport's:
+nothing here waits, and a thread less to wake for each message is worth more than any queue.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from singa_dask.comm import Address, Message, Share, Stub, Transport
+from singa_dask.comm import Address, Message, Share, Stub
+from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import LostUnitError
 from singa_dask.layers import Gate
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.coordinator import Coordinator
 from singa_dask.runtime.plan import JobPlan
+from singa_dask.runtime.resources import limit_process, n_threads
 from singa_dask.runtime.server import Server
 from singa_dask.runtime.worker import Worker
 
@@ -48,9 +50,13 @@ class Node:
         Of a job that starts afresh; see `Context`.
     host_names : collection of str
         See `Context`.
+    neighbours : collection of int, optional
+        Processes of the job on this host, itself among them; their workers share its cores. All, if not given.
 
     Attributes
     ----------
+    n_threads : int
+        Threads of each worker.
     units : dict of Address to object
         Local workers and servers, also after their end.
     writer : ThreadPoolExecutor
@@ -66,6 +72,7 @@ class Node:
         emit: Callable[[dict[str, Any]], None],
         deals: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
+        neighbours: Collection[int] | None = None,
     ) -> None:
         self.job_id = job_id
         self.deals, self.host_names = deals or {}, host_names
@@ -73,7 +80,10 @@ class Node:
         self.job = job
         self.emit = emit
         self.plan = JobPlan.make(job)
-        self.local = self.plan.layout.processes[process]
+        processes = self.plan.layout.processes
+        self.local = processes[process]
+        beside = [processes[each] for each in (range(len(processes)) if neighbours is None else neighbours)]
+        self.n_threads = n_threads(job, sum(unit.kind == "worker" for units in beside for unit in units))
         self.process_of = self.plan.layout.process_of
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
         self.units: dict[Address, Worker | Server] = {}
@@ -90,14 +100,12 @@ class Node:
             self.plan.n_sharers,
             self.plan.layout.server_group_of,
             share_memory=job.cluster.share_memory,
-            dtype=np.dtype(job.precision),
+            dtype=self.plan.dtype,
         )
         self._coordinator = Coordinator(self.process_of)
-        self._incoming: SimpleQueue[Message | None] = SimpleQueue()
-        self._blas = threadpool_limits(job.num_openblas_threads, user_api="blas")
-        self._transport = transport(self._incoming.put, self._lose, place=self._place) if transport else None
-        self._thread = threading.Thread(target=self._receive, name=f"stub-{process}", daemon=True)
-        self._thread.start()
+        self._limits = ExitStack()
+        self._limits.enter_context(limit_process(self.n_threads))
+        self._transport = transport(self._receive, self._lose, place=self._place) if transport else None
 
     # -- what units use --------------------------------------------------------------------------------
 
@@ -175,16 +183,15 @@ class Node:
             info = unit.progress
         self.post(Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info))
 
-    def _receive(self) -> None:
-        while (message := self._incoming.get()) is not None:
-            if message.job != self.job_id:
-                logger.warning("dropped a message of job %r: this is job %r", message.job, self.job_id)
-                continue
-            try:
-                self.post(message)
-            except Exception as error:  # whatever it is, nobody must wait for an answer that never comes
-                logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
-                self.abort({"reason": f"process {self.process}: {message.kind} from {message.src}: {error!r}"})
+    def _receive(self, message: Message) -> None:
+        if message.job != self.job_id:
+            logger.warning("dropped a message of job %r: this is job %r", message.job, self.job_id)
+            return
+        try:
+            self.post(message)
+        except Exception as error:  # whatever it is, nobody must wait for an answer that never comes
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            self.abort({"reason": f"process {self.process}: {message.kind} from {message.src}: {error!r}"})
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -247,7 +254,5 @@ class Node:
         self.abort({"reason": "the job was closed"}, tell=False)
         if self._transport:
             self._transport.close()
-        self._incoming.put(None)
-        self._thread.join()
         self.writer.shutdown(wait=False, cancel_futures=True)  # not to hold up a Dask worker while it uploads
-        self._blas.restore_original_limits()
+        self._limits.close()

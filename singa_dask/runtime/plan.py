@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,13 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
+from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.runtime.placement import Layout, plan_processes
 
 __all__ = ["JobPlan", "build_nets", "phases_of"]
+
+# Types of features, by a job's precision.
+DTYPES = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64), "bf16": BFLOAT16}
 
 
 def phases_of(job: JobConf) -> list[Phase]:
@@ -52,31 +56,45 @@ def build_nets(
     Raises
     ------
     ConfigError
-        Everything that is wrong with wiring and shapes.
+        Everything that is wrong with wiring and shapes, or the kernels are not there.
     """
-    train = _build_net(job, Phase.TRAIN, group, worker)
+    ops = _find_ops(job)
+    train = _build_net(job, ops, Phase.TRAIN, group, worker)
     others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
     nets = {Phase.TRAIN: train}
-    nets |= {phase: _build_net(job, phase, group, worker, train) for phase in others}
+    nets |= {phase: _build_net(job, ops, phase, group, worker, train) for phase in others}
     train.context.deals = dict(deals or {})
     for net in nets.values():
         net.context.host_names = host_names
     return nets
 
 
+def _find_ops(job: JobConf) -> NumpyOps:
+    """Return the kernels that a job asks for."""
+    try:
+        return get_ops(job.ops, job.precision)
+    except ConfigError as error:
+        raise ConfigError([Problem(found.path or ("ops",), found.message) for found in error.problems]) from None
+
+
 def _build_net(
-    job: JobConf, phase: Phase, group: int = 0, worker: int = 0, share_from: NeuralNet | None = None
+    job: JobConf,
+    ops: NumpyOps,
+    phase: Phase,
+    group: int = 0,
+    worker: int = 0,
+    share_from: NeuralNet | None = None,
 ) -> NeuralNet:
     context = Context(
         phase=phase,
         seed=job.seed,
-        dtype=np.dtype(job.precision),
+        dtype=DTYPES[job.precision],
         worker=worker,
         n_workers=job.cluster.nworkers_per_group,
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
     )
-    return NeuralNet.build(job, context, get_ops("cpu"), share_from=share_from)
+    return NeuralNet.build(job, context, ops, share_from=share_from)
 
 
 @dataclass(frozen=True)
@@ -88,23 +106,26 @@ class JobPlan:
     layout : Layout
     names : tuple of str
         Of the unique params, in net order; their index is what messages say.
-    scales : tuple of (float, float)
-        ``lr_scale`` and ``wd_scale`` of each param.
+    scales : tuple of (float, float) or None
+        ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
     n_sharers : tuple of int
         Sharers of each param in one whole worker group.
     slices : tuple of Slice
+    dtype : dtype
+        Of params.
     """
 
     layout: Layout
     names: tuple[str, ...]
-    scales: tuple[tuple[float, float], ...]
+    scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
     slices: tuple[Slice, ...]
+    dtype: np.dtype[Any]
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
         """Work out the plan of a job; ``net`` is its training net, where there is one already."""
-        net = net or _build_net(job, Phase.TRAIN)
+        net = net or _build_net(job, get_ops("numpy"), Phase.TRAIN)
         owners = net.owners
         if not owners:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
@@ -112,9 +133,10 @@ class JobPlan:
         return cls(
             layout=plan_processes(cluster),
             names=tuple(owner.name for owner in owners),
-            scales=tuple((owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
+            scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
             n_sharers=tuple(len(net.sharers(owner)) * cluster.nworkers_per_group for owner in owners),
             slices=tuple(
                 slice_table([owner.size for owner in owners], cluster.nserver_groups, cluster.nservers_per_group)
             ),
+            dtype=net.context.param_dtype,
         )

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
 
-from singa_dask.comm import Address, Transport
+from singa_dask.comm import Address
+from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime.locality import names_of
 from singa_dask.runtime.node import Node
@@ -84,6 +86,7 @@ class NodePlugin(WorkerPlugin):
                 connect_args=worker.security.get_connection_args("worker"),
                 name=f"transport-{self.job_id}",
             )
+        hosts = map(get_address_host, self.workers)
         return Node(
             self.job_id,
             self.workers.index(worker.address),
@@ -92,6 +95,7 @@ class NodePlugin(WorkerPlugin):
             partial(worker.log_event, self.name),
             self.deals,
             names_of(worker),
+            [process for process, host in enumerate(hosts) if host == get_address_host(worker.address)],
         )
 
     def _signal(self, action: str, reason: str = "") -> None:

@@ -78,6 +78,12 @@ class Result:
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host where they lie, and others.
+    ops : str
+        Kernels of the first worker.
+    threads : int
+        Threads of the first worker.
+    peak_memory : int
+        Most bytes that a process of the job had in use since it was started, the largest of all.
     bad_records : int
         Records that batches wanted and could not have, each once for every input layer of a worker.
     exit_code : int
@@ -101,6 +107,9 @@ class Result:
     samples_per_s: float
     wait_ms: dict[str, float]
     bytes: dict[str, int]
+    ops: str = ""
+    threads: int = 0
+    peak_memory: int = 0
     bad_records: int = 0
     exit_code: int = 0
     reason: str = ""
@@ -162,6 +171,9 @@ def summarise(
             **{key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
             **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
         },
+        ops=next((str(report["ops"]) for report in first), ""),
+        threads=next((int(report["threads"]) for report in first), 0),
+        peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
         exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
         reason=reason,

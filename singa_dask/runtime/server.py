@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from singa_dask.comm import Address, Message, Slice
+from singa_dask.comm import Address, Message, Slice, pack
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.runtime.checkpoint import Piece
 from singa_dask.train import UPDATERS, Updater
@@ -45,8 +45,8 @@ class Server:
         Those that this server holds.
     values : callable
         Index of a param -> its values in this process, 1-D.
-    scales : sequence of (float, float)
-        ``lr_scale`` and ``wd_scale`` of each param.
+    scales : sequence of (float, float) or None
+        ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
     updater : UpdaterConf
     cluster : ClusterConf
     """
@@ -56,7 +56,7 @@ class Server:
         address: Address,
         slices: Sequence[Slice],
         values: Callable[[int], np.ndarray],
-        scales: Sequence[tuple[float, float]],
+        scales: Sequence[tuple[float, float] | None],
         updater: UpdaterConf,
         cluster: ClusterConf,
     ) -> None:
@@ -67,12 +67,15 @@ class Server:
         # Values that others may change while they are on their way are copied first.
         self.alone = cluster.nworker_groups == 1
         self._held = {
-            piece.id: _Held(piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(view))
+            piece.id: _Held(
+                piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(piece, view)
+            )
             for piece in slices
         }
 
-    def _new_state(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        return {name: np.zeros_like(values) for name in self.updater.state_names}
+    def _new_state(self, piece: Slice, values: np.ndarray) -> dict[str, np.ndarray]:
+        names = self.updater.state_names if self.scales[piece.param] else ()
+        return {name: np.zeros_like(values) for name in names}
 
     def restore(self, state: Callable[[str, Slice], np.ndarray | None]) -> None:
         """Take updater state from a checkpoint.
@@ -92,6 +95,9 @@ class Server:
         """Take one message; return the answers, some of them to earlier messages."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
+
+    def _on_pack(self, message: Message) -> list[Message]:
+        return pack(answer for part in message.parts for answer in self.handle(part))
 
     # -- put, get, update ------------------------------------------------------------------------
 
@@ -131,17 +137,20 @@ class Server:
         total = messages[0].arrays[0]
         for message in messages[1:]:
             total += message.arrays[0]
-        lr_scale, wd_scale = self.scales[held.slice.param]
-        self.updater.update(
-            messages[0].step,
-            held.version,
-            held.value,
-            total,
-            held.state,
-            n_sharers=messages[0].info["total"],
-            lr_scale=lr_scale,
-            wd_scale=wd_scale,
-        )
+        scales, n_sharers = self.scales[held.slice.param], messages[0].info["total"]
+        if scales is None:
+            held.value -= total / n_sharers
+        else:
+            self.updater.update(
+                messages[0].step,
+                held.version,
+                held.value,
+                total,
+                held.state,
+                n_sharers=n_sharers,
+                lr_scale=scales[0],
+                wd_scale=scales[1],
+            )
         held.version += 1
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:

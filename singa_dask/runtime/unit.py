@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
 from singa_dask.errors import Aborted, SingaError
+from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.plan import build_nets
+from singa_dask.runtime.resources import limit_thread, peak_memory
 from singa_dask.runtime.server import Server
 from singa_dask.runtime.start import Start
 from singa_dask.runtime.worker import Worker
@@ -54,6 +56,7 @@ def run_unit(
         report["step"] = getattr(unit, "step", -1)
         report["bad_records"] = getattr(unit, "bad_records", 0)
         report["bytes"] = node.traffic()
+        report["peak_memory"] = peak_memory()
         thread.name = name
     return report
 
@@ -79,6 +82,8 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
     deals = start.resumed.deals if start.resumed else node.deals
     nets = build_nets(node.job, address.group, address.id, deals=deals, host_names=node.host_names)
     with ExitStack() as stack:
+        stack.enter_context(limit_thread(node.n_threads))
+        _tell_threads(node, _ops_of(nets))
         for net in nets.values():
             net.allocate()
             stack.callback(net.close)
@@ -91,7 +96,19 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
         logger.info("starts at step %d", worker.step)
         figures = worker.run()
         logger.info("stops at step %d", worker.step)
-    return figures
+    return {**figures, "ops": _ops_of(nets), "threads": node.n_threads}
+
+
+def _ops_of(nets: Mapping[Phase, NeuralNet]) -> str:
+    name: str = nets[Phase.TRAIN].layers[0].ops.name
+    return name
+
+
+def _tell_threads(node: Node, ops: str) -> None:
+    wanted = node.job.threads
+    if wanted > node.n_threads:
+        logger.warning("threads: %d is more than a worker's share of the cores here", wanted)
+    logger.info("computes with %s on %d threads", ops, node.n_threads)
 
 
 def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:

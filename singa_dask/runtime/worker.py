@@ -119,8 +119,11 @@ class Worker:
             Another unit failed.
         """
         self._say("hello", Address.stub(0))
+        self._read_ahead()
         self._hear("start")
         self._init_params()
+        for layer in self._readers():
+            layer.wait_for_records()
         self._say("ready", Address.stub(0))
         self._hear("go")
         started = time.perf_counter()
@@ -135,6 +138,18 @@ class Worker:
         self._finish()
         self._say("leave", Address.stub(0))
         return self._stats(seconds)
+
+    def _readers(self) -> list[StoreInput]:
+        """Return the layers that read the records of the training net, if there are steps to train."""
+        layers = self.net.layers if self.step < self.job.train_steps else []
+        return [layer for layer in layers if isinstance(layer, StoreInput)]
+
+    def _read_ahead(self) -> None:
+        """Open the records, and begin to read while others set up."""
+        for layer in self._readers():
+            self._running.layer = layer
+            layer.read_ahead()
+        self._running.layer = None
 
     def _rest(self) -> None:
         """Do what is due before this step: validate, test, checkpoint."""
@@ -163,6 +178,7 @@ class Worker:
         self._running = self._algorithms[Phase.TRAIN]
         try:
             self._running.train_one_batch(self.step)
+            self._say("flush", self._stub)
         finally:
             self._tell_bad_records()
         self._step_s.append(time.perf_counter() - started)
@@ -207,15 +223,17 @@ class Worker:
         if owner.version > owner.last_version:
             return
         started = time.perf_counter()
+        self._say("flush", self._stub)
         owner.wait(owner.last_version + 1)
         self._wait_params_s += time.perf_counter() - started
 
     def _collect_all(self) -> None:
         for owner in self.net.owners:
             self._collect(owner)
+        self._algorithms[Phase.TRAIN].check_params()
 
     def _update(self, step: int, param: Param) -> None:
-        """Send a gradient on its way; returns at once."""
+        """Hand over a gradient, to leave with others or at the next flush; returns at once."""
         owner = param.owner
         owner.last_version = owner.version
         share = self._share[id(param)]

@@ -20,6 +20,8 @@ __all__ = ["ALGORITHMS", "BP", "Algorithm"]
 
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
 
+REMEDY = "Lower updater.learning_rate.base_lr, set updater.clip_low and clip_high, or check the data."
+
 Collect = Callable[[Param], None]
 Update = Callable[[int, Param], None]
 
@@ -60,6 +62,19 @@ class Algorithm:
         """Run forward over the next batch of a test or validation net."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
+    def check_params(self) -> None:
+        """Check that all params are numbers. Of those that are none some kernels make 0, so that no loss shows them.
+
+        Raises
+        ------
+        NumericError
+            One is not.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            for owner in self.net.owners:
+                if not math.isfinite(float(owner.data.sum())):
+                    raise NumericError(f"param {owner.name!r} is not finite. {REMEDY}")
+
 
 @ALGORITHMS.register()
 class BP(Algorithm):
@@ -98,10 +113,7 @@ class BP(Algorithm):
         for layer in self.net.layers:
             if layer.is_loss and not math.isfinite(sum(total for total, _ in layer.metrics_sum.values())):
                 self.layer = layer
-                raise NumericError(
-                    "the loss is not finite. Lower updater.learning_rate.base_lr, set updater.clip_low and "
-                    "clip_high, or check the data."
-                )
+                raise NumericError(f"the loss is not finite. {REMEDY}")
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""
@@ -110,5 +122,5 @@ class BP(Algorithm):
                 continue
             self.layer = layer
             layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
-            for param in layer.params:
+            for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
                 self.update(step, param)

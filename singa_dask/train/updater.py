@@ -26,7 +26,7 @@ PIECE = 1 << 16
 
 
 class Updater:
-    """One rule for all params. It keeps no state: that belongs to whoever keeps the slice.
+    """One rule for all params, for one thread. It keeps no state: that belongs to whoever keeps the slice.
 
     Parameters
     ----------
@@ -44,6 +44,7 @@ class Updater:
     def __init__(self, conf: UpdaterConf) -> None:
         self.conf = conf
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
+        self._scratch = np.empty((3, 0))
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         """Change one piece of a slice in place.
@@ -98,13 +99,14 @@ class Updater:
         """
         lr = self.schedule(step) * lr_scale
         decay = self.conf.weight_decay * wd_scale
-        scratch = np.empty((3, min(PIECE, value.size)), value.dtype)
+        if self._scratch.dtype != value.dtype or self._scratch.shape[1] < min(PIECE, value.size):
+            self._scratch = np.empty((3, min(PIECE, value.size)), value.dtype)
         # A net that diverges is found by its loss; it should not get there through warnings.
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             for start in range(0, value.size, PIECE):
                 piece = slice(start, min(start + PIECE, value.size))
                 w, states = value[piece], {name: state[name][piece] for name in self.state_names}
-                tmp, tmp2, own = scratch[:, : w.size]
+                tmp, tmp2, own = self._scratch[:, : w.size]
                 g = self._prepare(w, grad[piece], own, tmp, 1 / n_sharers, decay)
                 self.rule(w, g, lr, n_updates + 1, states, tmp, tmp2)
 

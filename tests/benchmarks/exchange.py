@@ -25,7 +25,7 @@ class Exchange(Algorithm):
 
     def train_one_batch(self, step: int) -> None:
         for layer in reversed(self.net.layers):
-            for param in layer.params:
+            for param in reversed(layer.params):
                 self.update(step, param)
         for param in self.net.params:
             self.collect(param)

@@ -68,7 +68,7 @@ def bare_step_ms(job: JobConf) -> float:
     """Return the median time of a step of the bare loop."""
     loop = BareLoop(job.updater)
     times = []
-    with threadpool_limits(job.num_openblas_threads, user_api="blas"):
+    with threadpool_limits(job.threads, user_api="blas"):
         for step in range(job.train_steps):
             started = time.perf_counter()
             loop.step(step)

@@ -73,6 +73,8 @@ def test_every_verb_explains_itself(call: Call, verb: str) -> None:
     result = call(verb, "-h")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: singa-dask {verb} ")
+    command = main.get_command(click.Context(main), verb)
+    assert command is not None and command.get_short_help_str(80) == VERBS[verb]
 
 
 def test_an_unknown_verb_is_refused(call: Call) -> None:
@@ -85,10 +87,23 @@ def test_version(call: Call) -> None:
     assert call("--version").stdout == f"singa-dask, version {__version__}\n"
 
 
-def test_dask_pays_little_for_our_commands() -> None:
-    code = "import sys, singa_dask.cli; print({'distributed', 'numpy', 'pydantic', 'rich'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("verb", "heavy"),
+    [("convert", "pydantic"), ("data", "pydantic"), ("schema", "distributed"), ("validate", "distributed")],
+)
+def test_a_verb_loads_only_what_it_needs(verb: str, heavy: str) -> None:
+    code = f"import sys, singa_dask.cli.{verb}; print({{'distributed', {heavy!r}}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_help_and_dask_pay_little_for_our_commands() -> None:
+    code = (
+        "import sys; from singa_dask.cli import main; main(['-h'], standalone_mode=False);"
+        "print({'distributed', 'numpy', 'pydantic', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nset()\n")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,9 @@ SUMMARY_KEYS = {
     "samples_per_s",
     "wait_ms",
     "bytes",
+    "ops",
+    "threads",
+    "peak_memory",
 }
 
 
@@ -116,6 +119,13 @@ def test_it_is_told_how_much_was_read_locally(call: Call, job: Path, driver: typ
     driver.ends = staticmethod(lambda self: result_of(bytes=moved))
     result = call("run", job, "--run-dir", tmp_path / "run")
     told = f"done: 6 steps in 1.2 s, 98 % of the records read locally; see {tmp_path / 'run'}"
+    assert result.stderr.splitlines()[-1] == told
+
+
+def test_it_is_told_how_much_memory_was_used(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
+    driver.ends = staticmethod(lambda self: result_of(peak_memory=300 << 20))
+    result = call("run", job, "--run-dir", tmp_path / "run")
+    told = f"done: 6 steps in 1.2 s, at most 300 MiB a process; see {tmp_path / 'run'}"
     assert result.stderr.splitlines()[-1] == told
 
 

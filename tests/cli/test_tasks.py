@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from singa_dask.cli.tasks import on_dask, shown
+from singa_dask.cli.tasks import shown
 from singa_dask.data import convert, convert_plan
 from singa_dask.data.convert_tasks import Task
 from singa_dask.errors import DataError
-from singa_dask.runtime import local_cluster
+from singa_dask.runtime import local_cluster, on_dask
 from tests.cli.conftest import Call
 from tests.contracts.records import pixels, written
 

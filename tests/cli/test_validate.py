@@ -62,6 +62,16 @@ def test_mistakes_of_the_command_line_are_told_like_others(call: Call, job: Path
     assert "updater.momentum" in result.stderr
 
 
+def test_kernels_that_are_not_there_are_named_at_their_place(call: Call, job: Path) -> None:
+    text = job.read_text()
+    job.write_text(f"{text}\nops: cupy\n")
+    result = call("validate", job)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{job}:{len(text.splitlines()) + 2}:")
+    assert ": ops: " in result.stderr
+    assert "cupy" in result.stderr
+
+
 def test_a_good_job_is_shown(call: Call, job: Path) -> None:
     cluster = ROOT / "configs" / "cluster" / "allreduce.yaml"
     result = call("validate", job, "--cluster", cluster)
@@ -70,6 +80,7 @@ def test_a_good_job_is_shown(call: Call, job: Path) -> None:
     assert "train net\n" in result.stdout
     assert "test net\n" in result.stdout
     assert "InnerProduct" in result.stdout
+    assert re.match(r"on this machine: ops (numpy|onednn), \d+ threads a worker$", result.stdout.splitlines()[-3])
     assert result.stdout.splitlines()[-2:] == [
         "process 0: worker-0-0, server-0-0",
         "process 1: worker-0-1, server-0-1",

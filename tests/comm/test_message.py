@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm import Address, Message, pack
 from singa_dask.errors import CommError
 
 
@@ -48,6 +48,8 @@ def test_addresses_read_as_people_write_them() -> None:
         {"arrays": [["<f4", [-1]]]},
         {"arrays": [["<f4", [1 << 60]]]},
         {"arrays": 3},
+        {"parts": 3},
+        {"parts": [{"kind": "put"}]},
         {"src": ["worker"]},
         {"colour": "red"},
     ],
@@ -56,3 +58,35 @@ def test_what_does_not_fit_is_refused(change: dict[str, object]) -> None:
     sent = Message("put", Address.worker(0, 0), Address.server(0, 0), arrays=(np.zeros(3, np.float32),))
     with pytest.raises(CommError, match="not of this protocol"):
         Message.from_header({**sent.header(), **change})
+
+
+def test_messages_to_one_unit_are_packed_in_order() -> None:
+    def to(server: int, step: int) -> Message:
+        return Message("update", Address.stub(0), Address.server(0, server), step=step)
+
+    first, other = pack([to(0, 1), to(1, 2), to(0, 3)])
+    assert (first.kind, first.dst, [part.step for part in first.parts]) == ("pack", Address.server(0, 0), [1, 3])
+    assert other == to(1, 2)
+    assert pack([]) == []
+
+
+def test_a_pack_comes_out_as_it_went_in() -> None:
+    arrays = [np.arange(n, dtype=np.float32) for n in (3, 0, 5)]
+    parts = [
+        Message("update", Address.stub(0), Address.server(0, 0), slice=i, arrays=(a,)) for i, a in enumerate(arrays)
+    ]
+    (sent,) = pack(parts)
+    asked: list[int] = []
+    got = Message.from_header(sent.header(), lambda message: asked.append(message.slice))  # type: ignore[func-returns-value]
+    assert got.header() == sent.header()
+    assert asked == [0, 1, 2]
+    assert got.n_bytes == sent.n_bytes == 32
+    assert [array.size for array in got.all_arrays] == [3, 0, 5]
+
+
+def test_packs_without_end_are_refused() -> None:
+    header = Message("pack", Address.stub(0), Address.server(0, 0)).header()
+    for _ in range(2000):
+        header = {**header, "parts": [header]}
+    with pytest.raises(CommError, match="not of this protocol"):
+        Message.from_header(header)

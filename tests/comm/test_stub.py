@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message, Share, Stub, slice_table
+from singa_dask.comm import Address, Message, Share, Stub, pack, slice_table
 
 SIZES = [40, 7]
 WORKERS = [[Address.worker(group, i) for i in range(2)] for group in range(2)]
@@ -48,6 +48,11 @@ class Post:
     def say(self, kind: str, worker: Address, param: int = 0, share: int = 0, **more: object) -> list[Message]:
         fields = {"step": 3, "info": {"share": share}, **more}
         return self.stub.handle(Message(kind, worker, self.stub.address, param=param, **fields))  # type: ignore[arg-type]
+
+    def update(self, worker: Address, param: int = 0, share: int = 0) -> list[Message]:
+        """Hand over a gradient, and let it leave at once; return the messages of packs."""
+        sent = self.say("update", worker, param, share) + self.say("flush", worker)
+        return [part for message in sent for part in message.parts or (message,)]
 
     def of(self, param: int) -> list[int]:
         return [number for number, piece in enumerate(self.slices) if piece.param == param]
@@ -93,8 +98,8 @@ def test_values_are_cut_and_each_slice_goes_to_its_server(post: Post) -> None:
 def test_a_gradient_leaves_when_the_last_local_worker_has_sent_its_own(post: Post) -> None:
     first, second = WORKERS[0]
     post.grads[first, 0][:], post.grads[second, 0][:] = 1, 2
-    assert post.say("update", second) == []
-    sent = post.say("update", first)
+    assert post.update(second) == []
+    sent = post.update(first)
     assert [message.slice for message in sent] == post.of(0)
     for message in sent:
         assert message.arrays[0].tolist() == [3.0] * post.slices[message.slice].size
@@ -103,12 +108,12 @@ def test_a_gradient_leaves_when_the_last_local_worker_has_sent_its_own(post: Pos
 
 
 def test_params_and_groups_do_not_mix(post: Post) -> None:
-    assert post.say("update", WORKERS[0][0], param=0) == []
-    assert post.say("update", WORKERS[0][0], param=1) == []
-    assert post.say("update", WORKERS[1][0], param=0) == []
-    assert {message.info["group"] for message in post.say("update", WORKERS[1][1], param=0)} == {1}
-    assert {message.param for message in post.say("update", WORKERS[0][1], param=1)} == {1}
-    assert {message.info["group"] for message in post.say("update", WORKERS[0][1], param=0)} == {0}
+    assert post.update(WORKERS[0][0], param=0) == []
+    assert post.update(WORKERS[0][0], param=1) == []
+    assert post.update(WORKERS[1][0], param=0) == []
+    assert {message.info["group"] for message in post.update(WORKERS[1][1], param=0)} == {1}
+    assert {message.param for message in post.update(WORKERS[0][1], param=1)} == {1}
+    assert {message.info["group"] for message in post.update(WORKERS[0][1], param=0)} == {0}
 
 
 def test_a_param_used_twice_in_a_net_is_sent_when_both_uses_have_a_gradient() -> None:
@@ -119,8 +124,8 @@ def test_a_param_used_twice_in_a_net_is_sent_when_both_uses_have_a_gradient() ->
         post.grads[worker, 0][:] = 1
     said = [(worker, share) for share in (1, 0) for worker in WORKERS[0]]
     for worker, share in said[:-1]:
-        assert post.say("update", worker, share=share) == []
-    sent = post.say("update", said[-1][0], share=said[-1][1])
+        assert post.update(worker, share=share) == []
+    sent = post.update(said[-1][0], share=said[-1][1])
     assert {(message.info["n"], message.info["total"]) for message in sent} == {(4, 4)}
 
 
@@ -133,7 +138,7 @@ def test_the_sum_has_the_same_bits_in_every_order_of_arrival(order: list[tuple[i
     for grad in (post.grads[WORKERS[0][i], param] for i in range(2) for param in range(2)):
         grad[:] = random.normal(size=grad.size) * 10.0 ** random.integers(-6, 6, grad.size)
     wanted = [post.grads[WORKERS[0][0], p] + post.grads[WORKERS[0][1], p] for p in range(2)]
-    sent = [message for i, param in order for message in post.say("update", WORKERS[0][i], param)]
+    sent = [message for i, param in order for message in post.update(WORKERS[0][i], param)]
     assert len(sent) == len(post.slices)
     for message in sent:
         piece = post.slices[message.slice]
@@ -190,7 +195,7 @@ def test_in_place_means_that_server_and_workers_have_one_memory(remote: Sequence
     post = Post(remote=remote, share_memory=share_memory)
     for group in WORKERS:
         post.attach(group[0])
-    in_place = {message.info["in_place"] for message in post.say("update", WORKERS[0][0], param=1)}
+    in_place = {message.info["in_place"] for message in post.update(WORKERS[0][0], param=1)}
     one = post.stub.server_values(0, 1) is post.stub.worker_values(0, 1)
     assert in_place == {share_memory and not remote}
     assert one == share_memory
@@ -202,3 +207,56 @@ def test_a_handled_message_is_not_changed(post: Post) -> None:
     before = replace(message)
     post.stub.handle(message)
     assert message == before
+
+
+# -- gradients that leave together -------------------------------------------------------------------
+
+
+def test_small_gradients_wait_for_others_to_the_same_server() -> None:
+    post = Post()
+    post.attach(WORKERS[0][0])
+    assert [post.say("update", WORKERS[0][0], param=param) for param in (1, 0)] == [[], []]
+    sent = post.say("flush", WORKERS[0][0])
+    assert {message.dst for message in sent} == set(table(2))
+    for message in sent:
+        parts = message.parts or (message,)
+        assert {part.dst for part in parts} == {message.dst}
+        for part in parts:
+            piece = post.slices[part.slice]
+            grad = post.grads[WORKERS[0][0], piece.param]
+            assert np.shares_memory(part.arrays[0], grad)
+    order = [part.param for message in sent for part in message.parts or (message,)]
+    assert sorted(order) == sorted(piece.param for piece in post.slices)
+    assert post.say("flush", WORKERS[0][0]) == []
+
+
+def test_a_flush_is_for_one_worker_group() -> None:
+    post = Post()
+    for group in WORKERS:
+        post.attach(group[0])
+        assert post.say("update", group[0]) == []
+    for group in (1, 0):
+        assert {message.info["group"] for message in post.say("flush", WORKERS[group][0])} == {group}
+
+
+def test_gradients_leave_once_there_is_enough_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Post(n_servers=1)
+    post.attach(WORKERS[0][0])
+    monkeypatch.setattr("singa_dask.comm.stub.PACK_BYTES", 4 * sum(SIZES))
+    assert post.say("update", WORKERS[0][0], param=1) == []
+    (message,) = post.say("update", WORKERS[0][0], param=0)
+    assert message.kind == "pack"
+    assert [part.param for part in message.parts] == [1, 0]
+    assert post.say("flush", WORKERS[0][0]) == []
+
+
+def test_answers_that_come_in_one_message_are_all_taken(post: Post) -> None:
+    def answer(number: int) -> Message:
+        piece = post.slices[number]
+        src = Address.server(0, piece.server)
+        return Message("r-update", src, post.stub.address, param=piece.param, slice=number, version=4,
+                       info={"group": 0})  # fmt: skip
+
+    (packed,) = pack(map(answer, range(len(post.slices))))
+    assert post.stub.handle(packed) == []
+    assert [post.versions[WORKERS[0][0], param] for param in range(2)] == [[4], [4]]

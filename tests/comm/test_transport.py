@@ -9,7 +9,8 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message, Transport
+from singa_dask.comm import Address, Message, pack
+from singa_dask.comm.transport import Transport
 
 TIMEOUT_S = 20
 
@@ -85,3 +86,20 @@ def test_a_stranger_is_refused_and_the_rest_goes_on(caplog: pytest.LogCaptureFix
     for each in (end, stranger, other):
         each.transport.close()
     assert "not of this protocol" in caplog.text
+
+
+def test_a_pack_arrives_whole(ends: tuple[End, End]) -> None:
+    a, b = ends
+    sizes = [3, 0, 40_000, 100, 1, 50_000, 50_000, 7]  # some small enough to be written together, some not
+    parts = [
+        Message("update", Address.stub(0), Address.server(0, 0), slice=i, arrays=(np.full(size, i, np.float32),))
+        for i, size in enumerate(sizes)
+    ]
+    (packed,) = pack(parts)
+    a.transport.send(b.transport.address, packed)
+    got = b.messages.get(timeout=TIMEOUT_S)
+    assert [part.slice for part in got.parts] == list(range(len(sizes)))
+    for part, size in zip(got.parts, sizes, strict=True):
+        assert part.arrays[0].tolist() == [part.slice] * size
+    parts[0].arrays[0][:] = 9
+    assert got.parts[0].arrays[0].tolist() == [0, 0, 0]

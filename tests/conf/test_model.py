@@ -33,7 +33,7 @@ def mistakes(model: type[conf.Conf], data: Any) -> list[tuple[tuple[int | str, .
 
 def test_defaults_are_singas() -> None:
     made = job()
-    assert (made.disp_freq, made.test_after, made.num_openblas_threads) == (0, 0, 1)
+    assert (made.disp_freq, made.test_after, made.threads) == (0, 0, 0)
     assert made.reset_param_version and not made.debug
     assert made.train_one_batch.cd_conf.cd_k == 1
     updater = made.updater
@@ -78,6 +78,10 @@ def test_names_with_a_k_are_read() -> None:
     assert layer.type == "Pooling" and layer.param[0].init and layer.param[0].init.type == "Gaussian"
     assert layer.include == ["train", "val", "val", "test"]
     assert layer.unroll_conn_type == ["OneToAll", "OneToOne", "FirstToLast"]
+
+
+def test_threads_may_have_singas_name() -> None:
+    assert job(num_openblas_threads=3).threads == 3
 
 
 def test_kvfile_keeps_its_k() -> None:
@@ -168,7 +172,13 @@ def test_models_of_python_and_plain_values_mix() -> None:
         (conf.ClusterConf, None, (), "a mapping of keys to values, got nothing"),
         (conf.LRGenConf, {"type": "kInverseT"}, ("inverset_conf",), "InverseT needs this block"),
         (conf.UpdaterConf, {**UPDATER, "delta": 0}, ("delta",), "more than 0.0, got 0"),
-        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: float32, float64."),
+        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: bf16, float32, float64."),
+        (
+            conf.JobConf,
+            {**JOB, "precision": "bf16", "ops": "numpy"},
+            ("precision",),
+            "bf16 is for ops onednn, not numpy.",
+        ),
     ],
 )
 def test_what_may_not_be(model: type[conf.Conf], data: Any, path: tuple[str | int, ...], words: str) -> None:

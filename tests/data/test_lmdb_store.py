@@ -212,7 +212,50 @@ def test_blocks_are_views_that_outlive_the_store(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.concatenate([part[name] for part in arrays]), array)
 
 
-def test_values_smaller_than_a_page_are_copied(tmp_path: Path) -> None:
+def test_values_smaller_than_a_page_are_views_too(tmp_path: Path) -> None:
     with stored(tmp_path, "lmdb", pixels(100, (4,)), records_per_value=10) as store:
-        assert not store.mapped
+        assert store.mapped
         np.testing.assert_array_equal(store.read_block(3)["pixel"], pixels(100, (4,))["pixel"][30:40])
+
+
+@pytest.mark.parametrize("n_bytes", [20, 800, 3000, 9000])
+def test_records_are_found_again_in_the_file(n_bytes: int, tmp_path: Path) -> None:
+    records = pixels(700, (1, 1, n_bytes))
+    records["label"] = np.arange(700, dtype=np.int32) % 128
+    values = [datum(*pair) for pair in zip(records["pixel"], records["label"].tolist(), strict=True)]
+    with open_store(write_values(tmp_path, values)) as store:
+        for _ in range(2):
+            assert_same(read_all(store), records)
+        assert len(store._places) == len(store.blocks)
+
+
+def test_records_of_other_layouts_are_decoded_each_time(tmp_path: Path) -> None:
+    # as long as the others, but the label stands first
+    values = [datum(np.full((1, 1, 9), i, np.uint8), i) for i in range(20)]
+    label, rest = values[7][-2:], values[7][:-2]
+    with open_store(write_values(tmp_path, [*values[:7], label + rest, *values[8:]])) as store:
+        for _ in range(2):
+            arrays = read_all(store)
+            assert not store._places
+            assert arrays["label"].tolist() == list(range(20))
+            assert arrays["pixel"][:, 0, 0, 3].tolist() == list(range(20))
+
+
+def test_a_page_of_another_size_than_the_system_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = pixels(600, (1, 4, 5))
+    values = [datum(*pair) for pair in zip(records["pixel"], records["label"].tolist(), strict=True)]
+    urls = [write_values(tmp_path, values), written(tmp_path, "lmdb", records)]
+    monkeypatch.setattr("mmap.PAGESIZE", 1 << 16)
+    for url in urls:
+        with open_store(url) as store:
+            for _ in range(2):
+                assert_same(read_all(store), records)
+            assert not store._places
+
+
+def test_a_block_of_another_shape_stays_an_error(tmp_path: Path) -> None:
+    values = [datum(np.zeros((1, 28, 28), np.uint8), 1)] * 1280 + [datum(np.zeros((1, 14, 56), np.uint8), 1)] * 5
+    with open_store(write_values(tmp_path, values)) as store:
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"block 1: holds pixel \(1, 14, 56\)"):
+                store.read_block(1)

@@ -173,15 +173,60 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     assert not closer.is_alive()
 
 
+@pytest.mark.parametrize("shuffle", ["none", "block"])
+def test_reading_begins_before_the_first_batch_is_asked_for(small: Store, shuffle: str) -> None:
+    watched = Watched(small)
+    with Loader(watched, order_of(small, 60, shuffle)) as loader:
+        loader.start()
+        loader.wait()
+        assert watched.reads
+        assert loader.wait_s == 0
+        loader.start()
+        for step in range(2 * N // 60):
+            batch = loader.next()
+            np.testing.assert_array_equal(batch.ids, loader.order.ids(step))
+            assert_right(batch)
+            loader.wait()
+
+
+def test_what_goes_wrong_ahead_is_said_at_the_first_batch(small: Store) -> None:
+    with Loader(Watched(small, 0, RuntimeError("disk on fire")), order_of(small, 60)) as loader:
+        loader.start()
+        loader.wait()
+        with pytest.raises(DataError, match="disk on fire"):
+            loader.next()
+
+
+def test_nothing_begins_without_prefetching(small: Store) -> None:
+    watched = Watched(small)
+    with Loader(watched, order_of(small, 60), prefetch=False) as loader:
+        loader.start()
+        loader.wait()
+        assert not watched.reads
+
+
 def test_closing_before_the_first_batch(small: Store) -> None:
     Loader(small, order_of(small)).close()
 
 
 def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.loader.TABLE_BYTES", 0)
+    monkeypatch.setattr("singa_dask.data.assemble.TABLE_BYTES", 0)
     with Loader(small, order_of(small, 60, "full")) as loader:
         for _ in range(2 * N // 60):
             assert_right(loader.next())
+
+
+def test_a_table_of_the_blocks_in_use_alone(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = order_of(small, 60, "block", window=2, streams=2)
+    in_use = order.blocks_in_use()
+    assert in_use is not None and in_use < len(small.blocks)
+    most = max(block.n for block in small.blocks) * (600 + 4) * in_use
+    monkeypatch.setattr("singa_dask.data.assemble.TABLE_BYTES", most)
+    watched = Watched(small)
+    with Loader(watched, order, prefetch=False, bytes_bound=4 * 60 * 604) as loader:
+        for _ in range(3 * N // 60):
+            assert_right(loader.next())
+    assert 3 * len(small.blocks) <= len(watched.reads) <= 8 * len(small.blocks)
 
 
 def test_what_is_kept_cannot_be_written(small: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import Order, permutation, random_skip
+from singa_dask.data import Order, permutation, random_skip, shuffle
 from singa_dask.errors import DataError
 
 SHUFFLES = ["none", "block", "full"]
@@ -264,3 +264,13 @@ def test_random_numbers_stay_what_they_are() -> None:
     assert permutation(8, 7, "test", 1, 2, 3).tolist() == [6, 5, 2, 7, 0, 1, 3, 4]
     assert [random_skip(1, "data", group, 100) for group in range(4)] == [100, 51, 61, 83]
     assert {random_skip(seed, "data", 0, 3) for seed in range(60)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("few", [0, 1 << 62])
+@pytest.mark.parametrize("most", [1 << 20, 1 << 40, 1 << 64])
+def test_numbers_are_sorted_whatever_their_bits(few: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "FEW", few)
+    random = np.random.default_rng(0)
+    for n in (0, 1, 2, 1000):
+        numbers = random.integers(0, most, n, np.uint64, endpoint=most < 1 << 64)
+        np.testing.assert_array_equal(numbers[shuffle._argsort(numbers)], np.sort(numbers))

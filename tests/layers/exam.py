@@ -16,13 +16,26 @@ TOLERANCE = 1e-6
 
 
 def source(
-    shape: Sequence[int], seed: int = 0, *, kink: float = 0.0, labels: Sequence[int] | None = None, grad: bool = True
+    shape: Sequence[int],
+    seed: int = 0,
+    *,
+    kink: float = 0.0,
+    labels: Sequence[int] | None = None,
+    grad: bool = True,
+    plain: bool = False,
 ) -> Feature:
-    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it."""
+    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it.
+
+    Images lie in memory as nets lay them out, N, H, W, C, unless ``plain``.
+    """
     feature = Feature(shape, np.float64, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
-    feature.data = np.where(np.abs(data) < kink, np.copysign(kink, data), data)
-    feature.grad = np.full(feature.shape, np.nan) if grad else None
+    memory = np.zeros if plain else get_ops("numpy").features
+    feature.data = memory(feature.shape, feature.dtype)
+    feature.data[...] = np.where(np.abs(data) < kink, np.copysign(kink, data), data)
+    if grad:
+        feature.grad = memory(feature.shape, feature.dtype)
+        feature.grad[...] = np.nan
     feature.labels = None if labels is None else np.array(labels, np.int32)
     return feature
 
@@ -33,7 +46,7 @@ def wire(kind: str, sources: Sequence[Feature], context: Context | None = None, 
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     layer = LAYERS.find(kind)(made, context)
-    layer.wire(sources, get_ops("cpu"))
+    layer.wire(sources, get_ops("numpy"))
     layer.learns = True
     random = np.random.default_rng(99)
     for feature in layer.features:
@@ -99,3 +112,18 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 def metric(layer: Layer, name: str) -> Callable[[], float]:
     """Return a function that takes a figure of the last forward pass."""
     return lambda: layer.take_metrics()[name][0]
+
+
+def check_layouts(kind: str, shape: Sequence[int], context: Context | None = None, **conf: Any) -> None:
+    """Check that a layer gives the same numbers of images whatever their order in memory."""
+    found = []
+    for plain in (False, True):
+        x = source(shape, plain=plain)
+        assert x.data.flags.c_contiguous is plain
+        layer = wire(kind, [x], context, **conf)
+        forward(layer)
+        layer.features[0].grad[...] = np.random.default_rng(3).normal(size=layer.features[0].shape)
+        backward(layer)
+        found.append([layer.features[0].data, x.grad, *(param.grad for param in layer.params)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)

@@ -9,14 +9,35 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, matrix
+from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer
+from tests.layers.exam import source, wire
 
 
-def test_matrix_is_a_view_of_rows() -> None:
-    x = np.zeros((2, 3, 4))
-    assert matrix(x).shape == (2, 12)
-    assert np.shares_memory(matrix(x), x)
-    assert matrix(x[:, :, 0]) is not None
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 1, 4, 5), (2, 3, 1, 1), (2,)])
+def test_rows_of_plain_records_are_their_memory(shape: tuple[int, ...]) -> None:
+    x = source(shape)
+    layer = wire("Dummy", [x])
+    assert layer.rows().shape == (2, x.size)
+    assert np.shares_memory(layer.rows(), x.data)
+    with layer.grad_rows() as gx:
+        assert gx.shape == (2, x.size)
+        assert np.shares_memory(gx, x.grad)
+
+
+def test_rows_of_images_are_copied_through_memory_that_stays() -> None:
+    x = source((2, 3, 4, 5))
+    layer = wire("Dummy", [x])
+    rows = layer.rows()
+    np.testing.assert_array_equal(rows, x.data.reshape(2, -1))
+    x.data += 1
+    assert np.shares_memory(layer.rows(), rows)
+    np.testing.assert_array_equal(rows, x.data.reshape(2, -1))
+    with layer.grad_rows() as gx:
+        gx[...] = np.arange(120).reshape(2, 60)
+    np.testing.assert_array_equal(x.grad, np.arange(120).reshape(2, 3, 4, 5))
+    with layer.grad_rows() as again:
+        assert np.shares_memory(again, gx)
+    assert not np.shares_memory(gx, rows)
 
 
 def test_a_feature_counts_the_values_of_a_record() -> None:

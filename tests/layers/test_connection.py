@@ -9,12 +9,19 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context
-from tests.layers.exam import backward, check_gradients, forward, source, wire
+from tests.layers.exam import backward, check_gradients, check_layouts, forward, source, wire
 
 
 @pytest.mark.parametrize("n", [2, 5])
 def test_split(n: int) -> None:
     check_gradients(wire("Split", [source((10, 20))], split_conf={"num_splits": n}))
+
+
+def test_split_of_images_lays_gradients_out_like_them() -> None:
+    layer = wire("Split", [source((2, 3, 4, 5))], split_conf={"num_splits": 3})
+    check_gradients(layer)
+    for feature in layer.features:
+        assert feature.grad.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
 def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
@@ -48,6 +55,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
 
 
 def test_dummy_between_layers_copies() -> None:
+    check_layouts("Dummy", (2, 3, 4, 5))
     check_gradients(wire("Dummy", [source((3, 4))]))
 
 

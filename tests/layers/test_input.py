@@ -185,6 +185,19 @@ def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
     other.close()
 
 
+def test_records_are_read_before_the_first_batch_if_that_is_asked_for(tmp_path: Path) -> None:
+    url, made = written(tmp_path)
+    layer = layer_of("RecordInput", path=url, batchsize=20, shape=[3, 4])
+    layer.wait_for_records()
+    assert layer.bytes_read == 0
+    layer.read_ahead()
+    layer.wait_for_records()
+    assert layer.bytes_read > 0
+    assert layer.wait_s == 0
+    np.testing.assert_array_equal(read(layer), made["pixel"][:20])
+    layer.close()
+
+
 def test_nothing_is_opened_before_the_first_batch() -> None:
     layer = layer_of("RecordInput", path="/nowhere/at/all", batchsize=4, shape=[2, 2])
     assert layer.features[0].shape == (4, 2, 2)

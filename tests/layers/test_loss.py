@@ -9,7 +9,7 @@ from singa_dask.errors import ConfigError, DataError
 from tests.layers.exam import check_gradients, forward, metric, source, wire
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2)])
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 2, 2)])
 @pytest.mark.parametrize("scale", [1.0, 2.5])
 def test_softmax_loss(shape: tuple[int, ...], scale: float) -> None:
     labels = source((4,), labels=[0, 2, 1, 2], grad=False)
@@ -51,7 +51,7 @@ def test_topk_is_at_most_the_classes() -> None:
 
 @pytest.mark.parametrize("learnt_target", [False, True])
 def test_euclidean_loss(learnt_target: bool) -> None:
-    layer = wire("EuclideanLoss", [source((4, 6)), source((4, 2, 3), seed=1, grad=learnt_target)])
+    layer = wire("EuclideanLoss", [source((4, 2, 3, 2)), source((4, 4, 3), seed=1, grad=learnt_target)])
     loss = metric(layer, "loss")
     # the gradient is that of half of what is reported
     check_gradients(layer, lambda: loss() / 2)

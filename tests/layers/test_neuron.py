@@ -10,7 +10,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature
-from tests.layers.exam import backward, check_gradients, forward, source, wire
+from tests.layers.exam import backward, check_gradients, check_layouts, forward, source, wire
 
 TEST = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))
 
@@ -27,6 +27,16 @@ def test_inner_product(shape: tuple[int, ...], block: dict[str, Any]) -> None:
     assert [p.name for p in layer.params] == ["layer.weight", "layer.bias"][: len(layer.params)]
     assert len(layer.params) == (2 if block.get("bias_term", True) else 1)
     check_gradients(layer)
+
+
+def test_inner_product_takes_images_in_the_order_of_singas_weights() -> None:
+    x = source((3, 2, 4, 5))
+    layer = wire("InnerProduct", [x], innerproduct_conf={"num_output": 6})
+    forward(layer)
+    weight, bias = (param.data for param in layer.params)
+    np.testing.assert_allclose(layer.features[0].data, x.data.reshape(3, -1) @ weight.T + bias)
+    check_gradients(layer)
+    check_layouts("InnerProduct", (3, 2, 4, 5), innerproduct_conf={"num_output": 6})
 
 
 def test_inner_product_on_records_needs_no_gradient_of_them() -> None:
@@ -85,19 +95,32 @@ def test_inner_product_refuses(conf: dict[str, Any], path: tuple[Any, ...], word
 )
 def test_activation(kind: str, conf: dict[str, Any], share: bool) -> None:
     check_gradients(wire(kind, [source((3, 2, 4), kink=0.01)], share_src_blobs=share, **conf))
+    check_gradients(wire(kind, [source((2, 3, 2, 4), kink=0.01)], share_src_blobs=share, **conf))
+    check_layouts(kind, (2, 3, 2, 4), share_src_blobs=share, **conf)
 
 
+BELOW: list[Any] = [
+    ("InnerProduct", (3, 4), {"innerproduct_conf": {"num_output": 5}}),
+    ("Convolution", (2, 3, 4, 4), {"convolution_conf": {"num_filters": 5, "pad": 1}}),
+    ("Pooling", (2, 3, 4, 4), {"pooling_conf": {"kernel": 2}}),
+    ("Pooling", (2, 3, 4, 4), {"pooling_conf": {"kernel": 2, "pool": "AVG"}}),
+    ("LRN", (2, 3, 4, 4), {"lrn_conf": {"local_size": 3}}),
+    ("BatchNorm", (2, 3, 4, 4), {}),
+]
+
+
+@pytest.mark.parametrize(("of", "shape", "conf"), BELOW)
 @pytest.mark.parametrize("kind", ["RELU", "SIGMOID", "TANH", "STANH"])
-def test_shared_memory_gives_the_same_numbers(kind: str) -> None:
+def test_shared_memory_gives_the_same_numbers(kind: str, of: str, shape: tuple[int, ...], conf: Any) -> None:
     results = []
     for share in (False, True):
-        x = source((3, 4), seed=2)
-        below = wire("InnerProduct", [x], innerproduct_conf={"num_output": 5})
+        x = source(shape, seed=2)
+        below = wire(of, [x], **conf)
         layer = wire("Activation", [below.features[0]], share_src_blobs=share, activation_conf={"type": kind})
         assert (layer.features[0].data is below.features[0].data) is share
         forward(below)
         forward(layer)
-        layer.features[0].grad[...] = np.arange(15).reshape(3, 5)
+        layer.features[0].grad[...] = np.random.default_rng(4).normal(size=layer.features[0].shape)
         backward(layer)
         backward(below)
         results.append([layer.features[0].data, x.grad, *(p.grad for p in below.params)])
@@ -124,15 +147,43 @@ def test_softmax(shape: tuple[int, ...]) -> None:
     check_gradients(layer)
 
 
-def test_softmax_is_one_a_record() -> None:
-    with pytest.raises(ConfigError, match="num_softmax_per_instance: expected 1"):
-        wire("Softmax", [source((2, 4))], softmax_conf={"num_softmax_per_instance": 2})
+@pytest.mark.parametrize("shape", [(3, 6), (2, 3, 4)])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_softmax_of_equal_parts_of_a_row(shape: tuple[int, ...], n: int) -> None:
+    x = source(shape)
+    layer = wire("Softmax", [x], softmax_conf={"num_softmax_per_instance": n})
+    forward(layer)
+    parts = np.exp(x.data.reshape(shape[0], n, -1))
+    wanted = parts / parts.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(layer.features[0].data, wanted.reshape(shape[0], -1))
+    check_gradients(layer)
+
+
+def test_softmax_over_the_channels_of_each_pixel() -> None:
+    x, conf = source((2, 5, 3, 2)), {"softmax_conf": {"num_softmax_per_instance": 6}}
+    layer = wire("CudnnSoftmax", [x], **conf)
+    forward(layer)
+    np.testing.assert_allclose(layer.features[0].data, np.exp(x.data) / np.exp(x.data).sum(axis=1, keepdims=True))
+    assert layer.features[0].shape == (2, 5, 3, 2)
+    check_gradients(layer)
+    check_layouts("Softmax", (2, 5, 3, 2), **conf)
+    check_layouts("Softmax", (2, 5, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "words"),
+    [((2, 4), 3, "expected a number that divides the 4 values"), ((2, 4, 3, 2), 4, "expected 1, or 6 for one over")],
+)
+def test_softmax_refuses(shape: tuple[int, ...], n: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"softmax_conf.num_softmax_per_instance: {words}"):
+        wire("Softmax", [source(shape)], softmax_conf={"num_softmax_per_instance": n})
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9])
 def test_dropout(ratio: float) -> None:
     layer = wire("Dropout", [source((6, 5))], dropout_conf={"dropout_ratio": ratio})
     check_gradients(layer)
+    check_layouts("Dropout", (2, 3, 4, 5), dropout_conf={"dropout_ratio": ratio})
     kept = layer.features[0].data != 0
     np.testing.assert_allclose(layer.features[0].data, np.where(kept, layer.sources[0].data / (1 - ratio), 0))
 

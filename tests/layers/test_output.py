@@ -67,6 +67,28 @@ def test_record_output(tmp_path: Path) -> None:
     np.testing.assert_allclose(arrays["data"][:2], [[1, 2.5, -3], [0.1234567, 5, 6]], rtol=1e-6)
 
 
+def test_images_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
+    x = source((2, 3, 4, 5), grad=False)
+    for kind, name in (("RecordOutput", "out.bin"), ("CSVOutput", "out.csv")):
+        layer = wire(kind, [x], TEST, store_conf={"path": str(tmp_path / name)})
+        forward(layer)
+        layer.close()
+    with open_store(str(tmp_path / "out.bin"), "kvfile") as store:
+        np.testing.assert_allclose(store.read_block(0)["data"], x.data, rtol=1e-6)
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "out.csv", delimiter=","), x.data.reshape(2, -1), atol=1e-6)
+
+
+def test_scores_may_be_images() -> None:
+    scores, labels = source((3, 2, 2, 2), grad=False), source((3,), labels=[5, 0, 6], grad=False)
+    rows = scores.data.reshape(3, -1)
+    layer = wire("Accuracy", [scores, labels], TEST, argsort_conf={"topk": 4})
+    forward(layer)
+    best = np.argsort(-rows, axis=1)[:, :4]
+    np.testing.assert_array_equal(layer.features[0].data, best)
+    right = sum(label in row for label, row in zip([5, 0, 6], best, strict=True))
+    assert layer.take_metrics() == {"accuracy": (pytest.approx(right / 3), 1)}
+
+
 def test_no_batch_no_file(tmp_path: Path) -> None:
     for kind in ("CSVOutput", "RecordOutput"):
         write(kind, tmp_path / "out", n_batches=0)

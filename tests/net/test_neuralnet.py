@@ -55,7 +55,7 @@ def test_all_mistakes_of_shape_at_once() -> None:
             DATA,
             {"name": "a", "type": "InnerProduct", "srclayers": ["data"]},
             layer("after_a", "Sigmoid", "a"),
-            layer("b", "Softmax", "data", softmax_conf={"num_softmax_per_instance": 3}),
+            layer("b", "Softmax", "data", softmax_conf={"num_softmax_per_instance": 4}),
             layer("loss", "SoftmaxLoss", "data"),
         ]
     )
@@ -143,7 +143,7 @@ def test_gradients_exist_between_what_learns_and_a_loss_only() -> None:
     assert net.sharers(net.param("w_idle")) == []
     updated: list[str] = []
     BP(net, update=lambda step, param: updated.append(param.name)).train_one_batch(0)
-    assert updated == ["w_fc", "b_fc"]
+    assert updated == ["b_fc", "w_fc"]
 
 
 def test_a_loss_gives_the_same_gradient_beside_an_accuracy() -> None:

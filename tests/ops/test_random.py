@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops import NumpyOps, philox
+from singa_dask.ops import philox
 
 
 @pytest.mark.parametrize("draw", [philox.uniform, philox.gaussian])
@@ -39,26 +39,6 @@ def test_distributions() -> None:
     assert np.isfinite(g).all()
 
 
-def test_dropout_mask(ops: NumpyOps, dtype: Any) -> None:
-    mask = np.empty((500, 40), dtype)
-    ops.dropout_mask((3, "drop", 0), 0.75, out=mask)
-    np.testing.assert_allclose(np.unique(mask), [0, 1 / 0.75], rtol=1e-6)
-    assert mask.mean() == pytest.approx(1, abs=0.02)
-    part = np.empty((100, 40), dtype)
-    ops.dropout_mask((3, "drop", 0), 0.75, out=part, first_row=200)
-    np.testing.assert_array_equal(part, mask[200:300])
-
-
-def test_bounds_and_moments(ops: NumpyOps, dtype: Any) -> None:
-    out = np.empty((500, 40), dtype)
-    ops.uniform((3, "u"), out=out, low=-2, high=4)
-    assert -2 <= out.min() and out.max() < 4
-    assert out.mean() == pytest.approx(1, abs=0.05)
-    ops.gaussian((3, "g"), out=out, mean=5, std=2)
-    assert out.mean() == pytest.approx(5, abs=0.05)
-    assert out.std() == pytest.approx(2, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("counter", "key", "words"),
     [
@@ -72,15 +52,3 @@ def test_philox_gives_the_words_of_its_authors(counter: str, key: str, words: st
         return np.array([int(word, 16) for word in text.split()], np.uint64)
 
     np.testing.assert_array_equal(philox.philox4x32(read(counter)[:, None], read(key))[:, 0], read(words))
-
-
-def test_words_belong_to_an_address(ops: NumpyOps) -> None:
-    ids, epochs = np.arange(10_000) * 2**21, np.arange(10_000) % 3
-    words = ops.random_words((1, "cut"), ids, epochs)
-    assert words.shape == (4, 10_000)
-    assert 0 <= words.min() and words.max() < 2**32
-    np.testing.assert_array_equal(ops.random_words((1, "cut"), ids[::-7], epochs[::-7]), words[:, ::-7])
-    for other in (((2, "cut"), ids, epochs), ((1, "cut2"), ids, epochs), ((1, "cut"), ids + 1, epochs)):
-        assert (ops.random_words(*other) == words).mean() < 1e-3
-    np.testing.assert_allclose((words / 2**32).mean(axis=1), 0.5, atol=0.02)
-    assert np.abs(np.corrcoef(words) - np.eye(4)).max() < 0.05

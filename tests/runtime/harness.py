@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import Transport
+from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.runtime import checkpoint, plan_processes

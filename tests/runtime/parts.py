@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Feature, Layer
-from singa_dask.train import UPDATERS, Updater
+from singa_dask.train import ALGORITHMS, BP, UPDATERS, Updater
 
-__all__ = ["BadUpdater", "Trap"]
+__all__ = ["BadUpdater", "Impatient", "Trap"]
 
 
 @LAYERS.register()
@@ -27,6 +31,9 @@ class Trap(Layer):
         return wanted["how"] in how and here.items() <= wanted.items()
 
     def compute_feature(self, phase: Phase) -> None:
+        if self._springs("tell-threads"):
+            told = {pool["user_api"]: pool["num_threads"] for pool in threadpool_info()}
+            logging.getLogger("singa_dask.tests").info("%s", json.dumps({**told, "env": os.environ["OMP_NUM_THREADS"]}))
         if self._springs("raise"):
             raise ZeroDivisionError("a mistake of the user")
         value = np.nan if self._springs("nan") else 0.0
@@ -45,3 +52,16 @@ class BadUpdater(Updater):
     def rule(self, w: Any, g: Any, lr: float, t: int, state: Any, tmp: Any, tmp2: Any) -> None:
         if t == 4:
             raise ZeroDivisionError("a mistake of the user")
+
+
+@ALGORITHMS.register()
+class Impatient(BP):
+    """Back-propagation that waits for each update before it goes on."""
+
+    def backward(self, step: int) -> None:
+        for layer in reversed(self.net.layers):
+            if layer.learns:
+                layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+                for param in layer.params:
+                    self.update(step, param)
+                    self.collect(param)

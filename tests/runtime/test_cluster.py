@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask.system import cpu_count
 from distributed import Client, Event, LocalCluster, worker_client
 from distributed.security import Security
 
@@ -20,7 +22,7 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime import connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import load_values
 from singa_dask.runtime.plugins import node_address
-from tests.runtime.harness import ALLREDUCE, mlp
+from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
     FRAMEWORKS,
     ROOT,
@@ -93,6 +95,26 @@ def test_a_killed_process_ends_the_job_and_the_next_one_runs(
     assert f"Last step: {result.steps}." in result.reason
     wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "the nanny has started a new worker")
     assert Driven(digits(framework), client, tmp_path).result.state == "done"
+
+
+@pytest.mark.parametrize(("cluster", "threads"), [(SINGLE, 0), (ALLREDUCE, 0), (SINGLE, 1), (SINGLE, 1000)])
+def test_workers_share_the_cores_of_their_host(
+    client: Client, tmp_path: Path, cluster: dict[str, Any], threads: int
+) -> None:
+    job = mlp(train_steps=1, cluster=cluster, threads=threads, neuralnet=with_trap(how="tell-threads"))
+    driven = Driven(job, client, tmp_path)
+    assert driven.result.state == "done", driven.result
+    share = max(1, cpu_count() // (2 if cluster is ALLREDUCE else 1))
+    expected = min(threads, share) if threads else share
+    assert driven.result.threads == expected
+    logged = [event for event in driven.events if event["event"] == "log" and event["unit"] == "worker-0-0"]
+    said = {event["message"] for event in logged}
+    assert f"computes with {driven.result.ops} on {expected} threads" in said
+    assert any("1000 is more than a worker's share" in line for line in said) == (threads == 1000)
+    (told,) = [json.loads(line) for line in said if line.startswith("{")]
+    assert told.pop("env") == "1"  # what the nanny has set
+    assert set(told.values()) == {expected}
+    assert ("openmp" in told) == (driven.result.ops == "onednn")
 
 
 def test_an_exception_in_a_layer_ends_the_job_with_its_traceback(client: Client, tmp_path: Path) -> None:

@@ -136,6 +136,17 @@ def test_a_loss_that_is_no_number_ends_the_job(run_job: Run, name: str) -> None:
     assert codes <= {5, None}
 
 
+def test_params_that_are_no_numbers_end_the_job_before_they_are_in_a_checkpoint(run_job: Run) -> None:
+    layers = mlp().model_dump(exclude_none=True)["neuralnet"]["layer"]
+    layers[1]["param"][1]["lr_scale"] = 1e300
+    layers[2] = {"name": "act1", "type": "ReLU", "srclayers": ["fc1"]}
+    outcome = run_job(mlp(train_steps=1, neuralnet={"layer": layers}))
+    failed = [report for report in outcome.reports.values() if report["state"] == "failed"]
+    assert [report["exit_code"] for report in failed] == [5]
+    assert failed[0]["reason"].startswith("worker-0-0, step 1: param 'fc1.b' is not finite. Lower updater.")
+    assert not [event for event in outcome.events if event["event"] == "checkpoint"]
+
+
 def test_records_that_are_gone_end_the_job_with_their_url(run_job: Run) -> None:
     layers = mlp().model_dump(mode="json")["neuralnet"]["layer"]
     layers[0]["store_conf"]["path"] = "data/digits/nothing.arrow"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
+from tests.runtime import parts  # noqa: F401 - registers its algorithm
 from tests.runtime.harness import (
     ALLREDUCE,
     FRAMEWORKS,
@@ -71,6 +72,13 @@ def test_memory_that_is_not_shared_gives_the_same_bits(run_job: Run, cluster: di
 def test_two_workers_agree_with_one(run_job: Run) -> None:
     one, two = (run_job(mlp(train_steps=100, cluster=cluster)).params() for cluster in (SINGLE, ALLREDUCE))
     assert close(one, two)
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1], ids=["single", "allreduce", "sandblaster"])
+def test_an_algorithm_may_wait_for_an_update_at_any_time(run_job: Run, cluster: dict[str, Any]) -> None:
+    whole, waiting = (run_job(mlp(cluster=cluster, train_one_batch={"alg": alg})) for alg in ("BP", "Impatient"))
+    assert equal(whole.params(), waiting.params())
+    assert whole.losses() == waiting.losses()
 
 
 def tied(**changes: Any) -> JobConf:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message, slice_table
+from singa_dask.comm import Address, Message, pack, slice_table
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.runtime.server import Server
 from singa_dask.train import UPDATERS
@@ -173,6 +173,31 @@ def test_requests_of_different_groups_never_mix() -> None:
     assert set(host.values) == {-20.0}
     assert {each.info["group"] for each in host.update(3.0, group=0, process=1, total=2)} == {0}
     assert set(host.values) == {-22.0}
+
+
+def test_requests_that_come_in_one_message_are_answered_in_one() -> None:
+    values = [np.zeros(size, np.float32) for size in (3, 4)]
+    conf = UpdaterConf.model_validate(SGD)
+    slices = slice_table([3, 4], 1, 1)
+    server = Server(Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, conf, ClusterConf())
+
+    def request(kind: str, process: int, param: int, fill: float, total: int = 1) -> Message:
+        info = {"group": 0, "n": 1, "total": total, "in_place": False}
+        arrays = (np.full(values[param].size, fill, np.float32),)
+        return Message(kind, Address.stub(process), server.address, param=param, slice=param, version=0, step=0,
+                       info=info, arrays=arrays)  # fmt: skip
+
+    for param in range(2):
+        server.handle(request("put", 0, param, 10.0))
+    assert server.handle(*pack(request("update", 0, param, 2.0, total=2) for param in range(2))) == []
+    answers = server.handle(*pack(request("update", 1, param, 4.0, total=2) for param in range(2)))
+    assert kinds(answers) == [("pack", Address.stub(0)), ("pack", Address.stub(1))]
+    for answer in answers:
+        assert [(part.kind, part.slice, part.version) for part in answer.parts] == [
+            ("r-update", 0, 1),
+            ("r-update", 1, 1),
+        ]
+        assert [part.arrays[0].tolist() for part in answer.parts] == [[7.0] * 3, [7.0] * 4]
 
 
 def test_updater_state_is_restored_and_snapshot() -> None:

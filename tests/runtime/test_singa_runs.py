@@ -12,21 +12,28 @@ import pytest
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime.checkpoint import load_values
+from tests.backends import backend
 from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SINGLE, Outcome
 
 GOLD = Path(__file__).parents[1] / "gold"
-RUNS = ["mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear", "csv_net"]
+RUNS = [
+    *((name, "numpy") for name in ("mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear")),
+    ("csv_net", "numpy"),
+    ("conv_c", "numpy"),
+    ("conv_c", "onednn"),
+]
 LOSS_WITHIN, PARAM_WITHIN = 3e-6, 2e-6
 
 
 @pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1], ids=["single", "allreduce", "sandblaster"])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("name", "ops"), RUNS)
 def test_a_job_repeats_singas_run(
-    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str, cluster: dict[str, Any]
+    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str, ops: str, cluster: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(GOLD)
+    backend(ops)
     job = load(f"{name}.yaml").job
-    outcome = run_job(JobConf.model_validate({**job.model_dump(mode="json"), "cluster": cluster}))
+    outcome = run_job(JobConf.model_validate({**job.model_dump(mode="json"), "cluster": cluster, "ops": ops}))
     lines = json.loads((GOLD / "lines" / f"{name}.json").read_text())
     for phase in ("train", "test", "validation"):
         wanted = {line["step"]: line["loss"] for line in lines if line["phase"] == phase}

@@ -30,7 +30,7 @@ def test_params_are_asked_for_before_and_given_right_after_their_layer() -> None
     assert events == [
         *("forward data", "collect w_fc1", "collect b_fc1", "forward fc1", "forward act1"),
         *("collect w_fc2", "collect b_fc2", "forward fc2", "forward loss"),
-        *("backward loss", "backward fc2", "4 w_fc2", "4 b_fc2", "backward act1", "backward fc1", "4 w_fc1", "4 b_fc1"),
+        *("backward loss", "backward fc2", "4 b_fc2", "4 w_fc2", "backward act1", "backward fc1", "4 b_fc1", "4 w_fc1"),
     ]
     assert net.context.step == 4
 

@@ -1,4 +1,4 @@
-"""Five runs of SINGA 0.3 itself, repeated from its checkpoints on its records: every line it printed, every param."""
+"""Runs of SINGA 0.3 itself, repeated from its checkpoints on its records: every line it printed, every param."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data.blobproto import plain_param_name, read_blobprotos
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
+from singa_dask.ops import NumpyOps
 from singa_dask.train import ALGORITHMS, UPDATERS
+from tests.backends import backend
 
 GOLD = Path(__file__).parents[1] / "gold"
-RUNS = ["mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear", "csv_net"]
+RUNS = [
+    *((name, "numpy") for name in ("mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear")),
+    ("csv_net", "numpy"),
+    ("conv_c", "numpy"),
+    ("conv_c", "onednn"),
+]
 LOSS_WITHIN, PARAM_WITHIN = 3e-6, 2e-6
 TESTED = {"test": Phase.TEST, "validation": Phase.VALIDATION}
 
@@ -31,13 +37,13 @@ def stored(path: Path) -> dict[str, Any]:
 class Run:
     """A job in one thread, without servers: what each of them does, done here."""
 
-    def __init__(self, job: JobConf) -> None:
+    def __init__(self, job: JobConf, ops: NumpyOps) -> None:
         self.job = job
-        self.nets = {"train": NeuralNet.build(job, Context(), get_ops())}
+        self.nets = {"train": NeuralNet.build(job, Context(), ops)}
         train = self.nets["train"]
         for name, steps in (("test", job.test_steps), ("validation", job.validate_steps)):
             if steps:
-                self.nets[name] = NeuralNet.build(job, Context(TESTED[name]), get_ops(), share_from=train)
+                self.nets[name] = NeuralNet.build(job, Context(TESTED[name]), ops, share_from=train)
         for net in self.nets.values():
             net.allocate()
         train.allocate_params()
@@ -99,7 +105,7 @@ def check(run: Run, name: str) -> None:
         assert line["accuracy"] == pytest.approx(singas["accuracy"], abs=1e-6), line
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_same_run_as_singas(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "ops"), RUNS)
+def test_the_same_run_as_singas(name: str, ops: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLD)
-    check(Run(load(f"{name}.yaml").job), name)
+    check(Run(load(f"{name}.yaml").job, backend(ops)), name)

@@ -10,9 +10,9 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps, get_ops
+from tests.contracts.arrays import LAYOUTS, blank, close, draw, lay
 
 Array = np.ndarray[Any, Any]
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     "relu": (lambda x: np.maximum(x, 0), lambda y: (y > 0) * 1.0),
@@ -23,14 +23,6 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]
         lambda y: 0.66666667 * 1.7159047 - 0.66666667 / 1.7159047 * y * y,
     ),
 }
-
-
-def close(actual: Array, wanted: Array) -> None:
-    np.testing.assert_allclose(actual, wanted, rtol=TOLERANCE[actual.dtype.name], atol=TOLERANCE[actual.dtype.name])
-
-
-def draw(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return random.normal(size=shape).astype(dtype)
 
 
 def softmax(x: Array) -> Array:
@@ -65,29 +57,36 @@ def test_linear(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int, h: int, 
 
 
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(5, 9), (1, 1, 1, 1), (3, 5, 4, 3), (7, 33, 17, 19)])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activation(ops: NumpyOps, dtype: Any, random: Any, name: str, in_place: bool) -> None:
+def test_activation(ops: NumpyOps, dtype: Any, random: Any, name: str, shape: Any, layout: str, in_place: bool) -> None:
     f, slope = ACTIVATIONS[name]
-    x, gy = 3 * draw(random, (5, 9), dtype), draw(random, (5, 9), dtype)
+    x, gy = lay(3 * draw(random, shape, dtype), layout), lay(draw(random, shape, dtype), layout)
     wanted = f(x.astype(np.float64))
     wanted_grad = gy * slope(wanted)
-    y = x if in_place else np.empty_like(x)
+    y = x if in_place else blank(shape, dtype, layout)
     getattr(ops, name)(x, out=y)
     close(y, wanted)
-    gx = gy if in_place else np.empty_like(gy)
+    gx = gy if in_place else blank(shape, dtype, layout)
     getattr(ops, f"{name}_grad")(y, gy, out=gx)
     close(gx, wanted_grad)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_leaky_relu(ops: NumpyOps, dtype: Any, in_place: bool) -> None:
-    x, gy = np.array([[-2.0, 0.0, 3.0]], dtype), np.array([[1.0, 1.0, 1.0]], dtype)
-    y = x if in_place else np.empty_like(x)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(1, 3), (4, 5, 3, 2), (3, 32, 16, 17)])
+def test_leaky_relu(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str, in_place: bool) -> None:
+    x, gy = lay(draw(random, shape, dtype), layout), lay(draw(random, shape, dtype), layout)
+    x[0, 0] = 0
+    wanted, slope = np.where(x > 0, x, 0.25 * x), np.where(x > 0, 1, 0.25)
+    wanted_grad = gy * slope
+    y = x if in_place else blank(shape, dtype, layout)
     ops.relu(x, out=y, negative_slope=0.25)
-    close(y, np.array([[-0.5, 0.0, 3.0]]))
-    gx = gy if in_place else np.empty_like(gy)
+    close(y, wanted)
+    gx = gy if in_place else blank(shape, dtype, layout)
     ops.relu_grad(y, gy, out=gx, negative_slope=0.25)
-    close(gx, np.array([[0.25, 0.25, 1.0]]))
+    close(gx, wanted_grad)
 
 
 def test_extreme_values_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
@@ -100,17 +99,25 @@ def test_extreme_values_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
     assert ops.cross_entropy(y, np.array([0])) == pytest.approx(-np.log(np.finfo(dtype).tiny))
 
 
-def test_softmax_and_cross_entropy(ops: NumpyOps, dtype: Any, random: Any) -> None:
-    x, gy, labels = draw(random, (6, 4), dtype), draw(random, (6, 4), dtype), random.integers(0, 4, 6)
-    p, gx = np.empty_like(x), np.empty_like(x)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("layout", ["plain", "sliced"])
+@pytest.mark.parametrize("shape", [(6, 4), (1, 1), (300, 513)])
+def test_softmax_and_cross_entropy(
+    ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str, in_place: bool
+) -> None:
+    n, d = shape
+    x, gy = lay(draw(random, shape, dtype), layout), lay(draw(random, shape, dtype), layout)
+    labels = random.integers(0, d, n)
+    p, gx = blank(shape, dtype, layout), gy if in_place else blank(shape, dtype, layout)
     wanted = softmax(x.astype(np.float64))
+    wanted_grad = wanted * (gy - (gy * wanted).sum(axis=1, keepdims=True))
     ops.softmax(x, out=p)
     close(p, wanted)
     ops.softmax_grad(p, gy, out=gx)
-    close(gx, wanted * (gy - (gy * wanted).sum(axis=1, keepdims=True)))
-    assert ops.cross_entropy(p, labels) == pytest.approx(-np.log(wanted[np.arange(6), labels]).mean(), rel=1e-5)
+    close(gx, wanted_grad)
+    assert ops.cross_entropy(p, labels) == pytest.approx(-np.log(wanted[np.arange(n), labels]).mean(), rel=1e-5)
     ops.cross_entropy_grad(p, labels, 2.0, out=gx)
-    close(gx, 2.0 / 6 * (wanted - np.eye(4)[labels]))
+    close(gx, 2.0 / n * (wanted - np.eye(d)[labels]))
 
 
 def test_of_equal_scores_the_higher_column_is_first(ops: NumpyOps, dtype: Any) -> None:
@@ -167,10 +174,11 @@ def test_crop_mirror_normalize(ops: NumpyOps, dtype: Any, random: Any, n: int, s
         close(out, wanted)
 
 
-def test_elementwise(ops: NumpyOps, dtype: Any, random: Any) -> None:
-    x, y = draw(random, (4, 3), dtype), draw(random, (4, 3), dtype)
-    out = ops.empty((4, 3), dtype)
-    assert not ops.zeros((2, 2), dtype).any()
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(4, 3), (3, 5, 4, 7)])
+def test_elementwise(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str) -> None:
+    x, y = (lay(draw(random, shape, dtype), layout) for _ in range(2))
+    out = blank(shape, dtype, layout)
     ops.copy(x, out=out)
     close(out, x)
     ops.add(x, y, out=out)
@@ -181,8 +189,48 @@ def test_elementwise(ops: NumpyOps, dtype: Any, random: Any) -> None:
     close(out, x * y)
     ops.multiply(x, 0.5, out=out)
     close(out, x / 2)
+    wanted = x + y
+    ops.add(x, y, out=x)
+    close(x, wanted)
     assert ops.sum_squares(x) == pytest.approx(float((x.astype(np.float64) ** 2).sum()), rel=1e-5)
     assert isinstance(ops.to_host(x), np.ndarray)
+
+
+def test_memory(ops: NumpyOps, dtype: Any) -> None:
+    assert ops.empty((4, 3), dtype).shape == (4, 3)
+    assert not ops.zeros((2, 2), dtype).any()
+
+
+def test_dropout_mask(ops: NumpyOps, dtype: Any) -> None:
+    mask = np.empty((500, 40), dtype)
+    ops.dropout_mask((3, "drop", 0), 0.75, out=mask)
+    np.testing.assert_allclose(np.unique(mask), [0, 1 / 0.75], rtol=1e-6)
+    assert mask.mean() == pytest.approx(1, abs=0.02)
+    part = np.empty((100, 40), dtype)
+    ops.dropout_mask((3, "drop", 0), 0.75, out=part, first_row=200)
+    np.testing.assert_array_equal(part, mask[200:300])
+
+
+def test_bounds_and_moments(ops: NumpyOps, dtype: Any) -> None:
+    out = np.empty((500, 40), dtype)
+    ops.uniform((3, "u"), out=out, low=-2, high=4)
+    assert -2 <= out.min() and out.max() < 4
+    assert out.mean() == pytest.approx(1, abs=0.05)
+    ops.gaussian((3, "g"), out=out, mean=5, std=2)
+    assert out.mean() == pytest.approx(5, abs=0.05)
+    assert out.std() == pytest.approx(2, abs=0.05)
+
+
+def test_words_belong_to_an_address(ops: NumpyOps) -> None:
+    ids, epochs = np.arange(10_000) * 2**21, np.arange(10_000) % 3
+    words = ops.random_words((1, "cut"), ids, epochs)
+    assert words.shape == (4, 10_000)
+    assert 0 <= words.min() and words.max() < 2**32
+    np.testing.assert_array_equal(ops.random_words((1, "cut"), ids[::-7], epochs[::-7]), words[:, ::-7])
+    for other in (((2, "cut"), ids, epochs), ((1, "cut2"), ids, epochs), ((1, "cut"), ids + 1, epochs)):
+        assert (ops.random_words(*other) == words).mean() < 1e-3
+    np.testing.assert_allclose((words / 2**32).mean(axis=1), 0.5, atol=0.02)
+    assert np.abs(np.corrcoef(words) - np.eye(4)).max() < 0.05
 
 
 def test_unknown_device_says_what_is_known() -> None:

@@ -1,0 +1,153 @@
+"""Layers that move a window over images: convolution and pooling; after SINGA's src/neuralnet/neuron_layer/.
+
+Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``, one number for
+both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights); it takes
+floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.conf import ConvolutionConf, LayerConf, Phase, PoolingConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
+
+__all__ = ["Convolution", "Pooling", "as_images", "image_shape"]
+
+
+def image_shape(conf: LayerConf, source: Feature) -> tuple[int, int, int, int]:
+    """Return (N, C, H, W) of a source of images.
+
+    Raises
+    ------
+    ConfigError
+        It has none, with a path relative to the layer.
+    """
+    if len(source.shape) not in (3, 4):
+        message = (
+            f"{conf.srclayers[0]!r} gives records of {source.shape[1:]}, expected images (channels, height, width)."
+        )
+        raise ConfigError(Problem(("srclayers",), message))
+    n, *rest = source.shape
+    return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
+
+
+def as_images(x: Any) -> Any:
+    """Return images (N, C, H, W); those that come as (N, H, W) have one channel."""
+    return x if x.ndim == 4 else x[:, None]
+
+
+class Windowed(Layer):
+    """What layers with a window share: its size, and the checks of it."""
+
+    def set_window(self, block: ConvolutionConf | PoolingConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
+        """Take the window of a block; return how many places it takes on images of (height, width).
+
+        Raises
+        ------
+        ConfigError
+            It is larger than an image with its padding.
+        """
+        self.kernel, self.stride, self.pad = block.kernel_size, block.strides, block.padding
+        for axis, (size, what) in enumerate(zip(sizes, ("height", "width"), strict=True)):
+            room = size + 2 * self.pad[axis]
+            if self.kernel[axis] > room:
+                padded = " with its padding" if self.pad[axis] else ""
+                message = f"expected at most {room}, the {what} of an image{padded}, got {self.kernel[axis]}."
+                raise ConfigError(Problem((name, block.key("kernel", axis)), message))
+        down, right = (
+            (size + 2 * pad - kernel) // stride + 1
+            for size, kernel, stride, pad in zip(sizes, self.kernel, self.stride, self.pad, strict=True)
+        )
+        return down, right
+
+
+@LAYERS.register("Convolution", "CConvolution", "CudnnConv")
+class Convolution(Windowed):
+    """y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i stride + k - pad, j stride + l - pad].
+
+    x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with columns in the order c, k, l; b (F,).
+    The kernel is not flipped. ``bias_term: false`` leaves b out.
+
+    Notes
+    -----
+    Of SINGA's three the first takes the sizes of x for both axes; here all honour both.
+    """
+
+    param_names = ("weight", "bias")
+    connection = Connection.ONE_TO_ALL
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block = conf.block(ConvolutionConf)
+        n_rows, n_channels, *sizes = image_shape(conf, sources[0])
+        places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
+        self.feature((n_rows, block.num_filters, *places), reusable=True)
+        self.shape = (block.num_filters, n_channels, *self.kernel)
+        self.weight = self.param(0, (block.num_filters, n_channels * self.kernel[0] * self.kernel[1]))
+        self.bias = self.bias_param(1, block.num_filters, block.bias_term)
+
+    def compute_feature(self, phase: Phase) -> None:
+        x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)
+        b = None if self.bias is None else self.bias.data
+        self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad)
+
+    def compute_gradient(self, phase: Phase) -> None:
+        source, gy = self.sources[0], self.features[0].grad
+        gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
+        more = bool(phase & Phase.AGGREGATE_GRADIENT)
+        self.ops.conv2d_grad_weight(as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=more)
+        if source.grad is not None:
+            w = self.weight.data.reshape(self.shape)
+            self.ops.conv2d_grad_input(gy, w, as_images(source.grad), self.stride, self.pad)
+
+
+@LAYERS.register("Pooling", "CPooling", "CudnnPool")
+class Pooling(Windowed):
+    """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
+
+    Padding never is the largest; of equal values the first, by rows, gets the gradient. A mean is the sum of the
+    window's pixels over kernel_y kernel_x, or over the number of its pixels that are in the image where
+    ``count_include_pad`` is false, as it is for CudnnPool by itself.
+
+    Notes
+    -----
+    SINGA's first one takes no notice of ``pad`` and gives the gradient to all of equal values, its second mixes up
+    the axes.
+    """
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block = conf.block(PoolingConf)
+        n_rows, n_channels, *sizes = image_shape(conf, sources[0])
+        places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
+        for axis in range(2):
+            if self.pad[axis] >= self.kernel[axis]:
+                message = f"expected less than the kernel, which is {self.kernel[axis]}, got {self.pad[axis]}."
+                raise ConfigError(Problem(("pooling_conf", block.key("pad", axis)), message))
+        self.takes_mean = block.pool == "AVG"
+        given = block.count_include_pad
+        self.count_pad = conf.type != "CudnnPool" if given is None else given
+        self.where: Any = None
+        self.feature((n_rows, n_channels, *places), reusable=True)
+
+    def allocate(self) -> None:
+        super().allocate()
+        if self.learns and not self.takes_mean:
+            self.where = self.ops.pool_places(self.features[0].shape, self.kernel)
+
+    def compute_feature(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        if self.takes_mean:
+            self.ops.avg_pool(x, y, self.kernel, self.stride, self.pad, self.count_pad)
+        else:
+            self.ops.max_pool(x, y, self.where, self.kernel, self.stride, self.pad)
+
+    def compute_gradient(self, phase: Phase) -> None:
+        if self.sources[0].grad is None:
+            return
+        gy, gx = self.features[0].grad, as_images(self.sources[0].grad)
+        if self.takes_mean:
+            self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+        else:
+            self.ops.max_pool_grad(gy, self.where, gx, self.kernel, self.stride, self.pad)

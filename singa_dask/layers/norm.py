@@ -1,0 +1,100 @@
+"""Layers that normalise: LRN over neighbouring channels, BatchNorm over the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.conf import BMConf, LayerConf, LRNConf, Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.conv import as_images, image_shape
+
+__all__ = ["LRN", "BatchNorm"]
+
+
+@LAYERS.register("LRN", "CudnnLRN")
+class LRN(Layer):
+    """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
+
+    x and y (N, C, H, W). Where the channels end, fewer are summed up; what alpha is divided by stays.
+    """
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block = conf.block(LRNConf)
+        self.shape = image_shape(conf, sources[0])
+        self.how = (block.local_size, block.alpha, block.beta, block.knorm)
+        self.work: Any = None
+        self.feature(sources[0].shape, reusable=True)
+
+    def allocate(self) -> None:
+        super().allocate()
+        if self.learns:
+            self.work = self.ops.lrn_memory(self.shape, self.sources[0].dtype, *self.how)
+
+    def compute_feature(self, phase: Phase) -> None:
+        self.ops.lrn(as_images(self.sources[0].data), as_images(self.features[0].data), self.work, *self.how)
+
+    def compute_gradient(self, phase: Phase) -> None:
+        source, feature = self.sources[0], self.features[0]
+        if source.grad is not None:
+            x, gy, gx = as_images(source.data), as_images(feature.grad), as_images(source.grad)
+            self.ops.lrn_grad(x, gy, gx, self.work, *self.how)
+
+
+@LAYERS.register("BatchNorm", "BM", "CudnnBM")
+class BatchNorm(Layer):
+    """y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
+
+    In training m and v are mean and variance of the worker's batch, over all rows and places; in tests those that run
+    along with training: ``mean = momentum mean + (1 - momentum) m``, and so the variance. A batch of images (N, H, W)
+    has one channel. Params, each (C,): scale (at first 1), shift (0), mean (0), variance (1), whatever the job's
+    updater makes of others; with several workers the running ones take the average of theirs.
+
+    Notes
+    -----
+    After Ioffe and Szegedy (2015), with the variance that divides by the number of values throughout. SINGA's BM does
+    nothing on a CPU; its CudnnBM keeps the last batch only and lets its updater change what it keeps.
+    """
+
+    param_names = ("scale", "shift", "mean", "variance")
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block, shape = conf.block(BMConf), sources[0].shape
+        if not 2 <= len(shape) <= 4:
+            message = f"{conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
+            raise ConfigError(Problem(("srclayers",), message))
+        self.eps, self.momentum = block.epsilon, block.momentum
+        self.rows_of_values = len(shape) == 2
+        size = (shape[1] if len(shape) != 3 else 1,)
+        self.feature(shape, reusable=True)
+        self.scale, self.shift = self.param(0, size, value=1), self.param(1, size, value=0)
+        self.running_mean = self.param(2, size, value=0, statistic=True)
+        self.running_variance = self.param(3, size, value=1, statistic=True)
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.mean, self.variance = (self.ops.zeros(self.scale.shape, self.scale.dtype) for _ in range(2))
+
+    def compute_feature(self, phase: Phase) -> None:
+        x, y = self.channels(self.sources[0].data), self.channels(self.features[0].data)
+        training = bool(phase & Phase.TRAIN)
+        mean, variance = self.mean, self.variance
+        if not training:
+            mean, variance = self.running_mean.data, self.running_variance.data
+        self.ops.batch_norm(x, self.scale.data, self.shift.data, mean, variance, y, self.eps, training)
+
+    def compute_gradient(self, phase: Phase) -> None:
+        source, gy = self.sources[0], self.channels(self.features[0].grad)
+        gx = None if source.grad is None else self.channels(source.grad)
+        self.ops.batch_norm_grad(
+            self.channels(source.data), gy, self.scale.data, self.mean, self.variance, gx,
+            self.scale.grad, self.shift.grad, self.eps,
+        )  # fmt: skip
+        for running, of_batch in ((self.running_mean, self.mean), (self.running_variance, self.variance)):
+            self.ops.subtract(running.data, of_batch, out=running.grad)
+            self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
+
+    def channels(self, x: Any) -> Any:
+        """Return rows (N, C) as they are, all else as images."""
+        return x if self.rows_of_values else as_images(x)

@@ -1,0 +1,158 @@
+"""A prepared call of a kernel: the primitive, its memory, and copies for what it takes in another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from singa_dask.ops.onednn_library import Engine, Refused, failure
+
+__all__ = ["Call", "Copied", "Operand", "channels_last_strides", "layout"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def channels_last_strides(x: Array) -> tuple[int, ...]:
+    """Return the strides in bytes of an array (N, C, ...) that lies as N, ..., C without gaps."""
+    return dense_strides(x, [0, *range(2, x.ndim), 1])
+
+
+def dense_strides(x: Array, order: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides in bytes of an array without gaps whose axes lie in ``order``, the slowest first."""
+    strides, step = [0] * x.ndim, x.itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= x.shape[axis]
+    return tuple(strides)
+
+
+def layout(x: Array) -> tuple[int, ...]:
+    """Return the strides of an array in bytes, those of axes of one value as in an array without gaps.
+
+    Images lie as N, H, W, C if they can, which matters with one channel, others as in C.
+    """
+    orders = [range(x.ndim)] if x.ndim < 3 else [[0, *range(2, x.ndim), 1], range(x.ndim)]
+    for dense in (dense_strides(x, list(order)) for order in orders):
+        if all(size == 1 or own == step for size, own, step in zip(x.shape, x.strides, dense, strict=True)):
+            return dense
+    return tuple(x.itemsize if size == 1 else own for size, own in zip(x.shape, x.strides, strict=True))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array of a call.
+
+    Parameters
+    ----------
+    place : int
+        Where the primitive takes it.
+    array : ndarray
+        One with the shape, strides and type of those to come.
+    written : bool
+        The primitive writes it; else it reads it.
+    add : bool
+        What is written is added to what is there.
+    opaque : bool
+        Bytes that only primitives understand.
+    """
+
+    place: int
+    array: Array
+    written: bool = False
+    add: bool = False
+    opaque: bool = False
+
+
+class Call:
+    """A primitive with all that it needs to run on arrays of one shape, layout and type.
+
+    Parameters
+    ----------
+    engine : Engine
+    description : int
+        Of the primitive.
+    operands : sequence of Operand or None
+        In the order in which a call gets the arrays; None where it gets None.
+    """
+
+    def __init__(self, engine: Engine, description: int, operands: Sequence[Operand | None]) -> None:
+        self.implementation = engine.implementation(description)
+        self.written = [operand is not None and operand.written for operand in operands]
+        self._engine = engine
+        self._execute, self._set = engine.functions["primitive_execute"], engine.functions["memory_set_data_handle"]
+        self._kept: list[Array] = []
+        self._handles: list[int] = []
+        self._before: list[Any] = []
+        self._after: list[Any] = []
+        memories: dict[int, int] = {}
+        for operand in operands:
+            if operand is not None:
+                memories[operand.place] = self._attach(description, operand)
+            else:
+                self._handles.append(0)
+        # A handle that is 0 belongs to an array that is None; its address never changes.
+        self._addresses = [0 if handle else None for handle in self._handles]
+        self._steps = [*self._before, engine.primitive(description, memories), *self._after]
+
+    def _attach(self, description: int, operand: Operand) -> int:
+        """Return the memory that the primitive gets for an array: the array's, or some in the layout it wants."""
+        engine, array = self._engine, operand.array
+        wanted = engine.wanted(description, operand.place)
+        if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
+            raise Refused(f"{self.implementation} takes something else as argument {operand.place}")
+        given = wanted if operand.opaque else engine.md(array.shape, array.dtype, layout(array))
+        handle = engine.memory(given)
+        self._handles.append(handle)
+        if engine.same(given, wanted) and not operand.add:
+            return handle
+        own, values = engine.buffer(wanted)
+        self._kept.append(values)
+        if operand.written:
+            self._after.append(engine.reorder((own, wanted), (handle, given), operand.add))
+        else:
+            self._before.append(engine.reorder((handle, given), (own, wanted)))
+        return own
+
+    def __call__(self, arrays: Sequence[Array | None]) -> None:
+        """Run on arrays in the order of the operands."""
+        addresses = self._addresses
+        for index, array in enumerate(arrays):
+            address = None if array is None else array.ctypes.data
+            if address != addresses[index]:
+                self._set(self._handles[index], address)
+                addresses[index] = address
+        for step in self._steps:
+            status = self._execute(*step)
+            if status:
+                raise failure("primitive_execute", status)
+
+
+class Copied:
+    """A call for arrays whose strides oneDNN cannot take: they are copied to memory without gaps, and back.
+
+    Parameters
+    ----------
+    call : Call
+        Made for that memory.
+    copies : sequence of ndarray or None
+        The memory, in the order of a call's arrays; None for those that are taken as they are.
+    """
+
+    def __init__(self, call: Call, copies: Sequence[Array | None]) -> None:
+        self._call = call
+        self._copies = copies
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        """Run on arrays in the order of the operands."""
+        taken = list(arrays)
+        for index, copy in enumerate(self._copies):
+            if copy is not None:
+                np.copyto(copy, arrays[index])
+                taken[index] = copy
+        self._call(taken)
+        for array, copy, written in zip(arrays, self._copies, self._call.written, strict=True):
+            if copy is not None and written:
+                np.copyto(array, copy)

@@ -1,0 +1,376 @@
+"""The oneDNN library, called through ctypes: where it is, its functions, an engine and what it made. No kernels.
+
+Names and numbers are those of ``dnnl_types.h`` of oneDNN 3. Every status is checked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from singa_dask.errors import SingaError
+
+__all__ = [
+    "BFLOAT16",
+    "DISTRIBUTION",
+    "Alg",
+    "Arg",
+    "Engine",
+    "OneDnnError",
+    "Prop",
+    "Refused",
+    "failure",
+    "find_library",
+    "integers",
+]
+
+DISTRIBUTION = "onednn-cpu-gomp"
+FILE = "libdnnl.so.3"
+MAJOR = 3
+MAX_DIMS = 12
+PAGE = 4096
+
+CPU = 1
+IN_ORDER = 1
+ANY_LAYOUT = 1
+USER_SCRATCHPAD = 1
+NOT_DEFINED, BF16, F32, S32, U8 = 0, 2, 3, 4, 6
+DATA_TYPES = {"bfloat16": BF16, "float32": F32, "int32": S32, "uint8": U8}
+
+IMPLEMENTATION, SCRATCHPAD_MD, ARGUMENT_MD = 8, 136, 255
+INVALID, UNIMPLEMENTED = 2, 3
+STATUSES = ["success", "out of memory", "invalid arguments", "unimplemented", "last implementation", "runtime error"]
+
+# Types of what each function takes: p pointer, i int, u unsigned, q 64 bits, f float. All return a status.
+FUNCTIONS = {
+    "engine_create": "piq",
+    "stream_create": "ppu",
+    "memory_desc_create_with_strides": "pipip",
+    "memory_desc_create_with_tag": "pipii",
+    "memory_create": "pppp",
+    "memory_set_data_handle": "pp",
+    "primitive_attr_create": "p",
+    "primitive_attr_set_scratchpad_mode": "pi",
+    "primitive_attr_set_post_ops": "pp",
+    "post_ops_create": "p",
+    "post_ops_append_sum": "pfii",
+    "primitive_desc_query": "piip",
+    "primitive_create": "pp",
+    "primitive_execute": "ppip",
+    "reorder_primitive_desc_create": 6 * "p",
+    "convolution_forward_primitive_desc_create": "ppii" + 9 * "p",
+    "convolution_backward_data_primitive_desc_create": "ppi" + 9 * "p",
+    "convolution_backward_weights_primitive_desc_create": "ppi" + 10 * "p",
+    "pooling_forward_primitive_desc_create": "ppii" + 8 * "p",
+    "pooling_backward_primitive_desc_create": "ppi" + 9 * "p",
+    "lrn_forward_primitive_desc_create": "ppiippqfffp",
+    "lrn_backward_primitive_desc_create": "ppipppqfffpp",
+    "batch_normalization_forward_primitive_desc_create": "ppippfup",
+    "batch_normalization_backward_primitive_desc_create": "ppipppfupp",
+    "eltwise_forward_primitive_desc_create": "ppiippffp",
+    "eltwise_backward_primitive_desc_create": "ppipppffpp",
+    "matmul_primitive_desc_create": 7 * "p",
+}
+TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "q": ctypes.c_int64,
+    "f": ctypes.c_float,
+}
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# The instructions that bfloat16 needs: those of AVX-512 for servers; without its own for bfloat16 they convert.
+AVX512_CORE = 0x27
+
+# Calls too short to be worth giving up the interpreter's lock.
+QUICK = {"memory_set_data_handle"}
+
+
+class Prop(IntEnum):
+    """What a primitive is for."""
+
+    TRAINING = 64
+    INFERENCE = 96
+    BACKWARD = 128
+
+
+class Alg(IntEnum):
+    """Algorithms."""
+
+    CONVOLUTION = 0x1
+    RELU = 0x20
+    RELU_FROM_OUTPUT = 0x100
+    POOL_MAX = 0x1FF
+    POOL_AVG_INCLUDE = 0x2FF
+    POOL_AVG_EXCLUDE = 0x3FF
+    LRN_ACROSS = 0xAFF
+
+
+class Arg(IntEnum):
+    """Places of arguments of a primitive."""
+
+    SRC = 1
+    DST = 17
+    WEIGHTS = 33
+    BIAS = 41
+    MEAN = 49
+    VARIANCE = 50
+    SCALE = 51
+    SHIFT = 52
+    WORKSPACE = 64
+    SCRATCHPAD = 80
+    DIFF_SRC = 129
+    DIFF_DST = 145
+    DIFF_WEIGHTS = 161
+    DIFF_BIAS = 169
+    DIFF_SCALE = 255
+    DIFF_SHIFT = 256
+
+
+class OneDnnError(SingaError):
+    """A call of oneDNN failed that should not."""
+
+
+class Refused(Exception):
+    """oneDNN has no primitive for what was asked; numpy serves instead."""
+
+
+class ExecArgument(ctypes.Structure):
+    """An argument of a primitive: its place and its memory."""
+
+    _fields_ = (("place", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class Version(ctypes.Structure):
+    """The head of ``dnnl_version_t``."""
+
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
+
+
+# A descriptor of memory: an address inside the library.
+Md = int | None
+
+
+def find_library() -> Path | None:
+    """Return the place of the library that the wheel ``onednn-cpu-gomp`` brought, None without it."""
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    places = (Path(str(file.locate())).resolve() for file in files if file.name == FILE)
+    return next((place for place in places if place.exists()), None)
+
+
+def integers(values: Sequence[int]) -> Any:
+    """Return numbers as oneDNN takes sizes and strides."""
+    return (ctypes.c_int64 * MAX_DIMS)(*values)
+
+
+class Engine:
+    """An engine on the CPU and its stream: describes memory, makes primitives, and destroys all with itself.
+
+    It belongs to one thread at a time, and to the process that made it.
+
+    Parameters
+    ----------
+    path : Path
+        Of the library.
+
+    Raises
+    ------
+    OSError
+        The library cannot be loaded.
+    OneDnnError
+        It is of another major version, or cannot make an engine.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # OpenMP's threads spin for milliseconds after each kernel, on cores that servers and readers wait for.
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        free, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+        free.dnnl_version.restype = ctypes.POINTER(Version)
+        version = free.dnnl_version().contents
+        if version.major != MAJOR:
+            raise OneDnnError(f"{path}: this is oneDNN {version.major}. Expected {MAJOR}.")
+        self.version = f"{version.major}.{version.minor}.{version.patch}"
+        self.functions: dict[str, Any] = {}
+        for name, letters in FUNCTIONS.items():
+            function = getattr(locked if name in QUICK else free, f"dnnl_{name}")
+            function.argtypes = [TYPES[letter] for letter in letters]
+            function.restype = ctypes.c_int
+            self.functions[name] = function
+        # Of the libgomp that the library uses; cheap, so asked at every call.
+        self.n_threads: Callable[[], int] = locked.omp_get_max_threads
+        self.does_bfloat16 = free.dnnl_get_effective_cpu_isa() & AVX512_CORE == AVX512_CORE
+        self._query_md = free.dnnl_primitive_desc_query_md
+        self._query_md.argtypes, self._query_md.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_void_p
+        self._size = free.dnnl_memory_desc_get_size
+        self._size.argtypes, self._size.restype = [ctypes.c_void_p], ctypes.c_size_t
+        self._equal = free.dnnl_memory_desc_equal
+        self._equal.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self._made: list[tuple[Any, int]] = []
+        self._destroyers = {name: getattr(locked, f"dnnl_{name}_destroy") for name in DESTROYED}
+        for destroyer in self._destroyers.values():
+            destroyer.argtypes = [ctypes.c_void_p]
+        # At the end of the interpreter the process ends too: nothing to give back then.
+        weakref.finalize(self, destroy, self._made, os.getpid()).atexit = False
+        self.handle = self.make("engine", "engine_create", CPU, 0)
+        self.stream = self.make("stream", "stream_create", self.handle, IN_ORDER)
+        self.execute = self.functions["primitive_execute"]
+        self._scratch = np.empty(0, np.uint8)
+        self._scratch_users: list[int] = []
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function.
+
+        Raises
+        ------
+        Refused
+            It has no implementation for these arguments.
+        OneDnnError
+            Any other status but success.
+        """
+        status = self.functions[name](*args)
+        if status == UNIMPLEMENTED or (status == INVALID and name.endswith("primitive_desc_create")):
+            raise Refused(f"dnnl_{name}: {STATUSES[status]}")
+        if status:
+            raise failure(name, status)
+
+    def make(self, kind: str, name: str, *args: Any) -> int:
+        """Call a function that makes a handle, and keep the handle as long as the engine."""
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *args)
+        assert handle.value is not None
+        self._made.append((self._destroyers[kind], handle.value))
+        return handle.value
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def md(self, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None = None) -> int:
+        """Describe memory.
+
+        Parameters
+        ----------
+        shape : sequence of int
+        dtype : dtype
+        strides : sequence of int, optional
+            In bytes, as numpy has them. None lets a primitive choose its layout.
+        """
+        kind = DATA_TYPES[np.dtype(dtype).name]
+        if strides is None:
+            return self.make(
+                "memory_desc", "memory_desc_create_with_tag", len(shape), integers(shape), kind, ANY_LAYOUT
+            )
+        steps = integers([stride // np.dtype(dtype).itemsize for stride in strides])
+        return self.make("memory_desc", "memory_desc_create_with_strides", len(shape), integers(shape), kind, steps)
+
+    def size(self, md: Md) -> int:
+        """Return the bytes that a description needs."""
+        return int(self._size(md))
+
+    def same(self, one: Md, other: Md) -> bool:
+        """Say whether two descriptions are of the same memory."""
+        return bool(self._equal(one, other))
+
+    def memory(self, md: Md, address: int | None = None) -> int:
+        """Return a memory object at an address that may be set later."""
+        return self.make("memory", "memory_create", md, self.handle, address)
+
+    def buffer(self, md: Md) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return a memory object with memory of its own, and that memory; zeros, so that padding is."""
+        values = np.zeros(self.size(md) + PAGE, np.uint8)
+        values = values[-values.ctypes.data % PAGE :]
+        return self.memory(md, values.ctypes.data), values
+
+    def scratchpad(self, md: Md) -> int:
+        """Return a memory object in the scratch memory that all primitives share."""
+        handle = self.memory(md)
+        self._scratch_users.append(handle)
+        if self.size(md) > len(self._scratch) - PAGE:
+            self._scratch = np.empty(self.size(md) + PAGE, np.uint8)
+            changed = self._scratch_users
+        else:
+            changed = [handle]
+        place = self._scratch.ctypes.data
+        for user in changed:
+            self.call("memory_set_data_handle", user, place + -place % PAGE)
+        return handle
+
+    # -- primitives ----------------------------------------------------------------------------------
+
+    def attributes(self, add: bool = False) -> int:
+        """Return attributes of a primitive: scratch memory is ours; ``add`` to what is there."""
+        attributes = self.make("primitive_attr", "primitive_attr_create")
+        self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
+        if add:
+            steps = self.make("post_ops", "post_ops_create")
+            self.call("post_ops_append_sum", steps, 1.0, 0, NOT_DEFINED)
+            self.call("primitive_attr_set_post_ops", attributes, steps)
+        return attributes
+
+    def describe(self, name: str, *args: Any) -> int:
+        """Describe a primitive, e.g. ``pooling_forward``; ``args`` are those after the engine.
+
+        Raises
+        ------
+        Refused
+            oneDNN has none for these arguments.
+        """
+        return self.make("primitive_desc", f"{name}_primitive_desc_create", self.handle, *args)
+
+    def describe_reorder(self, source: Md, target: Md, add: bool = False) -> int:
+        """Describe a primitive that copies memory to another layout or type, or adds it to what is there."""
+        args = (source, self.handle, target, self.handle, self.attributes(add))
+        return self.make("primitive_desc", "reorder_primitive_desc_create", *args)
+
+    def implementation(self, description: int) -> str:
+        """Return the name of what oneDNN chose, e.g. ``brgconv:avx512_core``."""
+        name = ctypes.c_char_p()
+        self.call("primitive_desc_query", description, IMPLEMENTATION, 0, ctypes.byref(name))
+        return (name.value or b"").decode()
+
+    def wanted(self, description: int, place: int) -> Md:
+        """Return the description of memory that a primitive takes at a place, None for none."""
+        md = self._query_md(description, ARGUMENT_MD, place)
+        return md if md and self.size(md) else None
+
+    def primitive(self, description: int, memories: dict[int, int]) -> tuple[int, int, int, Any]:
+        """Make a primitive with its arguments, as `execute` takes them: handle, stream, count, arguments."""
+        handle = self.make("primitive", "primitive_create", description)
+        scratchpad = self.wanted(description, Arg.SCRATCHPAD)
+        if scratchpad is not None:
+            memories = {**memories, Arg.SCRATCHPAD: self.scratchpad(scratchpad)}
+        arguments = (ExecArgument * len(memories))(*(ExecArgument(*pair) for pair in memories.items()))
+        return handle, self.stream, len(memories), arguments
+
+    def reorder(self, source: tuple[int, Md], target: tuple[int, Md], add: bool = False) -> tuple[int, int, int, Any]:
+        """Make a primitive that copies memory to another layout or type, or adds it to what is there."""
+        description = self.describe_reorder(source[1], target[1], add)
+        return self.primitive(description, {Arg.SRC: source[0], Arg.DST: target[0]})
+
+
+# What is made and has to be destroyed.
+DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
+
+
+def destroy(made: list[tuple[Any, int]], process: int) -> None:
+    """Destroy handles, the last made first; not in a child of the process that made them."""
+    if os.getpid() == process:
+        for destroyer, handle in reversed(made):
+            destroyer(handle)
+    made.clear()
+
+
+def failure(name: str, status: int) -> OneDnnError:
+    """Return the error of a call that failed."""
+    said = STATUSES[status] if status < len(STATUSES) else f"status {status}"
+    return OneDnnError(f"dnnl_{name}: oneDNN says: {said}. Expected success.")

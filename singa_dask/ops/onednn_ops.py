@@ -1,0 +1,220 @@
+"""OneDnnOps: kernels on oneDNN with the meaning that NumpyOps gives them.
+
+An object belongs to one thread at a time and to the process that made it. What oneDNN does not do, or only slowly, is
+numpy's, each kernel by itself, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from singa_dask.errors import ConfigError
+from singa_dask.ops import onednn_recipes
+from singa_dask.ops.onednn_bf16 import WideningOps
+from singa_dask.ops.onednn_call import Call, Copied
+from singa_dask.ops.onednn_library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Refused, find_library
+
+__all__ = ["OneDnnOps"]
+
+LOG = logging.getLogger(__name__)
+
+Array: TypeAlias = Any
+Pair: TypeAlias = tuple[int, int]
+
+FLOATS = {np.dtype(np.float32), BFLOAT16}
+PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
+
+
+class OneDnnOps(WideningOps):
+    """Kernels for host memory on a CPU that oneDNN knows, float32 or bfloat16; those of other types are numpy's.
+
+    Where images or rows are bfloat16, weights and their gradients are float32 all the same. A NaN does not pass `relu`
+    without a slope, nor `max_pool`: they take what is greatest of the numbers. So look for one in weights, too.
+
+    A call for arrays of a shape, layout and type is prepared when first made, and kept: its primitive, its scratch
+    memory, and memory for what it needs in another layout. The number of threads is that of OpenMP in the calling
+    thread; a call that was prepared for another number is not used. `threadpoolctl` sets it, from when there is one
+    of these objects: before, the library is not loaded.
+
+    Raises
+    ------
+    ConfigError
+        The library is not installed, or cannot be loaded.
+    """
+
+    name = "onednn"
+
+    def __init__(self) -> None:
+        super().__init__()
+        path = find_library()
+        if path is None:
+            raise ConfigError(f"oneDNN is not installed. Install {DISTRIBUTION!r}, or say ops: numpy.")
+        try:
+            self._engine = Engine(path)
+        except (OSError, AttributeError, OneDnnError) as error:  # no library, or not one that we know
+            raise ConfigError(f"oneDNN cannot be loaded: {error}. Say ops: numpy to go on without.") from error
+        self.version = self._engine.version
+        self.does_bfloat16 = self._engine.does_bfloat16
+        self._n_threads = self._engine.n_threads
+        self._calls: dict[Any, Callable[[Sequence[Array]], None] | None] = {}
+        self._said: set[str] = set()
+        self._process = os.getpid()
+
+    @property
+    def n_prepared(self) -> int:
+        """Number of calls that were prepared, those that turned out to be numpy's too."""
+        return len(self._calls)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("OneDnnOps: kernels do not travel, as they hold memory of this process. Call get_ops there.")
+
+    def _run(self, kernel: str, arrays: tuple[Array, ...], *parameters: Any) -> bool:
+        """Run a kernel on oneDNN; returns False where it is numpy's."""
+        kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
+        key = (kernel, self._n_threads(), parameters, *kinds)
+        try:
+            call = self._calls[key]
+        except KeyError:
+            call = self._calls[key] = self._prepare(kernel, arrays, parameters)
+        if call is None:
+            return False
+        if os.getpid() != self._process:
+            raise OneDnnError(f"OneDnnOps: made in process {self._process}, called in its child. Call get_ops there.")
+        call(arrays)
+        return True
+
+    def _prepare(self, kernel: str, arrays: tuple[Array, ...], parameters: Any) -> Call | Copied | None:
+        """Return the call of a kernel for arrays like these, None where it is numpy's."""
+        copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
+        taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
+        try:
+            for array in arrays:
+                if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
+                    raise Refused(f"{array.dtype.name} {array.shape}")
+            call: Call = onednn_recipes.RECIPES[kernel](self._engine, *taken, *parameters)
+        except Refused as reason:
+            self._say(kernel, reason)
+            return None
+        return call if all(copy is None for copy in copies) else Copied(call, copies)
+
+    def _say(self, kernel: str, reason: Refused) -> None:
+        if kernel not in self._said:
+            self._said.add(kernel)
+            LOG.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def copy(self, x: Array, out: Array) -> None:
+        same_kind = x.dtype == out.dtype and x.strides == out.strides
+        if same_kind or not {x.dtype, out.dtype} <= FLOATS or x.shape != out.shape or not self._run("copy", (x, out)):
+            super().copy(x, out)
+
+    # -- images, as NumpyImages means them ---------------------------------------------------------------
+
+    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
+        if not self._run("conv2d", (x, w, b, out), stride, pad):
+            super().conv2d(x, w, b, out, stride, pad)
+
+    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
+        if not self._run("conv2d_grad_input", (gy, w, out), stride, pad):
+            super().conv2d_grad_input(gy, w, out, stride, pad)
+
+    def conv2d_grad_weight(
+        self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
+    ) -> None:
+        if not self._run("conv2d_grad_weight", (x, gy, out, bias), stride, pad, accumulate):
+            super().conv2d_grad_weight(x, gy, out, bias, stride, pad, accumulate)
+
+    def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
+        if not self._run("max_pool", (x, out, where), kernel, stride, pad):
+            super().max_pool(x, out, where, kernel, stride, pad)
+
+    def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
+        if not self._run("max_pool_grad", (gy, where, out), kernel, stride, pad):
+            super().max_pool_grad(gy, where, out, kernel, stride, pad)
+
+    def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
+        if not self._run("avg_pool", (x, out), kernel, stride, pad, count_pad):
+            super().avg_pool(x, out, kernel, stride, pad, count_pad)
+
+    def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
+        if not self._run("avg_pool_grad", (gy, out), kernel, stride, pad, count_pad):
+            super().avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
+
+    def lrn_memory(self, shape: Sequence[int], dtype: Any, size: int, alpha: float, beta: float, knorm: float) -> Any:
+        how = (size, alpha, beta, knorm)
+        if np.dtype(dtype) in FLOATS:
+            try:
+                return onednn_recipes.lrn_workspace(self._engine, shape, dtype, *how)
+            except Refused as reason:
+                self._say("lrn", reason)
+        return super().lrn_memory(shape, dtype, *how)
+
+    def lrn(self, x: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float) -> None:
+        if not self._run("lrn", (x, out, work), size, alpha, beta, knorm):
+            super().lrn(x, out, work, size, alpha, beta, knorm)
+
+    def lrn_grad(
+        self, x: Array, gy: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float
+    ) -> None:
+        if not self._run("lrn_grad", (x, gy, out, work), size, alpha, beta, knorm):
+            super().lrn_grad(x, gy, out, work, size, alpha, beta, knorm)
+
+    def batch_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+    ) -> None:
+        if not self._run("batch_norm", (x, scale, shift, mean, var, out), eps, training):
+            super().batch_norm(x, scale, shift, mean, var, out, eps, training)
+
+    def batch_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+    ) -> None:
+        unwanted = self.scratch("unwanted", x.shape, x.dtype) if out is None else out
+        if not self._run("batch_norm_grad", (x, gy, scale, mean, var, unwanted, grad_scale, grad_shift), eps):
+            super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
+
+    # -- inner product and activations, as NumpyOps means them ---------------------------------------------
+
+    def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
+        if not self._run("linear", (x, w, b, out), transpose):
+            super().linear(x, w, b, out, transpose)
+
+    def linear_grad_input(self, gy: Array, w: Array, out: Array, transpose: bool = False) -> None:
+        if not self._run("linear_grad_input", (gy, w, out), transpose):
+            super().linear_grad_input(gy, w, out, transpose)
+
+    def linear_grad_weight(
+        self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        if not self._run("linear_grad_weight", (x, gy, out), transpose, accumulate):
+            super().linear_grad_weight(x, gy, out, transpose, accumulate)
+
+    def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
+        if not self._run("relu", (x, out), negative_slope):
+            super().relu(x, out, negative_slope)
+
+    def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
+        if not self._run("relu_grad", (y, gy, out), negative_slope):
+            super().relu_grad(y, gy, out, negative_slope)
+
+
+def takes(array: Array) -> bool:
+    """Say whether oneDNN can take the strides of an array: whole values apart, forwards."""
+    return all(
+        size == 1 or (step > 0 and step % array.itemsize == 0)
+        for size, step in zip(array.shape, array.strides, strict=True)
+    )

@@ -1,0 +1,61 @@
+"""Scratch: memory that kernels compute in between their arguments, allocated once and used again at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PIECE_VALUES", "Scratch", "channels_last"]
+
+# Arrays are Any: a backend has its own kind.
+Array = Any
+
+# Where one kernel makes several passes it makes them over pieces of this many values, which stay in cache.
+PIECE_VALUES = 1 << 15
+
+
+class Scratch:
+    """Memory by name; an object belongs to one thread, as two calls at once would write over each other."""
+
+    def __init__(self) -> None:
+        self._scratch: dict[str, np.ndarray[Any, Any]] = {}
+
+    def features(self, shape: Sequence[int], dtype: Any) -> Array:
+        """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, else as in C."""
+        return _in_layout(np.zeros(int(np.prod(shape, dtype=np.int64)), dtype), shape)
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
+        """Return memory laid out like a feature that holds anything, good until the next call with this name."""
+        dtype = np.dtype(dtype)
+        n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if name not in self._scratch or self._scratch[name].size < n_bytes:
+            self._scratch[name] = np.empty(n_bytes, np.uint8)
+        return _in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+
+    def pieces(self, first: Array, *more: Array, n_values: int = PIECE_VALUES) -> Iterator[tuple[Array, ...]]:
+        """Cut arrays with the same number of rows into pieces, at least a row each.
+
+        Parameters
+        ----------
+        first, *more : (N, ...)
+            What is None among the others stays None.
+        n_values : int
+            Values of a piece of the first, at most where a row has fewer.
+        """
+        n_rows = max(1, n_values * len(first) // max(1, first.size))
+        for start in range(0, len(first), n_rows):
+            yield tuple(None if array is None else array[start : start + n_rows] for array in (first, *more))
+
+
+def channels_last(images: Array) -> Array:
+    """Return a view of (N, C, H, W) as (N, H, W, C)."""
+    return images.transpose(0, 2, 3, 1)
+
+
+def _in_layout(flat: Array, shape: Sequence[int]) -> Array:
+    if len(shape) != 4:
+        return flat.reshape(shape)
+    n, c, h, w = shape
+    return flat.reshape(n, h, w, c).transpose(0, 3, 1, 2)

@@ -1,0 +1,275 @@
+"""The contract of the kernels on images: each against loops over places in float64, for every backend and layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.ops import NumpyOps
+from tests.contracts.arrays import LAYOUTS, blank, close, draw, lay
+
+Array = np.ndarray[Any, Any]
+Pair = tuple[int, int]
+
+# (N, C, H, W), filters, kernel, stride, pad
+CONVOLUTIONS = [
+    ((1, 1, 5, 5), 1, (1, 1), (1, 1), (0, 0)),
+    ((2, 3, 7, 6), 4, (3, 3), (1, 1), (1, 1)),
+    ((3, 2, 9, 8), 5, (5, 3), (2, 1), (2, 0)),
+    ((2, 4, 8, 9), 3, (2, 5), (3, 2), (0, 2)),
+    ((1, 3, 16, 16), 32, (5, 5), (1, 1), (2, 2)),
+    ((2, 3, 11, 11), 8, (3, 3), (4, 4), (0, 0)),
+    ((5, 17, 6, 5), 19, (3, 2), (1, 1), (1, 1)),
+    ((2, 3, 4, 5), 6, (4, 5), (1, 1), (0, 0)),
+    ((1, 2, 3, 3), 2, (2, 2), (1, 1), (3, 3)),
+    ((6, 16, 12, 12), 7, (5, 5), (1, 1), (2, 2)),
+]
+# (N, C, H, W), kernel, stride, pad
+POOLS = [
+    ((1, 1, 4, 4), (2, 2), (2, 2), (0, 0)),
+    ((2, 3, 7, 6), (3, 3), (2, 2), (0, 0)),
+    ((3, 5, 9, 8), (3, 2), (2, 3), (1, 1)),
+    ((2, 32, 16, 16), (3, 3), (2, 2), (1, 1)),
+    ((1, 17, 5, 7), (5, 7), (1, 1), (0, 0)),
+    ((2, 2, 8, 8), (2, 2), (3, 3), (0, 0)),
+    ((4, 3, 6, 6), (4, 3), (1, 2), (3, 2)),
+    ((1, 2, 20, 20), (17, 17), (1, 1), (8, 8)),
+]
+# (N, C, H, W), size, alpha, beta, knorm
+LRNS = [
+    ((2, 8, 3, 4), 3, 5e-5, 0.75, 1.0),
+    ((1, 1, 2, 2), 5, 1.0, 0.75, 1.0),
+    ((3, 5, 4, 1), 5, 0.7, 0.5, 2.0),
+    ((2, 3, 2, 5), 9, 2.0, 1.3, 0.5),
+    ((2, 32, 8, 8), 3, 1e-2, 0.75, 1.0),
+    ((1, 4, 3, 3), 1, 1.0, 0.75, 1.0),
+]
+
+
+def output_shape(shape: Any, channels: int, kernel: Pair, stride: Pair, pad: Pair) -> tuple[int, ...]:
+    sizes = ((n + 2 * p - k) // s + 1 for n, k, s, p in zip(shape[2:], kernel, stride, pad, strict=True))
+    return (shape[0], channels, *sizes)
+
+
+def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
+    edges = ((0, 0), (0, 0), (pad[0], pad[0]), (pad[1], pad[1]))
+    return np.pad(x.astype(np.float64), edges, constant_values=value)
+
+
+def offsets(kernel: Pair, stride: Pair, sizes: Any) -> Iterator[tuple[int, int, Any]]:
+    """Yield each place of a kernel, and the pixels of padded images that it meets."""
+    for k, m in np.ndindex(*kernel):
+        rows = slice(k, k + stride[0] * (sizes[0] - 1) + 1, stride[0])
+        columns = slice(m, m + stride[1] * (sizes[1] - 1) + 1, stride[1])
+        yield k, m, (slice(None), slice(None), rows, columns)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "filters", "kernel", "stride", "pad"), CONVOLUTIONS)
+def test_convolution(
+    ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: Any, filters: int, kernel: Pair, stride: Pair, pad: Pair
+) -> None:
+    x = lay(draw(random, shape, dtype), layout)
+    w, b = draw(random, (filters, shape[1] * kernel[0] * kernel[1]), dtype), draw(random, (filters,), dtype)
+    w = w.reshape(filters, shape[1], *kernel)
+    gy = lay(draw(random, output_shape(shape, filters, kernel, stride, pad), dtype), layout)
+    y, gx, gw, gb = blank(gy.shape, dtype, layout), blank(shape, dtype, layout), np.empty_like(w), np.empty_like(b)
+    source, wanted = padded(x, pad), np.zeros(gy.shape)
+    wanted_x, wanted_w, wanted_b = np.zeros(source.shape), np.zeros(w.shape), gy.sum(axis=(0, 2, 3), dtype=np.float64)
+    wide_w, wide_g = w.astype(np.float64), gy.astype(np.float64)
+    for k, m, pixels in offsets(kernel, stride, gy.shape[2:]):
+        wanted += np.einsum("nchw,fc->nfhw", source[pixels], wide_w[:, :, k, m], optimize=True)
+        wanted_x[pixels] += np.einsum("nfhw,fc->nchw", wide_g, wide_w[:, :, k, m], optimize=True)
+        wanted_w[:, :, k, m] = np.einsum("nfhw,nchw->fc", wide_g, source[pixels], optimize=True)
+
+    for _ in range(2):  # the second call meets what the first one kept
+        ops.conv2d(x, w, b, y, stride, pad)
+        close(y, wanted + b[:, None, None])
+    ops.conv2d(x, w, None, y, stride, pad)
+    close(y, wanted)
+    ops.conv2d_grad_input(gy, w, gx, stride, pad)
+    close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+    ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad)
+    close(gw, wanted_w)
+    close(gb, wanted_b)
+    ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad, accumulate=True)
+    close(gw, 2 * wanted_w)
+    close(gb, 2 * wanted_b)
+    ops.conv2d_grad_weight(x, gy, gw, None, stride, pad)
+    close(gw, wanted_w)
+    close(gb, 2 * wanted_b)
+    ops.conv2d_grad_weight(x, gy, gw, None, stride, pad, accumulate=True)
+    close(gw, 2 * wanted_w)
+
+
+def test_weights_that_change_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:
+    x, w = lay(draw(random, (2, 3, 6, 6), dtype), "features"), draw(random, (4, 3, 3, 3), dtype)
+    y, gx = blank((2, 4, 4, 4), dtype, "features"), blank(x.shape, dtype, "features")
+    ops.conv2d(x, w, None, y, (1, 1), (0, 0))
+    first = y.copy()
+    w *= 2
+    ops.conv2d(x, w, None, y, (1, 1), (0, 0))
+    close(y, 2.0 * first)
+    ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
+    first = gx.copy()
+    w *= 2
+    ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
+    close(gx, 2.0 * first)
+
+
+def test_other_batches_and_other_memory_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:
+    w = draw(random, (4, 3, 3, 3), dtype)
+    x = lay(draw(random, (5, 3, 6, 6), dtype), "features")
+    whole = blank((5, 4, 4, 4), dtype, "features")
+    ops.conv2d(x, w, None, whole, (1, 1), (0, 0))
+    for rows, layout in ((slice(0, 2), "plain"), (slice(2, 5), "features"), (slice(4, 5), "features")):
+        y = blank(whole[rows].shape, dtype, "features")
+        ops.conv2d(lay(x[rows], layout), w, None, y, (1, 1), (0, 0))
+        close(y, whole[rows].astype(np.float64))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("shape", "kernel", "stride", "pad"), POOLS)
+def test_max_pool(
+    ops: NumpyOps, dtype: Any, random: Any, layout: str, ties: bool, shape: Any, kernel: Pair, stride: Pair, pad: Pair
+) -> None:
+    drawn = random.integers(-2, 1, shape).astype(dtype) if ties else draw(random, shape, dtype) - 3
+    x = lay(drawn, layout)
+    out_shape = output_shape(shape, shape[1], kernel, stride, pad)
+    gy = lay(draw(random, out_shape, dtype), layout)
+    source, wanted, wanted_x = padded(x, pad, -np.inf), np.empty(out_shape), padded(np.zeros(shape), pad)
+    places = np.empty(out_shape, int)
+    n, c = np.ogrid[: shape[0], : shape[1]]
+    for i, j in np.ndindex(*out_shape[2:]):
+        window = source[:, :, i * stride[0] :, j * stride[1] :][:, :, : kernel[0], : kernel[1]]
+        places[:, :, i, j] = place = window.reshape(*shape[:2], -1).argmax(axis=2)
+        k, m = place // kernel[1], place % kernel[1]
+        wanted[:, :, i, j] = window[n, c, k, m]
+        wanted_x[n, c, i * stride[0] + k, j * stride[1] + m] += gy[:, :, i, j]
+
+    y, gx, where = blank(out_shape, dtype, layout), blank(shape, dtype, layout), ops.pool_places(out_shape, kernel)
+    assert where.dtype == (np.uint8 if kernel[0] * kernel[1] <= 256 else np.int32)
+    for _ in range(2):
+        ops.max_pool(x, y, where, kernel, stride, pad)
+        np.testing.assert_array_equal(y, wanted)
+        np.testing.assert_array_equal(where, places)
+        ops.max_pool_grad(gy, where, gx, kernel, stride, pad)
+        close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+    y[...] = np.nan
+    ops.max_pool(x, y, None, kernel, stride, pad)
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count_pad", [True, False])
+@pytest.mark.parametrize(("shape", "kernel", "stride", "pad"), POOLS)
+def test_avg_pool(
+    ops: NumpyOps,
+    dtype: Any,
+    random: Any,
+    layout: str,
+    count_pad: bool,
+    shape: Any,
+    kernel: Pair,
+    stride: Pair,
+    pad: Pair,
+) -> None:
+    x = lay(draw(random, shape, dtype), layout)
+    out_shape = output_shape(shape, shape[1], kernel, stride, pad)
+    gy = lay(draw(random, out_shape, dtype), layout)
+    source, inside, wanted_x = padded(x, pad), padded(np.ones(shape), pad), padded(np.zeros(shape), pad)
+    wanted = np.empty(out_shape)
+    for i, j in np.ndindex(*out_shape[2:]):
+        rows = slice(i * stride[0], i * stride[0] + kernel[0])
+        columns = slice(j * stride[1], j * stride[1] + kernel[1])
+        count = kernel[0] * kernel[1] if count_pad else inside[0, 0, rows, columns].sum()
+        wanted[:, :, i, j] = source[:, :, rows, columns].sum(axis=(2, 3)) / count
+        wanted_x[:, :, rows, columns] += (gy[:, :, i, j] / count)[:, :, None, None]
+
+    y, gx = blank(out_shape, dtype, layout), blank(shape, dtype, layout)
+    for _ in range(2):
+        ops.avg_pool(x, y, kernel, stride, pad, count_pad)
+        close(y, wanted)
+        ops.avg_pool_grad(gy, gx, kernel, stride, pad, count_pad)
+        close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "size", "alpha", "beta", "knorm"), LRNS)
+def test_lrn(
+    ops: NumpyOps,
+    dtype: Any,
+    random: Any,
+    layout: str,
+    shape: Any,
+    size: int,
+    alpha: float,
+    beta: float,
+    knorm: float,
+) -> None:
+    how = (size, alpha, beta, knorm)
+    x, gy = lay(draw(random, shape, dtype), layout), lay(draw(random, shape, dtype), layout)
+    wide, g, channels = x.astype(np.float64), gy.astype(np.float64), np.arange(shape[1])
+    near = (abs(channels[:, None] - channels) <= size // 2).astype(float)  # who is whose neighbour
+    sums = knorm + alpha / size * np.einsum("cd,ndhw->nchw", near, wide**2)
+    inner = np.einsum("cd,ndhw->nchw", near, g * wide * sums ** (-beta - 1))
+    wanted, wanted_x = wide * sums**-beta, g * sums**-beta - 2 * beta * alpha / size * wide * inner
+
+    y, gx, work = blank(shape, dtype, layout), blank(shape, dtype, layout), ops.lrn_memory(shape, dtype, *how)
+    for _ in range(2):
+        ops.lrn(x, y, work, *how)
+        close(y, wanted)
+        ops.lrn_grad(x, gy, gx, work, *how)
+        close(gx, wanted_x)
+    y[...] = np.nan
+    ops.lrn(x, y, None, *how)
+    close(y, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (1, 2, 3, 3), (9, 1, 1, 2), (6, 33, 8, 7), (5, 7), (64, 1)])
+def test_batch_norm(ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: Any) -> None:
+    eps, axes, c = 1e-3, tuple(i for i in range(len(shape)) if i != 1), shape[1]
+    x, gy = lay(3 * draw(random, shape, dtype) + 1, layout), lay(draw(random, shape, dtype), layout)
+    scale, shift = draw(random, (c,), dtype), draw(random, (c,), dtype)
+    mean, var = np.full(c, np.nan, dtype), np.full(c, np.nan, dtype)
+    over = (slice(None), *(None,) * (len(shape) - 2))  # how values of channels meet x
+    wide, g = x.astype(np.float64), gy.astype(np.float64)
+    wanted_mean, wanted_var = wide.mean(axis=axes), wide.var(axis=axes)
+    normal = (wide - wanted_mean[over]) / np.sqrt(wanted_var + eps)[over]
+    count = x.size / c
+    wanted_shift, wanted_scale = g.sum(axis=axes), (g * normal).sum(axis=axes)
+    wanted_x = (scale / np.sqrt(wanted_var + eps))[over] * (
+        g - wanted_shift[over] / count - normal * wanted_scale[over] / count
+    )
+
+    y, gx, grad_scale, grad_shift = blank(shape, dtype, layout), blank(shape, dtype, layout), mean.copy(), mean.copy()
+    for _ in range(2):
+        ops.batch_norm(x, scale, shift, mean, var, y, eps, True)
+        close(mean, wanted_mean)
+        close(var, wanted_var)
+        close(y, scale[over] * normal + shift[over])
+        ops.batch_norm_grad(x, gy, scale, mean, var, gx, grad_scale, grad_shift, eps)
+        close(gx, wanted_x)
+        close(grad_scale, wanted_scale)
+        close(grad_shift, wanted_shift)
+    grad_scale[...] = grad_shift[...] = np.nan
+    ops.batch_norm_grad(x, gy, scale, mean, var, None, grad_scale, grad_shift, eps)
+    close(grad_scale, wanted_scale)
+    close(grad_shift, wanted_shift)
+    mean, var = draw(random, (c,), dtype), draw(random, (c,), dtype) ** 2
+    kept = mean.copy(), var.copy()
+    ops.batch_norm(x, scale, shift, mean, var, y, eps, False)
+    close(y, scale[over] * (wide - mean[over]) / np.sqrt(var + eps)[over] + shift[over])
+    np.testing.assert_array_equal((mean, var), kept)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 7), (4,), (2, 3, 4)])
+def test_memory_of_features(ops: NumpyOps, dtype: Any, shape: Any) -> None:
+    made = ops.features(shape, dtype)
+    assert made.shape == shape and made.dtype == dtype and not made.any()
+    assert (made.transpose(0, 2, 3, 1) if len(shape) == 4 else made).flags.c_contiguous

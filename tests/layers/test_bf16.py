@@ -1,0 +1,109 @@
+"""Layers on bfloat16 features: outputs and gradients near those of float64, and what stays float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.errors import ConfigError
+from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+
+WITHIN = 2.0**-6
+IMAGES, ROWS = (4, 16, 7, 7), (6, 12)
+LABELS = [0, 3, 2, 1, 5, 4]
+
+
+@pytest.fixture(scope="module")
+def ops() -> NumpyOps:
+    try:
+        return get_ops("auto", "bf16")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def source(ops: NumpyOps, shape: tuple[int, ...], dtype: Any, seed: int) -> Feature:
+    """Return a feature of values that bfloat16 has."""
+    feature = Feature(shape, dtype)
+    feature.data, feature.grad = (ops.features(shape, dtype) for _ in range(2))
+    feature.data[...] = np.random.default_rng(seed).normal(size=shape).astype(BFLOAT16)
+    feature.labels = np.array(LABELS[: shape[0]], np.int32)
+    return feature
+
+
+def passed(ops: NumpyOps, kind: str, shapes: list[tuple[int, ...]], dtype: Any, given: Any, **conf: Any) -> Layer:
+    """Return a layer with features of ``dtype`` after one pass forward and back, from sources of type ``given``."""
+    sources = [source(ops, shape, given, seed) for seed, shape in enumerate(shapes)]
+    names = [f"src{i}" for i in range(len(sources))]
+    made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
+    layer = LAYERS.find(kind)(made, Context(dtype=np.dtype(dtype)))
+    layer.wire(sources, ops)
+    layer.learns = True
+    random = np.random.default_rng(99)
+    for param in layer.params:
+        param.data = random.normal(size=param.shape).astype(BFLOAT16).astype(param.dtype)
+    layer.allocate()
+    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+    for feature in layer.features:
+        if feature.grad is not None:
+            feature.grad[...] = random.normal(size=feature.shape).astype(BFLOAT16)
+    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+    return layer
+
+
+def results(layer: Layer) -> list[Any]:
+    """Return what a layer wrote."""
+    features = [feature.data for feature in layer.features] + [each.grad for each in layer.sources]
+    return [values.astype(np.float64) for values in features + [param.grad for param in layer.params]]
+
+
+PASS = [
+    ("InnerProduct", [ROWS], {"innerproduct_conf": {"num_output": 8}}),
+    ("InnerProduct", [IMAGES], {"innerproduct_conf": {"num_output": 8, "transpose": True}}),
+    ("Convolution", [IMAGES], {"convolution_conf": {"num_filters": 16, "kernel": 3, "pad": 1}}),
+    ("Pooling", [IMAGES], {"pooling_conf": {"pool": "MAX", "kernel": 3, "stride": 2}}),
+    ("Pooling", [IMAGES], {"pooling_conf": {"pool": "AVG", "kernel": 3, "stride": 2}}),
+    ("LRN", [IMAGES], {"lrn_conf": {"local_size": 3}}),
+    ("BatchNorm", [IMAGES], {}),
+    ("ReLU", [IMAGES], {"relu_conf": {"negative_slope": 0.1}}),
+    ("Sigmoid", [ROWS], {}),
+    ("Tanh", [ROWS], {}),
+    ("STanh", [ROWS], {}),
+    ("Dropout", [IMAGES], {"dropout_conf": {"dropout_ratio": 0.3}}),
+    ("Dummy", [ROWS], {}),
+]
+EXACT = [
+    ("Softmax", [ROWS], {}),
+    ("Softmax", [IMAGES], {"softmax_conf": {"num_softmax_per_instance": 49}}),
+    ("SoftmaxLoss", [ROWS, ROWS], {}),
+    ("EuclideanLoss", [ROWS, ROWS], {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "shapes", "conf"), PASS + EXACT)
+@pytest.mark.parametrize("given", [BFLOAT16, np.dtype(np.float32)], ids=["from-bf16", "from-float32"])
+def test_outputs_and_gradients(
+    ops: NumpyOps, kind: str, shapes: list[tuple[int, ...]], conf: dict[str, Any], given: np.dtype[Any]
+) -> None:
+    layer = passed(ops, kind, shapes, BFLOAT16, given, **conf)
+    wanted = passed(NumpyOps(), kind, shapes, np.float64, np.float64, **conf)
+    is_exact = any(kind == exact for exact, *_ in EXACT)
+    assert {feature.data.dtype for feature in layer.features} == {np.dtype(np.float32) if is_exact else BFLOAT16}
+    assert {param.grad.dtype for param in layer.params} <= {np.dtype(np.float32)}
+    for actual, expected in zip(results(layer), results(wanted), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=WITHIN, atol=WITHIN * np.abs(expected).max())
+
+
+def test_a_split_passes_on_the_type(ops: NumpyOps) -> None:
+    for given in (BFLOAT16, np.dtype(np.float32)):
+        layer = passed(ops, "Split", [ROWS], BFLOAT16, given, split_conf={"num_splits": 2})
+        assert {values.dtype for feature in layer.features for values in (feature.data, feature.grad)} == {given}
+
+
+def test_columns_are_counted_exactly(ops: NumpyOps) -> None:
+    layer = passed(ops, "ArgSort", [(6, 1000)], BFLOAT16, BFLOAT16, argsort_conf={"topk": 3})
+    wanted = passed(NumpyOps(), "ArgSort", [(6, 1000)], np.float64, np.float64, argsort_conf={"topk": 3})
+    np.testing.assert_array_equal(layer.features[0].data, wanted.features[0].data)

@@ -1,0 +1,70 @@
+"""Memory of a step: once a net is warm, a step through worker, stub and server allocates nothing of batch size."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import JobConf, load
+from singa_dask.data import convert
+from singa_dask.runtime.node import Node
+from tests.runtime.harness import Outcome
+
+ROOT = Path(__file__).parents[2]
+WARM = 3  # steps after which everything has been made
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def job_on_noise(config: str, batch: int, folder: Path, **changes: Any) -> JobConf:
+    """Return the training net of a job file on a few made-up records."""
+    job = load(ROOT / "configs" / config).job.model_dump(mode="json", exclude_none=True)
+    layers = [layer for layer in job["neuralnet"]["layer"] if layer.get("include") != ["test"]]
+    store = layers[0]["store_conf"]
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (400, *store["shape"]), np.uint8)
+    np.savez(folder / "noise.npz", images=images, labels=random.integers(0, 10, 400).astype(np.uint8))
+    convert("npz", [str(folder / "noise.npz")], str(folder / "noise.arrow"))
+    store.update(path=str(folder / "noise.arrow"), mean_file="", mean_value=127.5, batchsize=[batch])
+    never = {"test_freq": 0, "validate_freq": 0, "checkpoint_freq": 0}
+    job.update(neuralnet={"layer": layers}, train_steps=WARM + 3, disp_freq=1, **never, **changes)
+    return JobConf.model_validate(job)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    ("config", "batch", "ops", "bound"),
+    [
+        ("mnist/mlp.yaml", 64, "auto", 100_000),
+        ("mnist/lenet.yaml", 64, "auto", 150_000),
+        ("mnist/lenet.yaml", 64, "numpy", 150_000),
+        ("cifar10/convnet.yaml", 20, "auto", 200_000),
+        ("cifar10/convnet_bn.yaml", 20, "auto", 200_000),
+    ],
+)
+def test_a_step_allocates_nothing_of_batch_size(
+    run_job: Callable[..., Outcome], tmp_path: Path, config: str, batch: int, ops: str, bound: int
+) -> None:
+    """``bound`` is well below the least feature of a batch but for a few records and the last layers."""
+    sizes: list[tuple[int, int]] = []
+
+    def measure(nodes: list[Node], event: dict[str, Any]) -> None:
+        if event["event"] == "metrics":
+            sizes.append(tracemalloc.get_traced_memory())
+            tracemalloc.reset_peak()
+
+    outcome = run_job(job_on_noise(config, batch, tmp_path, ops=ops), on_event=measure)
+    assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
+    assert len(sizes) == WARM + 3
+    grown = [peak - before for (before, _), (_, peak) in zip(sizes[WARM - 1 :], sizes[WARM:], strict=False)]
+    assert max(grown) < bound, grown
