@@ -6,6 +6,7 @@ nothing here waits, and a thread less to wake for each message is worth more tha
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -256,3 +257,7 @@ class Node:
             self._transport.close()
         self.writer.shutdown(wait=False, cancel_futures=True)  # not to hold up a Dask worker while it uploads
         self._limits.close()
+        # units and transport know the node and each other: the next job should not have to wait for their memory
+        self.units.clear()
+        self._transport = None
+        gc.collect()

@@ -1,8 +1,9 @@
-"""Memory of a step: once a net is warm, a step through worker, stub and server allocates nothing of batch size."""
+"""Memory: once warm, a step through worker, stub and server allocates nothing of batch size; nets go with their job."""
 
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import JobConf, load
+from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data import convert
+from singa_dask.net import NeuralNet
+from singa_dask.runtime import unit
 from singa_dask.runtime.node import Node
-from tests.runtime.harness import Outcome
+from singa_dask.runtime.plan import build_nets
+from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
 
 ROOT = Path(__file__).parents[2]
 WARM = 3  # steps after which everything has been made
@@ -68,3 +72,20 @@ def test_a_step_allocates_nothing_of_batch_size(
     assert len(sizes) == WARM + 3
     grown = [peak - before for (before, _), (_, peak) in zip(sizes[WARM - 1 :], sizes[WARM:], strict=False)]
     assert max(grown) < bound, grown
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+def test_the_nets_of_a_job_go_when_it_ends(
+    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any]
+) -> None:
+    nets: list[weakref.ref[NeuralNet]] = []
+
+    def build(*args: Any, **others: Any) -> dict[Phase, NeuralNet]:
+        made = build_nets(*args, **others)
+        nets.extend(map(weakref.ref, made.values()))
+        return made
+
+    monkeypatch.setattr(unit, "build_nets", build)
+    run_job(mlp(cluster=cluster))
+    assert nets
+    assert not any(net() for net in nets)
