@@ -63,7 +63,7 @@ def _fastest(precision: str) -> NumpyOps:
     try:
         ops = OneDnnOps()
     except ConfigError as error:
-        LOG.warning("%s Until then kernels are numpy's, several times slower on images.", error)
+        LOG.warning("%s Until then kernels are numpy's, several times slower on images.", str(error))
         return NumpyOps()
     LOG.info("ops: oneDNN %s", ops.version)
     return ops
