@@ -1,6 +1,6 @@
 """A contender: a net of a job file with our layers, BP and updater in one loop, without servers.
 
-``python -m tests.benchmarks.net_ours NET OPS``
+``python -m tests.benchmarks.net_ours NET FORM``; a form is what a job calls ops, or bf16: oneDNN in that precision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Param
 from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
+from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.train import BP, UPDATERS
 from tests.benchmarks.contender import CHECKED, NETS, Net, batch, first_values, serve, trained_layers
 
@@ -45,9 +45,12 @@ def job_of(net: Net) -> JobConf:
 class Loop:
     """A net with the params, and who updates them."""
 
-    def __init__(self, net: Net, ops: str) -> None:
+    def __init__(self, net: Net, form: str) -> None:
         job = job_of(net)
-        self.net = NeuralNet.build(job, Context(), get_ops(ops))
+        if form == "bf16":
+            self.net = NeuralNet.build(job, Context(dtype=BFLOAT16), get_ops("onednn", form))
+        else:
+            self.net = NeuralNet.build(job, Context(), get_ops(form))
         self.net.allocate()
         self.net.allocate_params()
         params = self.net.params
@@ -85,9 +88,9 @@ def main() -> None:
     """Run steps as asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("net", choices=NETS)
-    parser.add_argument("ops")
+    parser.add_argument("form")
     given = parser.parse_args()
-    loop = Loop(NETS[given.net], given.ops)
+    loop = Loop(NETS[given.net], given.form)
     drops = {layer: layer.keep for layer in loop.net.layers if isinstance(layer, LAYERS.find("Dropout"))}
     for drop in drops:
         drop.keep = 1.0

@@ -1,9 +1,10 @@
 """A whole training step (forward, backward, update) of SINGA's nets: ours, beside every form of PyTorch.
 
 Each contender is a process of its own, trains the same net from the same values on the same batch, and must find the
-same losses in its first steps before it is timed. They run in turn, some steps in each round. ``runtime`` is ours
-through the whole run time, worker and server in one process. ``python -m tests.benchmarks.nets [--net NAME ...]
-[--threads N ...] [--rounds N] [--steps N] [--limit S] [--ours FORM ...] [--torch FORM ...]``
+same losses in its first steps before it is timed, near them in bf16. They run in turn, some steps in each round.
+``bf16`` is oneDNN with features in bfloat16, ``runtime`` ours through the whole run time, worker and server in one
+process. ``python -m tests.benchmarks.nets [--net NAME ...] [--threads N ...] [--rounds N] [--steps N] [--limit S]
+[--ours FORM ...] [--torch FORM ...]``
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from singa_dask.errors import ConfigError
+from singa_dask.ops import get_ops
 from tests.benchmarks.contender import NETS, Contender
 
-OURS = {"numpy": "net_ours", "onednn": "net_ours", "runtime": "net_runtime"}
+OURS = {"numpy": "net_ours", "onednn": "net_ours", "bf16": "net_ours", "runtime": "net_runtime"}
 TORCH = ("eager", "channels_last", "compile", "compile_channels_last")
 FLAT = ("eager", "compile")
-TOLERANCE = 1e-4
+TOLERANCE, TOLERANCE_BF16 = 1e-4, 5e-2
 
 
 def check_losses(contenders: Mapping[str, Contender]) -> None:
@@ -29,7 +32,8 @@ def check_losses(contenders: Mapping[str, Contender]) -> None:
     given = {name: np.array(one.last["losses"]) for name, one in contenders.items() if one.last["losses"]}
     wanted = given["eager"]
     for name, losses in given.items():
-        far = np.abs(losses - wanted) > TOLERANCE * np.maximum(1, wanted)
+        tolerance = TOLERANCE_BF16 if name == "bf16" else TOLERANCE
+        far = np.abs(losses - wanted) > tolerance * np.maximum(1, wanted)
         if far.any():
             sys.exit(f"{name}: losses {losses}, expected {wanted} as PyTorch has them: these are not the same nets.")
 
@@ -68,6 +72,16 @@ def show(
         )
 
 
+def ours_here() -> list[str]:
+    """Return our forms that this machine can run."""
+    try:
+        get_ops("onednn", "bf16")
+    except ConfigError as error:
+        print(f"no bf16: {error}", file=sys.stderr)
+        return [form for form in OURS if form != "bf16"]
+    return list(OURS)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -76,7 +90,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="of one contender in a round, at most")
     parser.add_argument("--limit", type=float, default=1.0, help="seconds after which it begins no other step")
-    parser.add_argument("--ours", nargs="+", choices=OURS, default=["numpy", "onednn", "runtime"])
+    parser.add_argument("--ours", nargs="+", choices=OURS, default=ours_here())
     parser.add_argument("--torch", nargs="+", choices=TORCH, default=list(TORCH))
     given = parser.parse_args()
     if "eager" not in given.torch:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
+from singa_dask.data import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.layers.base import Stored
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 
 WITHIN = 2.0**-6
@@ -60,7 +63,7 @@ def results(layer: Layer) -> list[Any]:
     return [values.astype(np.float64) for values in features + [param.grad for param in layer.params]]
 
 
-PASS = [
+PASS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("InnerProduct", [ROWS], {"innerproduct_conf": {"num_output": 8}}),
     ("InnerProduct", [IMAGES], {"innerproduct_conf": {"num_output": 8, "transpose": True}}),
     ("Convolution", [IMAGES], {"convolution_conf": {"num_filters": 16, "kernel": 3, "pad": 1}}),
@@ -75,7 +78,7 @@ PASS = [
     ("Dropout", [IMAGES], {"dropout_conf": {"dropout_ratio": 0.3}}),
     ("Dummy", [ROWS], {}),
 ]
-EXACT = [
+EXACT: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("Softmax", [ROWS], {}),
     ("Softmax", [IMAGES], {"softmax_conf": {"num_softmax_per_instance": 49}}),
     ("SoftmaxLoss", [ROWS, ROWS], {}),
@@ -107,3 +110,41 @@ def test_columns_are_counted_exactly(ops: NumpyOps) -> None:
     layer = passed(ops, "ArgSort", [(6, 1000)], BFLOAT16, BFLOAT16, argsort_conf={"topk": 3})
     wanted = passed(NumpyOps(), "ArgSort", [(6, 1000)], np.float64, np.float64, argsort_conf={"topk": 3})
     np.testing.assert_array_equal(layer.features[0].data, wanted.features[0].data)
+
+
+def test_pictures_become_bfloat16(ops: NumpyOps) -> None:
+    pictures = np.random.default_rng(3).integers(0, 256, (4, 3, 9, 8), np.uint8)
+    for kind in ("stored", "data"):
+        source = Feature(pictures.shape, BFLOAT16, wants_grad=False)
+        source.data = ops.features(pictures.shape, BFLOAT16)
+        source.data[...] = pictures
+        if kind == "stored":
+            source.stored = Stored(pictures, 127.5, 64.0)
+        made = LayerConf.model_validate(
+            {"name": "cut", "type": "ImagePreprocess", "srclayers": ["data"], "rgbimage_conf": {"cropsize": 6}}
+        )
+        layer = LAYERS.find("ImagePreprocess")(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
+        layer.wire([source], ops)
+        layer.allocate()
+        layer.compute_feature(Phase.TEST | Phase.FORWARD)
+        wanted = pictures[:, :, 1:7, 1:7].astype(np.float32)
+        if kind == "stored":
+            wanted = (wanted - np.float32(127.5)) / np.float32(64)
+        np.testing.assert_array_equal(layer.features[0].data, wanted.astype(BFLOAT16))
+
+
+def test_outputs_are_written_as_numbers(ops: NumpyOps, tmp_path: Path) -> None:
+    x = source(ops, (2, 3), BFLOAT16, 0)
+    for kind in ("CSVOutput", "RecordOutput"):
+        path = tmp_path / kind
+        made = LayerConf.model_validate(
+            {"name": "out", "type": kind, "srclayers": ["x"], "store_conf": {"path": str(path)}}
+        )
+        layer = LAYERS.find(kind)(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
+        layer.wire([x], ops)
+        layer.compute_feature(Phase.TEST | Phase.FORWARD)
+        layer.close()
+    lines = [line.split(",") for line in (tmp_path / "CSVOutput").read_text().splitlines()]
+    np.testing.assert_allclose(np.array(lines, float)[:, 1:], x.data.astype(np.float64), atol=1e-6)
+    with open_store(str(tmp_path / "RecordOutput"), "kvfile") as store:
+        np.testing.assert_array_equal(store.read_block(0)["data"], x.data.astype(np.float32))

@@ -166,5 +166,5 @@ def test_bfloat16_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="precision: bf16 is for ops onednn, not numpy"):
         get_ops("numpy", "bf16")
     monkeypatch.setattr(onednn_library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
-    with pytest.raises(ConfigError, match="precision: bf16 (is for ops onednn|needs AVX-512)"):
+    with pytest.raises(ConfigError, match=r"precision: bf16 (is for ops onednn|needs AVX-512)"):
         get_ops("auto", "bf16")
