@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import click
 from singa_dask import runtime
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
+from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
 
@@ -94,9 +96,14 @@ def convert(
     rnnlm). SRC and DST are paths or URLs; a SRC may be a pattern,
     'part-*.tar'.
 
+    With KIND conf, SRC is a job file in SINGA's own format, and DST the same job as YAML.
+
     DST is the same for any number of workers. It takes its place when all is done; until then what is done lies in
     .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there.
     """
+    if kind == "conf":
+        _convert_job(sources, destination)
+        return
     reading: dict[str, Any] = {
         "separator": separator,
         "has_label": False if no_label else None,
@@ -130,6 +137,15 @@ def convert(
         ctx.exit(128 + signal.SIGINT)
     for url, count in written.items() if not quiet else ():
         click.echo(f"{url}: {count} records", err=True)
+
+
+def _convert_job(sources: tuple[str, ...], destination: str) -> None:
+    """Write a job file as YAML."""
+    if len(sources) > 1:
+        raise click.UsageError("conf: expected one job file and the name of another, DST.")
+    # as `main` loads verbs, when asked for: to convert records takes none of it
+    job = importlib.import_module("singa_dask.cli.job")
+    fs.write_atomic(fs.absolute(destination), job.read(sources[0], (), None).given().encode())
 
 
 @contextlib.contextmanager

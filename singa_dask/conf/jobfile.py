@@ -10,15 +10,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from singa_dask.conf import yaml_text
+from singa_dask.conf import singa_job, yaml_text
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.override import apply_set, replace_cluster
+from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Block, Node, locate, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import Registry
 
 __all__ = ["JobFile", "load"]
+
+# keys whose values no model describes
+FREE = ("user_conf", "storage_options")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class JobFile:
         """Write the job as YAML with every default; it loads back to an equal job."""
         return yaml_text.dump(self.job.model_dump(exclude_none=True))
 
+    def given(self) -> str:
+        """Write the job as YAML, without the defaults of keys that were not given; it loads back to an equal job."""
+        return yaml_text.dump(_brief(self.job.model_dump(exclude_unset=True)), brief=True)
+
 
 def load(
     path: str | os.PathLike[str],
@@ -57,7 +65,7 @@ def load(
     Parameters
     ----------
     path : path
-        YAML file.
+        YAML file; or one in SINGA's own format, told by the suffix ``.conf`` or else by its text.
     sets : iterable of str
         Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
     cluster_file : path, optional
@@ -73,7 +81,7 @@ def load(
     """
     file = os.fspath(path)
     text = _read(file)
-    root, problems = yaml_text.parse(text, file)
+    root, problems = _parse(text, file)
     if not isinstance(root, Block):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
@@ -90,6 +98,22 @@ def load(
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(sorted(located, key=lambda problem: _order(problem, file)))
     return JobFile(job, text, root)
+
+
+def _brief(value: Any, key: str = "") -> Any:
+    """Return a job's values with lists of one scalar as that scalar; what is the user's own stays as it is."""
+    if isinstance(value, dict) and key not in FREE:
+        return {name: _brief(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return value[0] if len(value) == 1 and not isinstance(value[0], dict) else [_brief(item) for item in value]
+    return value
+
+
+def _parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
+    """Read either format."""
+    if file.endswith(".conf") or is_singa_text(text):
+        return singa_job.read_job(text, file)
+    return yaml_text.parse(text, file)
 
 
 def _read(file: str) -> str:

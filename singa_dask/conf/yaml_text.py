@@ -17,6 +17,8 @@ __all__ = ["dump", "parse"]
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
+# most characters of a mapping that is written in one line, as Python writes it
+BRIEF = 100
 FORMS = [
     ("null", r"~|null|Null|NULL|", "~nN"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -44,6 +46,13 @@ class _Dumper(yaml.SafeDumper):
         """Write a list of scalars in one line."""
         flat = not any(isinstance(item, (dict, list)) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=flat)
+
+
+class _BriefDumper(_Dumper):
+    """Writes a short mapping in one line."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return super().represent_mapping(tag, mapping, flow_style=len(repr(mapping)) <= BRIEF)
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -174,9 +183,10 @@ def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:
     return f"not valid YAML: {error.problem}{where}."
 
 
-def dump(value: Any) -> str:
-    """Write dicts, lists and scalars as YAML, keys in their order."""
+def dump(value: Any, brief: bool = False) -> str:
+    """Write dicts, lists and scalars as YAML, keys in their order; if ``brief``, short mappings in one line."""
+    dumper = _BriefDumper if brief else _Dumper
     text: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
+        value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
     return text

@@ -1,0 +1,174 @@
+"""A job in SINGA's text format, versions 0.2 and 0.3, as the tree of a job of ours that computes what SINGA does.
+
+Keys are those of the models, which have SINGA's names, so all keys of ours may stand in such a file, too. The models
+say which may be repeated; the user's own extensions become ``user_conf``; the rest is in `singa_rules`.
+"""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import AfterValidator
+from pydantic.fields import FieldInfo
+
+from singa_dask.conf.job import JobConf
+from singa_dask.conf.layer import LayerConf, ParamConf
+from singa_dask.conf.model import Conf
+from singa_dask.conf.neuron import SliceConf, SplitConf
+from singa_dask.conf.singa_rules import apply_rules
+from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
+from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, show
+from singa_dask.errors import Problem
+
+__all__ = ["read_job"]
+
+Path = tuple[str | int, ...]
+
+# names that keys had in older versions
+RENAMED: dict[type[Conf], dict[str, str]] = {
+    SliceConf: {"slice_num": "num_slices"},
+    SplitConf: {"split_num": "num_splits"},
+}
+# keys that SINGA writes and reads itself
+INTERNAL: dict[type[Conf], set[str]] = {
+    JobConf: {"id"},
+    LayerConf: {"unroll_index", "partition_id", "num_partitions"},
+    ParamConf: {"id", "owner", "partition_dim", "shape"},
+}
+TRUTH = {"true": True, "True": True, "t": True, "false": False, "False": False, "f": False}
+
+
+def read_job(text: str, file: str) -> tuple[Block, list[Problem]]:
+    """Read a job in SINGA's text format.
+
+    Parameters
+    ----------
+    text : str
+    file : str
+        What marks say the text is from.
+
+    Returns
+    -------
+    root : Block
+    problems : list of Problem
+        What the models cannot find wrong; the rest is left to them.
+
+    Raises
+    ------
+    ConfigError
+        The text is not in this format.
+    """
+    mapper = _Mapper()
+    root = mapper.block(parse(text, file), JobConf, ())
+    problems = [Problem(p.path, p.message, p.mark, show(root, p.path)) for p in mapper.problems]
+    return root, problems + apply_rules(root)
+
+
+class _Kind(NamedTuple):
+    """What a key of a model holds."""
+
+    base: Any
+    repeated: bool
+    named: bool
+
+
+def _kind(info: FieldInfo) -> _Kind:
+    base, metadata, repeated = info.annotation, [*info.metadata], False
+    while (origin := get_origin(base)) is not None:
+        if origin is Annotated:
+            metadata += base.__metadata__  # type: ignore[union-attr]
+        elif origin is list:
+            repeated = True
+        elif origin not in (Union, UnionType):
+            break
+        base = next(arg for arg in get_args(base) if arg is not type(None))
+    named = origin is Literal or any(isinstance(each, AfterValidator) for each in metadata)
+    return _Kind(str if origin is Literal else dict if origin is dict else base, repeated, named)
+
+
+class _Mapper:
+    """Turns messages into blocks, by the models that will check them."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def block(self, message: Message, model: type[Conf], path: Path) -> Block:
+        block = Block(message.place, {})
+        # a user_type goes before the type beside it, and an extension into the user_conf that is there
+        for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
+            fields = message.fields[key]
+            if not fields or key in INTERNAL.get(model, ()):
+                continue
+            name = {**model.aliases, **RENAMED.get(model, {})}.get(key, key)
+            info = model.model_fields.get(name)
+            if info is not None:
+                block.entries[name] = Entry(fields[0].place, self.known(fields, _kind(info), (*path, name)))
+            elif key.startswith("[") and "user_conf" in model.model_fields:
+                self.extend(block, key, fields, path)
+            else:
+                block.entries[name] = Entry(fields[0].place, _free(fields))
+        return block
+
+    def known(self, fields: list[Field], kind: _Kind, path: Path) -> Node:
+        """Return the values of a key that a model has."""
+        if kind.repeated:
+            items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
+            return Items(fields[0].value.place, items)
+        if len(fields) > 1:
+            message = f"this key is here twice. The first is at line {fields[0].place.line}."
+            self.problems.append(Problem(path, message, fields[1].place))
+        return self.value(fields[0].value, kind, path)
+
+    def value(self, value: Value, kind: _Kind, path: Path) -> Node:
+        if isinstance(value, Message):
+            is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
+            return self.block(value, kind.base, path) if is_model else _free_block(value)
+        given = value.value
+        if kind.base is bool:
+            given = TRUTH.get(given, given) if isinstance(given, Word) else bool(given) if given in (0, 1) else given
+        elif kind.base is float and isinstance(given, Word) and given.lower() in ("inf", "infinity", "nan"):
+            given = float(given)
+        elif kind.named:
+            given = str(given)
+        elif kind.base is str and isinstance(given, Word):
+            message = f"expected text, got the word {given}. Put it in quotes."
+            self.problems.append(Problem(path, message, value.place))
+        return Scalar(value.place, str(given) if isinstance(given, Word) else given)
+
+    def extend(self, block: Block, key: str, fields: list[Field], path: Path) -> None:
+        """Put the fields of an extension, or its one value, into ``user_conf``."""
+        entry = block.entries.setdefault("user_conf", Entry(fields[0].place, Block(fields[0].value.place, {})))
+        found: dict[str, list[Field]] = {}
+        for each in fields:
+            name = key.strip("[]").rpartition(".")[2]
+            inner = each.value.fields if isinstance(each.value, Message) else {name: [each]}
+            for name, values in inner.items():
+                found.setdefault(name, []).extend(values)
+        if not isinstance(entry.node, Block):
+            # the model says so
+            return
+        for name, values in found.items():
+            if name in entry.node.entries:
+                message = f"this key is here twice. The first is at line {entry.node.entries[name].place.line}."
+                self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
+            elif values:
+                entry.node.entries[name] = Entry(values[0].place, _free(values))
+
+
+def _free(fields: list[Field]) -> Node:
+    """Return values that no model describes: one by itself, several as a list."""
+    nodes = [_free_value(each.value) for each in fields]
+    return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
+
+
+def _free_value(value: Value) -> Node:
+    if isinstance(value, Message):
+        return _free_block(value)
+    given = value.value
+    return Scalar(value.place, TRUTH.get(given, str(given)) if isinstance(given, Word) else given)
+
+
+def _free_block(message: Message) -> Block:
+    found = {key: Entry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
+    return Block(message.place, found)

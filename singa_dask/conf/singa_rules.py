@@ -1,0 +1,260 @@
+"""What SINGA computes where our defaults are others, and its deprecated input layers, told in keys of ours.
+
+The rules change the tree of a job that `singa_job` has read; places stay those of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from singa_dask.conf.explain import MISPLACED_KEY
+from singa_dask.conf.input import LMDBDataConf, MnistConf, RGBImageConf, ShardDataConf
+from singa_dask.conf.model import Conf, plain_name
+from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, locate, plain
+from singa_dask.errors import Mark, Problem
+
+__all__ = ["apply_rules"]
+
+LABEL_READERS = {"SoftmaxLoss", "CudnnSoftmaxLoss", "Accuracy"}
+
+
+def apply_rules(root: Block) -> list[Problem]:
+    """Change a job so that it computes what SINGA does.
+
+    Returns
+    -------
+    list of Problem
+        What is wrong with blocks that are not there any more.
+    """
+    _set_steps(root)
+    _set_updater(root)
+    layers = _layers(root)
+    validates = all(isinstance(n := _node(root, f"validate_{key}"), Scalar) and n.value for key in ("freq", "steps"))
+    for layer in layers:
+        _set_layer(layer, validates)
+    problems = _replace_deprecated(root, layers)
+    if not any(_type(layer) in LABEL_READERS for layer in layers):
+        # SINGA's records without a label have label 0: they will do where no layer reads it
+        for layer in layers:
+            if _type(layer) == "RecordInput":
+                _put(_inner(layer, "store_conf"), "has_label", False)
+    return problems
+
+
+# -- reading and changing blocks ---------------------------------------------------------------------------------
+
+
+def _node(block: Node | None, *keys: str) -> Node | None:
+    """Return what lies under some keys, None where there is nothing."""
+    node = block
+    for key in keys:
+        entry = node.entries.get(key) if isinstance(node, Block) else None
+        node = entry.node if entry else None
+    return node
+
+
+def _inner(block: Block, key: str) -> Block:
+    """Return the block under a key; an empty one is made where nothing is."""
+    node = block.entries.setdefault(key, Entry(block.place, Block(block.place, {}))).node
+    return node if isinstance(node, Block) else Block(block.place, {})
+
+
+def _items(block: Block, key: str) -> list[Node]:
+    node = _node(block, key)
+    return node.items if isinstance(node, Items) else []
+
+
+def _layers(root: Block) -> list[Block]:
+    net = _node(root, "neuralnet")
+    return [layer for layer in _items(net, "layer") if isinstance(layer, Block)] if isinstance(net, Block) else []
+
+
+def _type(block: Node | None) -> str:
+    node = _node(block, "type")
+    return plain_name(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+
+
+def _name(layer: Block) -> object:
+    node = _node(layer, "name")
+    return node.value if isinstance(node, Scalar) else None
+
+
+def _sources(layer: Block) -> Iterator[Scalar]:
+    return (node for node in _items(layer, "srclayers") if isinstance(node, Scalar))
+
+
+def _put(block: Block, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
+    """Set a key that is not there."""
+    at = place or block.place
+    node = Items(at, [Scalar(at, each) for each in value]) if isinstance(value, list) else Scalar(at, value)
+    block.entries.setdefault(key, Entry(at, node))
+
+
+def _drop(block: Node | None, *keys: str) -> None:
+    if isinstance(block, Block):
+        for key in keys:
+            block.entries.pop(key, None)
+
+
+# -- SINGA's rules where ours are others -------------------------------------------------------------------------
+
+
+def _set_steps(root: Block) -> None:
+    """Write down SINGA's default of no batches for a test or a validation."""
+    for phase in ("test", "validate"):
+        if entry := root.entries.get(f"{phase}_freq"):
+            _put(root, f"{phase}_steps", 0, entry.place)
+
+
+def _set_updater(root: Block) -> None:
+    """Compute as SINGA's updaters and schedules do: see the notes of each in `singa_dask.train`."""
+    updater = _node(root, "updater")
+    rate = _node(updater, "learning_rate")
+    if isinstance(rate, Block) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
+        _put(_inner(rate, "linear_conf"), "clamp", False)
+    if not isinstance(updater, Block):
+        return
+    kind = _type(updater)
+    if kind in ("Adam", "AdamMax"):
+        _put(_inner(updater, f"{kind.lower()}_conf"), "bias_correction", False)
+    if kind in ("AdaDelta", "Adam", "AdamMax"):
+        _drop(updater, "clip_low", "clip_high")
+    if kind == "AdaGrad":
+        _drop(updater, "delta")
+
+
+def _set_layer(layer: Block, validates: bool) -> None:
+    """Leave out what SINGA does not read, and say what it does by itself."""
+    kind = _type(layer)
+    excluded = _node(layer, "exclude")
+    if isinstance(excluded, Items) and not validates:
+        # SINGA looks for double names only in nets that it builds; old jobs know of no validation
+        excluded.items.append(Scalar(excluded.place, "val"))
+    _drop(_node(layer, "relu_conf"), "negative_slope")
+    _drop(_node(layer, "softmax_conf"), "num_softmax_per_instance")
+    if kind == "ImagePreprocess":
+        _drop(_node(layer, "rgbimage_conf"), "meanfile")
+    backend = _node(layer, "store_conf", "backend")
+    if kind == "CSVInput" and isinstance(backend, Scalar) and backend.value == "textfile":
+        backend.value = "csv"
+    params = _items(layer, "param")
+    for param in params:
+        shared = _node(param, "share_from")
+        if isinstance(shared, Scalar) and isinstance(shared.value, str):
+            shared.value = shared.value.removeprefix("0#")
+    # whatever bias_term says, there is a bias where a param is for it
+    first_bias = 6 if kind == "GRU" else 1
+    if len(params) > first_bias:
+        for name in ("innerproduct_conf", "convolution_conf", "rbm_conf", "gru_conf"):
+            _drop(_node(layer, name), "bias_term")
+    elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), Block):
+        _drop(block, "bias_term")
+        _put(block, "bias_term", False)
+
+
+# -- deprecated input layers -------------------------------------------------------------------------------------
+
+
+def _replace_deprecated(root: Block, layers: list[Block]) -> list[Problem]:
+    """Put today's layers in the place of ShardData, LMDBData, Mnist, RGBImage and Label.
+
+    A Mnist layer is what its source does to pixels, a Label layer its source's labels: both go, and who reads them
+    reads the source.
+    """
+    problems: list[Problem] = []
+    by_name: dict[object, list[Block]] = {}
+    for layer in layers:
+        by_name.setdefault(_name(layer), []).append(layer)
+    instead: dict[object, object] = {}
+    for layer in layers:
+        kind, sources = _type(layer), [source.value for source in _sources(layer)]
+        if kind in REPLACE:
+            problems += REPLACE[kind](layer, [each for name in sources for each in by_name.get(name, [])])
+        if kind in ("Mnist", "Label") and sources:
+            instead[_name(layer)] = sources[0]
+    net = _node(root, "neuralnet", "layer")
+    if instead and isinstance(net, Items):
+        net.items = [layer for layer in net.items if _type(layer) not in ("Mnist", "Label")]
+        for layer in layers:
+            for source in _sources(layer):
+                seen: set[object] = set()
+                while source.value in instead and source.value not in seen:
+                    seen.add(source.value)
+                    source.value = str(instead[source.value])
+    return problems
+
+
+def _checked(layer: Block, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
+    """Return a block that is about to go as its model; None and what is wrong where that fails."""
+    node = _node(layer, key)
+    path = ("neuralnet", "layer", str(_name(layer)), key)
+    shown = f"neuralnet.layer[{_name(layer)}].{key}"
+    try:
+        return model.model_validate({} if node is None else plain(node)), []
+    except ValidationError as error:
+        root = node or layer
+        return None, [
+            Problem(
+                (*path, *found["loc"]),
+                found["msg"],
+                locate(root, found["loc"], at_key=found["type"] == MISPLACED_KEY),
+                ".".join((shown, *map(str, found["loc"]))),
+            )
+            for found in error.errors(include_url=False)
+        ]
+
+
+def _replace_data(layer: Block, sources: list[Block]) -> list[Problem]:
+    """Make a RecordInput of ShardData or LMDBData."""
+    old, model, backend = {
+        "ShardData": ("sharddata_conf", ShardDataConf, "kvfile"),
+        "LMDBData": ("lmdbdata_conf", LMDBDataConf, "lmdb"),
+    }[_type(layer)]
+    conf, problems = _checked(layer, old, model)
+    entry = layer.entries.pop(old, None)
+    store = _inner(layer, "store_conf")
+    _put(store, "backend", backend)
+    if conf is not None and entry is not None and isinstance(entry.node, Block):
+        store.place = entry.node.place
+        store.entries.update(entry.node.entries)
+    layer.entries["type"].node = Scalar(layer.entries["type"].node.place, "RecordInput")
+    return problems
+
+
+def _replace_mnist(layer: Block, sources: list[Block]) -> list[Problem]:
+    """Let the sources do what Mnist does: x / norm_a - norm_b, of images of 28 x 28."""
+    conf, problems = _checked(layer, "mnist_conf", MnistConf)
+    for source in sources:
+        store = _inner(source, "store_conf")
+        _put(store, "shape", [1, 28, 28], layer.place)
+        if conf is not None and conf.norm_b:
+            _put(store, "mean_value", conf.norm_a * conf.norm_b, layer.place)
+        if conf is not None and conf.norm_a != 1:
+            _put(store, "std_value", conf.norm_a, layer.place)
+    return problems
+
+
+def _replace_rgb(layer: Block, sources: list[Block]) -> list[Problem]:
+    """Make an ImagePreprocess of RGBImage; its sources subtract the mean."""
+    # what is wrong in it, the models say
+    conf, _ = _checked(layer, "rgbimage_conf", RGBImageConf)
+    # its records said their shape themselves: 32 x 32 in CIFAR, 256 x 256 in ImageNet
+    size = 256 if conf is not None and conf.cropsize > 32 else 32
+    for source in sources:
+        _put(_inner(source, "store_conf"), "shape", [3, size, size], layer.place)
+        if conf is not None and conf.meanfile:
+            _put(_inner(source, "store_conf"), "mean_file", conf.meanfile, layer.place)
+    _drop(_node(layer, "rgbimage_conf"), "meanfile")
+    layer.entries["type"].node = Scalar(layer.entries["type"].node.place, "ImagePreprocess")
+    return []
+
+
+REPLACE: dict[str, Callable[[Block, list[Block]], list[Problem]]] = {
+    "ShardData": _replace_data,
+    "LMDBData": _replace_data,
+    "Mnist": _replace_mnist,
+    "RGBImage": _replace_rgb,
+}

@@ -1,0 +1,277 @@
+"""SINGA's own job files, protobuf's text format: text to messages with places. Knows nothing of jobs.
+
+A message keeps each key's values in a list, since only `singa_job` knows which keys may be repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from singa_dask.conf.tree import Scalar
+from singa_dask.errors import ConfigError, Mark, Problem
+
+__all__ = ["Field", "Message", "Value", "Word", "is_singa_text", "parse"]
+
+TOKEN = re.compile(
+    r"""(?P<space>(?:\s|\#[^\n]*)+)
+    | (?P<word>[A-Za-z_]\w*)
+    | (?P<number>(?:0[xX][0-9a-fA-F]+ | (?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[fF]?)(?![\w.]))
+    | (?P<text>"(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*')
+    | (?P<mark>[][{}<>:;,.\-/])""",
+    re.VERBOSE | re.ASCII,
+)
+ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+ESCAPES = dict(zip("abfnrtv\\'\"?", "\a\b\f\n\r\t\v\\'\"?", strict=True))
+CLOSING = {"{": "}", "<": ">"}
+# a block without a colon, which no job in YAML has
+BLOCK = re.compile(r"^[ \t]*[A-Za-z_]\w*[ \t]*[{<]", re.MULTILINE)
+
+
+class Word(str):
+    """A text without quotes, as the names of enumerations are."""
+
+
+@dataclass
+class Message:
+    """What stands between braces.
+
+    Attributes
+    ----------
+    fields : dict of str to list of Field
+        Values of each key in their order; the key of an extension has its brackets.
+    """
+
+    place: Mark
+    fields: dict[str, list[Field]]
+
+
+@dataclass
+class Field:
+    """A key's place, and one value; the values of a list in brackets are fields of the same place."""
+
+    place: Mark
+    value: Value
+
+
+Value: TypeAlias = Scalar | Message
+
+
+@dataclass
+class Token:
+    """A piece of the text: its kind, ``end`` for the last one, and where it starts."""
+
+    kind: str
+    text: str
+    place: Mark
+
+    def __str__(self) -> str:
+        return "the end of the file" if self.kind == "end" else repr(self.text)
+
+
+def is_singa_text(text: str) -> bool:
+    """Tell whether a text looks like a job in SINGA's format rather than in YAML."""
+    return BLOCK.search(text) is not None
+
+
+def parse(text: str, file: str) -> Message:
+    """Read protobuf's text format.
+
+    Parameters
+    ----------
+    text : str
+    file : str
+        What marks say the text is from.
+
+    Raises
+    ------
+    ConfigError
+        The text is not in this format; the first mistake, with its place.
+    """
+    try:
+        return _Parser(text, file).whole()
+    except RecursionError:
+        raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
+
+
+def _fail(place: Mark, message: str) -> NoReturn:
+    raise ConfigError(Problem((), message, place))
+
+
+def _tokens(text: str, file: str) -> Iterator[Token]:
+    """Cut a text into tokens; spaces and comments are left out."""
+    at, line, start = 0, 1, 0
+    while at < len(text):
+        place = Mark(file, line, at - start + 1)
+        match = TOKEN.match(text, at)
+        if match is None:
+            _fail(place, _stray(text, at))
+        if match.lastgroup == "space":
+            line += match[0].count("\n")
+            start = max(start, at + match[0].rfind("\n") + 1) if "\n" in match[0] else start
+        else:
+            yield Token(str(match.lastgroup), match[0], place)
+        at = match.end()
+    yield Token("end", "", Mark(file, line, at - start + 1))
+
+
+def _stray(text: str, at: int) -> str:
+    """Say why no token starts here."""
+    if text[at] in "\"'":
+        return f"this text has no closing {text[at]} in its line."
+    if text[at].isdigit() or text[at] == ".":
+        found = re.match(r"[\w.]+", text[at:])
+        return f"expected a number, got {found[0] if found else text[at]!r}."
+    return f"expected a key or a value, got {text[at]!r}."
+
+
+class _Parser:
+    """Reads tokens one by one, always knowing the next one."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.tokens = _tokens(text, file)
+        self.file = file
+        self.next = next(self.tokens)
+
+    def take(self) -> Token:
+        """Return the next token, and go on."""
+        token = self.next
+        if token.kind != "end":
+            self.next = next(self.tokens)
+        return token
+
+    def skip(self, *marks: str) -> bool:
+        """Go over the next token if it is one of these marks."""
+        found = self.next.kind == "mark" and self.next.text in marks
+        if found:
+            self.take()
+        return found
+
+    def want(self, text: str, what: str) -> None:
+        if not self.skip(text):
+            _fail(self.next.place, f"expected {text!r} {what}, got {self.next}.")
+
+    def whole(self) -> Message:
+        """Read the file."""
+        message = Message(Mark(self.file, 1, 1), {})
+        while self.next.kind != "end":
+            self.field(message)
+        return message
+
+    def field(self, message: Message) -> None:
+        """Read one key and what belongs to it."""
+        place = self.next.place
+        key = self.key()
+        colon = self.skip(":")
+        if self.next.kind == "mark" and self.next.text in "[{<":
+            values = self.values(colon)
+        elif colon:
+            values = [self.scalar()]
+        else:
+            _fail(self.next.place, f"expected ':' or '{{' after {key}, got {self.next}.")
+        message.fields.setdefault(key, []).extend(Field(place, value) for value in values)
+        self.skip(";", ",")
+
+    def key(self) -> str:
+        """Read a key, or the name of an extension in its brackets."""
+        if self.next.kind == "word":
+            return self.take().text
+        if not self.skip("["):
+            _fail(self.next.place, f"expected a key, got {self.next}.")
+        name = ""
+        while self.next.kind == "word" or (self.next.kind == "mark" and self.next.text in "./-"):
+            name += self.take().text
+        if not name:
+            _fail(self.next.place, f"expected the name of an extension, got {self.next}.")
+        self.want("]", f"after the extension's name {name}")
+        return f"[{name}]"
+
+    def values(self, colon: bool) -> list[Value]:
+        """Read a message, or a list in brackets."""
+        if self.next.text != "[":
+            return [self.message()]
+        place = self.take().place
+        found: list[Value] = []
+        while not self.skip("]"):
+            if found:
+                self.want(",", f"or ']' in the list that starts at line {place.line}")
+            block = self.next.kind == "mark" and self.next.text in CLOSING
+            if not block and not colon:
+                _fail(place, "expected ':' before a list of values.")
+            found.append(self.message() if block else self.scalar())
+        return found
+
+    def message(self) -> Message:
+        """Read a message, its braces included."""
+        opened = self.take()
+        closing = CLOSING[opened.text]
+        message = Message(opened.place, {})
+        while not self.skip(closing):
+            if self.next.kind == "end":
+                _fail(opened.place, f"this {opened.text!r} has no {closing!r}: expected one before the file ends.")
+            if self.next.kind not in ("word", "mark") or self.next.text in "}>])":
+                what = f"for the {opened.text!r} of line {opened.place.line}"
+                _fail(self.next.place, f"expected a key, or {closing!r} {what}, got {self.next}.")
+            self.field(message)
+        return message
+
+    def scalar(self) -> Scalar:
+        """Read a text (one or several strings), a number or a word."""
+        token = self.take()
+        if token.kind == "text":
+            value = _unquoted(token)
+            while self.next.kind == "text":
+                value += _unquoted(self.take())
+            return Scalar(token.place, value)
+        if token.kind == "mark" and token.text == "-":
+            return Scalar(token.place, self.negative())
+        if token.kind == "number":
+            return Scalar(token.place, _number(token))
+        if token.kind == "word" and self.next.text == ":":
+            _fail(token.place, f"expected a value, got the key {token.text}.")
+        if token.kind == "word":
+            return Scalar(token.place, Word(token.text))
+        _fail(token.place, f"expected a value, got {token}.")
+
+    def negative(self) -> int | float:
+        """Read what follows a minus."""
+        token = self.take()
+        if token.kind == "number":
+            return -_number(token)
+        if token.kind == "word" and token.text.lower() in ("inf", "infinity", "nan"):
+            return -float(token.text)
+        _fail(token.place, f"expected a number after '-', got {token}.")
+
+
+def _number(token: Token) -> int | float:
+    text = token.text.lower()
+    if text.startswith("0x"):
+        return int(text, 16)
+    if not text.isdigit():
+        return float(text.removesuffix("f"))
+    if text.startswith("0") and not set(text) <= set("01234567"):
+        _fail(token.place, f"a number that starts with 0 is octal: expected digits up to 7, got {token.text}.")
+    return int(text, 8 if text.startswith("0") else 10)
+
+
+def _unquoted(token: Token) -> str:
+    r"""Return the text of a string; ``\101`` and ``\x41`` are bytes of UTF-8."""
+
+    def escaped(match: re.Match[str]) -> str:
+        octal, byte, *points, letter = match.groups()
+        code = int(octal, 8) if octal else int(byte or points[0] or points[1] or "0", 16)
+        if letter and letter not in ESCAPES:
+            _fail(token.place, f"unknown escape {match[0]}. Known: {' '.join(ESCAPES)}, octal, x, u and U.")
+        if not letter and code > (0xFF if octal or byte else 0x10FFFF):
+            _fail(token.place, f"no character has the number of {match[0]}.")
+        if octal or byte:
+            return bytes([code]).decode("utf-8", "surrogateescape")
+        return ESCAPES[letter] if letter else chr(code)
+
+    text = ESCAPE.sub(escaped, token.text[1:-1])
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        _fail(token.place, "expected UTF-8 text; the bytes of this one are not.")
