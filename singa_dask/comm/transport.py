@@ -30,6 +30,8 @@ _PREFIX = struct.Struct("<4sI")
 """Before each header: a mark, and the length of the header in bytes."""
 _MARK = b"SNG1"
 _MAX_HEADER = 64 << 20
+_GRACE_S = 0.1
+"""For sockets that are being connected when the transport is closed."""
 _SMALL = 1 << 16
 """Buffers of up to so many bytes are written together: copying them costs less than a call each."""
 
@@ -78,6 +80,7 @@ class Transport:
         self._outboxes: dict[str, asyncio.Queue[Message]] = {}
         self._comms: set[Comm] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[Comm]] = set()
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -120,6 +123,8 @@ class Transport:
             self._loop.call_soon_threadsafe(self._enqueue, address, message)
 
     def _enqueue(self, address: str, message: Message) -> None:
+        if self._closed:
+            return
         outbox = self._outboxes.get(address)
         if outbox is None:
             outbox = self._outboxes[address] = asyncio.Queue()
@@ -132,8 +137,12 @@ class Transport:
         task.add_done_callback(self._tasks.discard)
 
     async def _deliver(self, address: str, outbox: asyncio.Queue[Message]) -> None:
+        connecting = self._loop.create_task(connect(address, timeout=self._timeout_s, **self._connect_args))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
         try:
-            comm = await connect(address, timeout=self._timeout_s, **self._connect_args)
+            # cancelled in the middle, it would leave its socket open: close() gives it time
+            comm = await asyncio.shield(connecting)
         except OSError as error:
             self._lose(address, error)
             return
@@ -189,9 +198,17 @@ class Transport:
                 await stopped
         for comm in list(self._comms):
             comm.abort()
+        connecting = list(self._connecting)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if connecting:
+            await asyncio.wait(connecting, timeout=_GRACE_S)
+        for attempt in connecting:
+            attempt.cancel()
+        for made in await asyncio.gather(*connecting, return_exceptions=True):
+            if not isinstance(made, BaseException):
+                made.abort()
 
 
 async def _write(comm: Comm, message: Message) -> None:

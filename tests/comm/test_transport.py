@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -63,6 +64,17 @@ def test_both_directions_at_once(ends: tuple[End, End]) -> None:
             )
     for end in ends:
         assert [end.messages.get(timeout=TIMEOUT_S).step for _ in range(8)] == list(range(8))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_closing_while_a_connection_is_made_leaves_no_socket(first: int) -> None:
+    for _ in range(10):
+        pair = End("tcp://127.0.0.1"), End("tcp://127.0.0.1")
+        pair[0].transport.send(pair[1].transport.address, Message("stop", Address.stub(0), Address.stub(1)))
+        pair[first].transport.close()
+        pair[1 - first].transport.close()
+    del pair
+    gc.collect()  # warns of a socket that is open
 
 
 def test_a_peer_that_is_not_there_is_reported() -> None:
