@@ -23,7 +23,7 @@ GOLD = Path(__file__).parents[1] / "gold"
 def test_files_of_singa_come_back_byte_for_byte(path: Path) -> None:
     content = path.read_bytes()
     params = read_blobprotos(content)
-    n_layers = 3 if path.name.startswith("conv") else 2
+    n_layers = 3 if path.name.startswith(("conv", "mp1")) else 2
     names = [f"{kind}{i}" for i in range(1, n_layers + 1) for kind in "wb"]
     assert [plain_param_name(name) for name in params] == names
     assert {param.version for param in params.values()} == {20 if path.parent.name == "end" else 1}
