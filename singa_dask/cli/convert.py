@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from singa_dask import runtime
+from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
 from singa_dask.data import fs
@@ -52,14 +53,7 @@ __all__ = ["convert"]
 @click.option("--class-size", metavar="N", type=click.IntRange(min=1), help="words: classes, 100 if not given.")
 @click.option("--compression", metavar="NAME", help="arrow, parquet: compress blocks, e.g. by lz4 or zstd.")
 @click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine.")
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    envvar="DASK_SCHEDULER_ADDRESS",
-    show_envvar=True,
-    help="Use the Dask cluster of this scheduler; its workers must see SRC and DST at the same place.",
-)
-@click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
+@scheduler_options("Use the Dask cluster of this scheduler; its workers must see SRC and DST at the same place.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context
 def convert(

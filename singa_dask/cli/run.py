@@ -11,6 +11,7 @@ import click
 from distributed import Client
 
 from singa_dask.cli import job
+from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
@@ -25,14 +26,9 @@ LATEST = "latest"
 
 @click.command()
 @job.job_options
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    envvar="DASK_SCHEDULER_ADDRESS",
-    show_envvar=True,
-    help="Run on the Dask cluster of this scheduler. Without one, a cluster of the job's size is started for it.",
+@scheduler_options(
+    "Run on the Dask cluster of this scheduler. Without one, a cluster of the job's size is started for it."
 )
-@click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
 @click.option(
     "--run-dir",
     metavar="URL",
