@@ -89,7 +89,10 @@ class LayerConf(Conf):
     unroll_conn_type: Many[
         Annotated[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"], choice("Unroll")]
     ] = Field(default=[])
-    """How each source's time steps are connected to this layer's; OneToOne when not given."""
+    """How each source's time steps are connected to this layer's; when not given, OneToAll of a source with one step,
+    else OneToOne."""
+    unroll_steps: list[list[list[Count]]] = Field(default=[])
+    """For each Customized source, for each time step of this layer: the time steps of the source that it reads."""
     shift: Many[Count] = Field(default=[])
     """For OneToOne, by how many time steps each source is behind."""
     partition_dim: int | None = Field(default=None, ge=-1, le=1)

@@ -23,6 +23,8 @@ class Node:
     ----------
     index : int
         Place in the list of layers.
+    earlier : frozenset of int
+        Places of the sources whose earlier time steps the layer reads, in an unrolled net.
     phases : frozenset of str
         Phases whose nets have the layer; all where the job's words for them make no sense.
     includes, excludes : bool
@@ -35,6 +37,7 @@ class Node:
     name: str
     type: str
     sources: tuple[str, ...]
+    earlier: frozenset[int]
     phases: frozenset[str]
     includes: bool
     excludes: bool
@@ -51,11 +54,23 @@ class Node:
             look(layer, "name", str, ""),
             plain_name(look(layer, "type", str, "")),
             tuple(source for source in sources if isinstance(source, str)),
+            frozenset(_earlier(layer)),
             frozenset(p for p in PHASES if not clear or (p in (included or PHASES) and p not in excluded)),
             bool(included),
             bool(excluded),
             clear,
         )
+
+
+def _earlier(layer: object) -> Iterator[int]:
+    """Yield the places of sources that are read with a shift, or at steps of the user's choice."""
+    shifts = as_list(look(layer, "shift", object, None))
+    kinds = [plain_name(str(kind), "Unroll") for kind in as_list(look(layer, "unroll_conn_type", object, None))]
+    for place in range(max(len(shifts), len(kinds))):
+        kind = kinds[place] if place < len(kinds) else "OneToOne"
+        shift = shifts[place] if place < len(shifts) else 0
+        if kind == "Customized" or (kind == "OneToOne" and isinstance(shift, int) and shift > 0):
+            yield place
 
 
 def read_nodes(net: object) -> list[Node]:
@@ -67,7 +82,7 @@ def check_wiring(nodes: Sequence[Node]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
 
     Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
-    no layer waits for itself, but for the two layers of an RBM, which read each other.
+    no layer waits for itself, but for the two layers of an RBM, which read each other, and earlier time steps.
     """
     included = any(node.includes for node in nodes)
     for node in nodes:
@@ -108,7 +123,7 @@ def _unknown_sources(nodes: Sequence[Node]) -> Iterator[Finding]:
             path = (node.index, "srclayers", place)
             if source not in counts:
                 yield path, f"unknown layer {source!r}. {suggest(source, set(counts) - {node.name})}"
-            elif source == node.name and counts[source] == 1:
+            elif source == node.name and counts[source] == 1 and place not in node.earlier:
                 yield path, "a layer cannot read itself."
 
 
@@ -123,7 +138,7 @@ def _cycles(present: Sequence[Node]) -> Iterator[Finding]:
     """Take away layers that wait for nothing until none is left; a loop among the rest is a mistake."""
     by_name = {node.name: node for node in present}
     waits = {
-        name: [s for s in node.sources if s in by_name and s != name and not _mutual(node, by_name[s])]
+        name: [s for s in _at_once(node) if s in by_name and s != name and not _mutual(node, by_name[s])]
         for name, node in by_name.items()
     }
     while ready := [name for name, sources in waits.items() if not sources]:
@@ -136,6 +151,11 @@ def _cycles(present: Sequence[Node]) -> Iterator[Finding]:
         place = node.sources.index(loop[1])
         yield (node.index, "srclayers", place), f"these layers wait for each other: {' <- '.join(loop)}."
         waits = _without(waits, set(loop))
+
+
+def _at_once(node: Node) -> list[str]:
+    """Return the sources that a layer waits for in each time step."""
+    return [source for place, source in enumerate(node.sources) if place not in node.earlier]
 
 
 def _mutual(node: Node, source: Node) -> bool:

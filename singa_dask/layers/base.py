@@ -1,4 +1,4 @@
-"""Layer: what every layer is to the net, and every check of wiring; Feature: what passes between two.
+"""Layer: what every layer is to the net, and every check of wiring.
 
 A member implements ``setup``, ``compute_feature`` and ``compute_gradient``; it never checks how many
 sources it has, allocates its outputs or touches a device.
@@ -7,15 +7,13 @@ sources it has, allocates its outputs or touches a device.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, ClassVar
 
 from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.feature import Context, Feature, Read, Stored
 from singa_dask.layers.param import Param
 from singa_dask.registry import Registry
 
@@ -31,109 +29,6 @@ class Connection(enum.Enum):
     ONE_TO_ALL = "one-to-all"
 
 
-@dataclass
-class Context:
-    """What all layers of one net share: who computes it, with which seed, and at which step.
-
-    Attributes
-    ----------
-    phase : Phase
-        TRAIN, VALIDATION or TEST: the phase that the net was built for.
-    seed : int
-        The job's seed; every random number is a function of it, of a name and of the step.
-    dtype : dtype
-        Of features and their gradients.
-    worker, n_workers : int
-        Place in the worker group; a batch is split over the group by rows.
-    group, n_groups : int
-        The worker group; groups read disjoint shares of the records.
-    step : int
-        Set by whoever runs the net, before each pass.
-    deals : mapping of str to sequence of int
-        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Order`.
-    host_names : collection of str
-        What the host of the process is called; bytes that lie there count as local.
-    """
-
-    phase: Phase = Phase.TRAIN
-    seed: int = 0
-    dtype: Any = field(default_factory=lambda: np.dtype(np.float32))
-    worker: int = 0
-    n_workers: int = 1
-    group: int = 0
-    n_groups: int = 1
-    step: int = 0
-    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    host_names: Collection[str] = ()
-
-    @property
-    def param_dtype(self) -> np.dtype[Any]:
-        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
-        return np.promote_types(self.dtype, np.float32)
-
-
-class Stored(NamedTuple):
-    """Records as a store has them, for a consumer that makes floats of them itself.
-
-    Attributes
-    ----------
-    values : ndarray, shape (N, ...), uint8 or float32
-        May be used until the next batch is computed.
-    mean, std : ndarray of one record's shape, float, or None
-        What is to be subtracted, and what divides the difference.
-    """
-
-    values: Any
-    mean: Any = None
-    std: Any = None
-
-
-class Feature:
-    """What a layer hands to one consumer: ``data`` forward, ``grad`` back.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Batch first; that of images is (N, C, H, W), whatever their order in memory.
-    data : ndarray, shape ``shape``
-        Written by the layer that owns this feature.
-    grad : ndarray, shape ``shape``, or None
-        Overwritten by the one consumer; None where no gradient is wanted.
-    wants_grad : bool
-        Whether a loss reaches back through here to something that learns; the net decides.
-    reusable : bool
-        The layer never reads ``data`` again, so its one consumer may compute in the same memory.
-    labels : ndarray, shape (N,), int32, or None
-        Labels of the records, where the layer has any.
-    ids, epochs : ndarray, shape (N,), int64, or None
-        Number of each record in its store, and the epoch in which it is read, where there is a store.
-    stored : Stored or None
-        In place of ``data`` where all who read the records take them as stored.
-    read_as : set of str
-        What its consumers read: "data", "labels", "stored".
-    """
-
-    def __init__(
-        self, shape: Sequence[int], dtype: Any = np.float32, wants_grad: bool = True, reusable: bool = False
-    ) -> None:
-        self.shape = tuple(int(n) for n in shape)
-        self.dtype = np.dtype(dtype)
-        self.wants_grad = wants_grad
-        self.reusable = reusable
-        self.data: Any = None
-        self.grad: Any = None
-        self.labels: Any = None
-        self.ids: Any = None
-        self.epochs: Any = None
-        self.stored: Stored | None = None
-        self.read_as: set[Literal["data", "labels", "stored"]] = set()
-
-    @property
-    def size(self) -> int:
-        """Values of one record."""
-        return int(np.prod(self.shape[1:], dtype=np.int64))
-
-
 class Layer:
     """One layer of a net.
 
@@ -145,16 +40,34 @@ class Layer:
         Least and most sources; None is no upper bound.
     param_names : tuple of str
         Params in the order in which a job lists them; an unnamed one is called ``<layer>.<name>``.
-    reads : tuple of {"data", "labels", "stored"}
-        What it reads of each source; of those not named, "data". "stored" also takes ``data`` where there is no
-        ``stored``.
+    reads : tuple of {"data", "labels", "stored", "index"}
+        What it reads of each source; of those not named, "data". "stored" and "index" also take ``data`` where there
+        is nothing else.
     connection : Connection
         How the layer depends on its sources.
     is_input, is_loss, is_output : bool
         Families that the net and the algorithms treat apart: records come from an input layer, gradients
         start at a loss layer, output layers have none.
+    is_energy : bool
+        It learns without a loss, as the layers of an RBM do; its outputs have no gradients.
     splits : bool
         Whether several consumers need a Split, which sums their gradients. Input layers need none.
+    over_time : bool
+        In an unrolled net all its time steps may be computed in one call, as so many more rows.
+    recurrent : bool
+        Each time step also reads the one before of the same layer, as its last source.
+    steps_from_columns : bool
+        Each time step takes its own columns of a source that is not unrolled.
+    conf_name : str
+        Name in the job; that of a copy in an unrolled net is ``<step>#<name>``.
+    first_step, n_steps : int
+        Time steps that this instance computes; rows of the first step come first.
+    first_copy : Layer or None
+        Of a later copy: the copy of step 0, whose params it uses.
+    adds_gradient : bool
+        Another copy has been here before in the backward pass, with the same params; the net decides.
+    hands_over : bool
+        No other copy will come after it in the backward pass: its params' gradients are whole; the net decides.
     features : list of Feature
         One, except for layers that give each consumer its own.
     learns : bool
@@ -165,16 +78,25 @@ class Layer:
 
     n_sources: ClassVar[tuple[int, int | None]] = (1, 1)
     param_names: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[Literal["data", "labels", "stored"], ...]] = ()
+    reads: ClassVar[tuple[Read, ...]] = ()
     connection: ClassVar[Connection] = Connection.ONE_TO_ONE
     is_input: bool = False
     is_loss: bool = False
     is_output: bool = False
+    is_energy: ClassVar[bool] = False
     splits: ClassVar[bool] = True
+    over_time: ClassVar[bool] = False
+    recurrent: ClassVar[bool] = False
+    steps_from_columns: ClassVar[bool] = False
+    first_step: int = 0
+    n_steps: int = 1
+    first_copy: Layer | None = None
+    adds_gradient: bool = False
+    hands_over: bool = True
 
     def __init__(self, conf: LayerConf, context: Context) -> None:
         self.conf = conf
-        self.name = conf.name
+        self.name = self.conf_name = conf.name
         self.context = context
         self.ops: Any = None
         self.sources: list[Feature] = []
@@ -201,7 +123,11 @@ class Layer:
         raise TypeError(f"{type(self).__name__} has no compute_feature()")
 
     def compute_gradient(self, phase: Phase) -> None:
-        """Compute the gradients of params and sources from ``features[*].grad``; overwrite, do not add."""
+        """Compute the gradients of params and sources from ``features[*].grad``.
+
+        They are overwritten; only with `Phase.AGGREGATE_GRADIENT` those of params are added to what is there: a copy
+        of this layer in an unrolled net was there before.
+        """
 
     # -- what the base does for all --------------------------------------------------------------
 
@@ -234,12 +160,21 @@ class Layer:
     ) -> Feature:
         """Add one output of the given shape; flags as in `Feature`; ``dtype`` where it is not that of features."""
         made = Feature(shape, self.context.dtype if dtype is None else dtype, wants_grad, reusable)
+        made.n_steps = self.n_steps
         self.features.append(made)
         return made
 
     def outlet(self) -> Feature:
         """Return the feature for the next consumer, in the order in which they are wired."""
         return self.features[0]
+
+    @classmethod
+    def loop_sources(cls, conf: LayerConf) -> list[str]:
+        """Return the layers whose outputs of an earlier pass it reads, which `close_loop` is given."""
+        return []
+
+    def close_loop(self, source: Feature) -> None:
+        """Take in a feature that is computed after this layer, once all layers are wired."""
 
     def param(self, index: int, shape: Sequence[int], *, value: float | None = None, statistic: bool = False) -> Param:
         """Add the param that the job lists at ``index``; it may leave it out or unnamed.
@@ -253,11 +188,17 @@ class Layer:
         statistic : bool
             See `Param`.
         """
-        conf = self.conf.param[index] if index < len(self.conf.param) else ParamConf()
-        if conf.init is None and value is not None:
-            conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
-        name = conf.name or f"{self.name}.{self.param_names[index]}"
-        made = Param(name, shape, conf, self.context.param_dtype, statistic)
+        if self.first_copy is not None:
+            made = self.first_copy.params[len(self.params)]
+        else:
+            conf = self.conf.param[index] if index < len(self.conf.param) else ParamConf()
+            if conf.init is None and value is not None:
+                conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
+            name = conf.name or f"{self.conf_name}.{self.param_names[index]}"
+            made = Param(name, shape, conf, self.context.param_dtype, statistic)
+        if made.shape != tuple(shape):
+            message = f"at step {self.first_step} it would have shape {tuple(shape)}, at step 0 {made.shape}."
+            raise ConfigError(Problem(("param", index), message))
         self.params.append(made)
         return made
 
@@ -283,7 +224,8 @@ class Layer:
                 feature.grad = self.ops.features(feature.shape, feature.dtype)
         if self.learns:
             for param in self.params:
-                param.grad = self.ops.zeros(param.shape, param.dtype)
+                if param.grad is None:
+                    param.grad = self.ops.zeros(param.shape, param.dtype)
 
     def rows(self, source: int = 0) -> Any:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
@@ -322,7 +264,7 @@ class Layer:
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
         context = self.context
-        return (context.seed, self.name, context.group, int(context.phase), context.step, *more)
+        return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
 
     def first_row(self, n_rows: int) -> int:
         """Return the row of the group's batch at which this worker's ``n_rows`` start."""

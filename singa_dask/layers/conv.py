@@ -42,6 +42,8 @@ def as_images(x: Any) -> Any:
 class Windowed(Layer):
     """What layers with a window share: its size, and the checks of it."""
 
+    over_time = True
+
     def set_window(self, block: ConvolutionConf | PoolingConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
         """Take the window of a block; return how many places it takes on images of (height, width).
 

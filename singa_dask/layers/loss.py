@@ -1,6 +1,7 @@
 """Loss layers: where gradients start. Source one is the prediction, source two has the labels or the target.
 
-Each call adds the mean over this worker's rows to the figure "loss"; gradients are those of that mean.
+Each call adds the mean over this worker's rows to the figure "loss"; gradients are those of that mean, in an unrolled
+net those of the sum over the time steps.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SoftmaxLoss(Layer):
     n_sources = (2, 2)
     reads = ("data", "labels")
     is_loss = True
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(SoftmaxLossConf)
@@ -49,7 +51,7 @@ class SoftmaxLoss(Layer):
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
             with self.grad_rows() as gx:
-                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale, out=gx)
+                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale * self.n_steps, out=gx)
 
 
 @LAYERS.register()
@@ -61,6 +63,7 @@ class EuclideanLoss(Layer):
 
     n_sources = (2, 2)
     is_loss = True
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         prediction, target = sources
@@ -82,4 +85,4 @@ class EuclideanLoss(Layer):
         for i, sign in enumerate((1, -1)):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
-                    self.ops.multiply(difference, sign / len(difference), out=gx)
+                    self.ops.multiply(difference, sign * self.n_steps / len(difference), out=gx)

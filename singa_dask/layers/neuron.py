@@ -25,6 +25,7 @@ class InnerProduct(Layer):
 
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(InnerProductConf)
@@ -57,6 +58,8 @@ class Activation(Layer):
     With ``share_src_blobs`` it computes in the memory of its source wherever the source has no further use
     for its output, else in its own: the numbers are the same. (SINGA loses the incoming gradient there.)
     """
+
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.forward, self.backward = self.kernels(conf, ops)
@@ -137,6 +140,7 @@ class Softmax(Layer):
     """
 
     connection = Connection.ONE_TO_ALL
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         shape, size, n = sources[0].shape, sources[0].size, conf.block(SoftmaxConf).num_softmax_per_instance
@@ -176,8 +180,10 @@ class Softmax(Layer):
 class Dropout(Layer):
     """In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.
 
-    The mask is a function of seed, layer, step and the row in the group's batch.
+    The mask is a function of seed, layer, step, time step and the row in the group's batch.
     """
+
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.keep = 1 - conf.block(DropoutConf).dropout_ratio
@@ -194,7 +200,11 @@ class Dropout(Layer):
         if not phase & Phase.TRAIN:
             self.ops.copy(x, out=y)
             return
-        self.ops.dropout_mask(self.random_key(), self.keep, out=self.mask, first_row=self.first_row(len(x)))
+        n_rows = len(x) // self.n_steps
+        for i in range(self.n_steps):
+            mask = self.mask[i * n_rows : (i + 1) * n_rows]
+            step = (self.first_step + i,) if self.first_step + i else ()
+            self.ops.dropout_mask(self.random_key(*step), self.keep, out=mask, first_row=self.first_row(n_rows))
         self.ops.multiply(x, self.mask, out=y)
 
     def compute_gradient(self, phase: Phase) -> None:

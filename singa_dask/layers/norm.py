@@ -20,6 +20,8 @@ class LRN(Layer):
     x and y (N, C, H, W). Where the channels end, fewer are summed up; what alpha is divided by stays.
     """
 
+    over_time = True
+
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(LRNConf)
         self.shape = image_shape(conf, sources[0])

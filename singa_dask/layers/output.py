@@ -30,6 +30,7 @@ class ArgSort(Layer):
     """
 
     is_output = True
+    over_time = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.topk, width = conf.block(ArgSortConf).topk, sources[0].size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from singa_dask.net.neuralnet import NeuralNet
-from singa_dask.net.plan import Node, plan
+from singa_dask.net.node import Node
+from singa_dask.net.plan import plan
 
 __all__ = ["NeuralNet", "Node", "plan"]

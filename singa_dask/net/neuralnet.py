@@ -9,7 +9,8 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Gate, Layer, Param
-from singa_dask.net.plan import Node, plan
+from singa_dask.net.node import Node
+from singa_dask.net.plan import plan
 from singa_dask.registry import suggest
 
 __all__ = ["NeuralNet"]
@@ -38,6 +39,7 @@ class NeuralNet:
         self.layers: list[Layer] = []
         self.gate = Gate()
         self._layers: dict[str, Layer] = {}
+        self._outputs: dict[str, tuple[Layer, int | None]] = {}
         self._params: dict[str, Param] = {}
 
     @classmethod
@@ -59,8 +61,9 @@ class NeuralNet:
         ConfigError
             Every mistake at once, with paths from the top of the job.
         """
-        net = cls(context, plan(job.neuralnet.layer, context.phase))
+        net = cls(context, plan(job.neuralnet, context.phase))
         problems = net._make_layers(ops)
+        problems += net._close_loops()
         problems += net._name_params()
         if share_from is None:
             problems += net._share_within()
@@ -76,17 +79,42 @@ class NeuralNet:
     def _make_layers(self, ops: Any) -> list[Problem]:
         """Make and wire each layer; one whose source failed is left out without a word."""
         problems: list[Problem] = []
+        first: dict[str, Layer] = {}
         for node in self.nodes:
-            if any(source not in self._layers for source in node.sources):
+            if any(source not in self._outputs for source in node.sources):
                 continue
             layer = LAYERS.find(node.conf.type)(node.conf, self.context)
+            layer.conf_name, layer.first_step, layer.n_steps = node.layer, node.first_step, node.n_steps
+            layer.first_copy = first.get(node.layer)
             try:
-                layer.wire([self._layers[source].outlet() for source in node.sources], ops)
+                layer.wire([self._outlet(source) for source in node.sources], ops)
             except ConfigError as error:
                 problems += [node.problem(found.message, found.path) for found in error.problems]
                 continue
+            first.setdefault(node.layer, layer)
             self.layers.append(layer)
             self._layers[layer.name] = layer
+            self._outputs |= {name: (layer, k if node.gives else None) for k, name in enumerate(node.outputs)}
+        return problems
+
+    def _outlet(self, name: str) -> Feature:
+        """Return what the next reader of an output reads."""
+        layer, k = self._outputs[name]
+        return layer.outlet() if k is None else layer.features[k]
+
+    def _close_loops(self) -> list[Problem]:
+        problems: list[Problem] = []
+        for node in self.nodes:
+            for name in node.loops if node.name in self._layers else ():
+                if name not in self._outputs:
+                    continue
+                layer, k = self._outputs[name]
+                feature = layer.features[k or 0]
+                feature.read_as.add("data")
+                try:
+                    self._layers[node.name].close_loop(feature)
+                except ConfigError as error:
+                    problems += [node.problem(found.message, found.path) for found in error.problems]
         return problems
 
     def _name_params(self) -> list[Problem]:
@@ -144,7 +172,8 @@ class NeuralNet:
     def _located(self) -> list[tuple[Param, Node, int]]:
         """Return each param with the node and the place in it that an error points to."""
         nodes = {node.name: node for node in self.nodes}
-        return [(param, nodes[layer.name], k) for layer in self.layers for k, param in enumerate(layer.params)]
+        layers = [layer for layer in self.layers if layer.first_copy is None]
+        return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
     def _find_gradients(self) -> None:
         """Decide which features and layers have gradients: between something that learns and a loss."""
@@ -155,14 +184,27 @@ class NeuralNet:
             return
         for layer in self.layers:
             for feature in layer.features:
-                feature.wants_grad &= bool(layer.params) or any(source.wants_grad for source in layer.sources)
+                learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
+                feature.wants_grad &= learns and not layer.is_energy
         reached: set[Feature] = set()
         for layer in reversed(self.layers):
             for feature in layer.features:
                 feature.wants_grad &= feature in reached
-            if layer.is_loss or not reached.isdisjoint(layer.features):
+            if layer.is_energy:
+                layer.learns = bool(layer.params)
+            elif layer.is_loss or not reached.isdisjoint(layer.features):
                 reached.update(layer.sources)
                 layer.learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
+        self._order_copies()
+
+    def _order_copies(self) -> None:
+        """Tell the copies of a layer, which share the gradients of params, who comes first and last on the way back."""
+        learning = [layer for layer in self.layers if layer.learns]
+        last = {layer.conf_name: layer for layer in learning}
+        first = {layer.conf_name: layer for layer in reversed(learning)}
+        for layer in learning:
+            layer.adds_gradient = last[layer.conf_name] is not layer
+            layer.hands_over = first[layer.conf_name] is layer
 
     # -- memory -------------------------------------------------------------------------------------
 
@@ -182,7 +224,7 @@ class NeuralNet:
 
     @property
     def params(self) -> list[Param]:
-        return [param for layer in self.layers for param in layer.params]
+        return [param for layer in self.layers if layer.first_copy is None for param in layer.params]
 
     @property
     def owners(self) -> list[Param]:
@@ -195,8 +237,8 @@ class NeuralNet:
 
     def sharers(self, owner: Param) -> list[Param]:
         """Return the params that add a gradient to ``owner``'s, itself among them."""
-        learning = [layer for layer in self.layers if layer.learns]
-        return [param for layer in learning for param in layer.params if param.owner is owner.owner]
+        learning = dict.fromkeys(param for layer in self.layers if layer.learns for param in layer.params)
+        return [param for param in learning if param.owner is owner.owner]
 
     def name2layer(self, name: str) -> Layer:
         """Return the layer of a name (SINGA's word for it)."""
@@ -214,9 +256,15 @@ class NeuralNet:
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each figure since the last call, and start anew.
 
-        A figure that several layers have is called ``<layer>.<figure>``.
+        The copies of a layer in an unrolled net have one figure together; one that several layers have is called
+        ``<layer>.<figure>``.
         """
-        taken = {layer.name: layer.take_metrics() for layer in self.layers}
+        taken: dict[str, dict[str, tuple[float, float]]] = {}
+        for layer in self.layers:
+            figures = taken.setdefault(layer.conf_name, {})
+            for name, (total, count) in layer.take_metrics().items():
+                before = figures.get(name, (0.0, 0.0))
+                figures[name] = (before[0] + total, before[1] + count)
         times = Counter(name for figures in taken.values() for name in figures)
         return {
             name if times[name] == 1 else f"{layer}.{name}": figure

@@ -9,59 +9,34 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
-from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
+from singa_dask.net.node import Node
+from singa_dask.net.unroll import merge, unroll
+from singa_dask.registry import suggest
 
-__all__ = ["Node", "add_splits", "check_types", "plan", "select", "sort"]
-
-Path: TypeAlias = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Node:
-    """One layer to be built.
-
-    Attributes
-    ----------
-    conf : LayerConf
-    index : int
-        Place in the job's list of the layer that this one comes from: where an error points.
-    sources : tuple of str
-        Names of the layers it reads, in order.
-    """
-
-    conf: LayerConf
-    index: int
-    sources: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the layer, unique in the plan."""
-        return self.conf.name
-
-    def problem(self, message: str, keys: Path = ()) -> Problem:
-        """Say what is wrong at a key of this layer."""
-        return Problem(("neuralnet", "layer", self.index, *keys), message)
+__all__ = ["add_splits", "check_types", "open_loops", "plan", "select", "sort"]
 
 
-def plan(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
+def plan(net: NetConf, phase: Phase) -> list[Node]:
     """Return the layers of one phase's net, sources before consumers.
 
     Raises
     ------
     ConfigError
-        There are none, some have types that nobody knows, or they wait for each other.
+        There are none, some have types that nobody knows, they wait for each other, or they read time steps that
+        are not there.
     """
-    return sort(add_splits(check_types(select(layers, phase))))
+    nodes = open_loops(check_types(select(net.layer, phase)))
+    return sort(add_splits(merge(unroll(nodes, net.unroll_len))))
 
 
 def select(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
     """Keep the layers that a phase's net has."""
-    kept = [Node(conf, i, tuple(conf.srclayers)) for i, conf in enumerate(layers) if conf.in_phase(phase)]
+    kept = [Node(conf, i, tuple(conf.srclayers), conf.name) for i, conf in enumerate(layers) if conf.in_phase(phase)]
     if not kept:
         name = (phase.name or str(phase)).lower()
         raise ConfigError(Problem(("neuralnet", "layer"), f"no layer is left in the {name} net."))
@@ -81,37 +56,59 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
     return list(nodes)
 
 
+def open_loops(nodes: Sequence[Node]) -> list[Node]:
+    """Take out the edges that lead back: a layer computed later, whose output of an earlier pass is read."""
+    sources = {node.name: node.sources for node in nodes}
+    opened, problems = [], []
+    for node in nodes:
+        # of the two layers of an RBM, which read each other, the visible one has another source before
+        back = [name for name in node.sources[1:] if _is_energy(node) and node.name in sources.get(name, ())]
+        loops = (*back, *LAYERS.find(node.conf.type).loop_sources(node.conf))
+        problems += [
+            node.problem(f"unknown layer {name!r}. {suggest(name, sources)}") for name in loops if name not in sources
+        ]
+        kept = tuple(name for name in node.sources if name not in back)
+        opened.append(replace(node, sources=kept, loops=loops))
+    if problems:
+        raise ConfigError(problems)
+    return opened
+
+
+def _is_energy(node: Node) -> bool:
+    return LAYERS.find(node.conf.type).is_energy
+
+
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Put ``split(<name>)`` after each layer that several others read and that does not serve several itself."""
+    """Put ``split(<name>)`` after each output that several layers read and that does not serve several itself."""
     readers = Counter(source for node in nodes for source in node.sources)
-    split = {node.name for node in nodes if readers[node.name] > 1 and _needs_split(node)}
+    split = {name for node in nodes if _needs_split(node) for name in node.outputs if readers[name] > 1}
     planned = []
     for node in nodes:
         sources = tuple(f"split({source})" if source in split else source for source in node.sources)
         planned.append(replace(node, sources=sources))
-        if node.name in split:
-            planned.append(_split_of(node, readers[node.name]))
+        planned += [_split_of(node, name, readers[name]) for name in node.outputs if name in split]
     return planned
 
 
 def _needs_split(node: Node) -> bool:
     layer = LAYERS.find(node.conf.type)
-    return layer.splits and not layer.is_input
+    return (layer.splits or bool(node.gives)) and not layer.is_input
 
 
-def _split_of(node: Node, n_readers: int) -> Node:
+def _split_of(node: Node, output: str, n_readers: int) -> Node:
     made = {
-        "name": f"split({node.name})",
+        "name": f"split({output})",
         "type": "Split",
-        "srclayers": [node.name],
+        "srclayers": [output],
         "split_conf": {"num_splits": n_readers},
     }
-    return Node(LayerConf.model_validate(made), node.index, (node.name,))
+    conf = LayerConf.model_validate(made)
+    return Node(conf, node.index, (output,), conf.name, node.first_step, node.n_steps)
 
 
 def sort(nodes: Sequence[Node]) -> list[Node]:
     """Order layers so that sources come first, else as they are listed."""
-    place = {node.name: i for i, node in enumerate(nodes)}
+    place = {name: i for i, node in enumerate(nodes) for name in node.outputs}
     waits = [len(set(node.sources)) for node in nodes]
     readers: list[list[int]] = [[] for _ in nodes]
     for i, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""TrainOneBatch: how one batch changes the params. BP is back-propagation.
+"""TrainOneBatch: how one batch changes the params. BP is back-propagation, through time in an unrolled net.
 
 An algorithm knows layers and params, no servers: it says when it needs a param and when a gradient is ready.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from singa_dask.conf import Phase
-from singa_dask.errors import NumericError
+from singa_dask.conf import AlgConf, Phase
+from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
@@ -41,6 +41,8 @@ class Algorithm:
         Returns when the values of a param are fresh; called before each layer's forward pass in training.
     update : callable (step, param), optional
         Takes a gradient that is ready; called right after each layer's backward pass.
+    conf : AlgConf, optional
+        ``train_one_batch`` of the job; its ``user_conf`` is for algorithms of the user's own.
 
     Attributes
     ----------
@@ -48,11 +50,24 @@ class Algorithm:
         The one being computed, None between batches: where an error happened.
     """
 
-    def __init__(self, net: NeuralNet, collect: Collect = _nothing, update: Update = _nothing) -> None:
+    def __init__(
+        self, net: NeuralNet, collect: Collect = _nothing, update: Update = _nothing, conf: AlgConf | None = None
+    ) -> None:
         self.net = net
         self.collect = collect
         self.update = update
+        self.conf = conf or AlgConf(alg=type(self).__name__)
         self.layer: Layer | None = None
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        """Check that this algorithm can train a net, before anything runs.
+
+        Raises
+        ------
+        ConfigError
+            All problems at once, with paths from the top of the job.
+        """
 
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""
@@ -76,9 +91,20 @@ class Algorithm:
                     raise NumericError(f"param {owner.name!r} is not finite. {REMEDY}")
 
 
-@ALGORITHMS.register()
+@ALGORITHMS.register("BP", "BPTT")
 class BP(Algorithm):
-    """Back-propagation: features forward, gradients in reverse; a layer's gradients leave as soon as they exist."""
+    """Back-propagation: features forward, gradients in reverse; a layer's gradients leave as soon as they exist.
+
+    In an unrolled net it is back-propagation through time, BPTT: the gradients of all time steps are summed, and
+    leave once, when the first step is reached.
+    """
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        energy = [layer.name for layer in net.layers if layer.is_energy]
+        if energy:
+            message = f"{', '.join(energy)}: layers that learn without a loss. CD trains them."
+            raise ConfigError(Problem(("train_one_batch", "alg"), message))
 
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
@@ -121,6 +147,7 @@ class BP(Algorithm):
             if not layer.learns:
                 continue
             self.layer = layer
-            layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
-            for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
-                self.update(step, param)
+            more = Phase.AGGREGATE_GRADIENT if layer.adds_gradient else Phase.NONE
+            layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | more)
+            for param in reversed(layer.params) if layer.hands_over else ():
+                self.update(step, param)  # a bias first: it leaves in the message that its weights fill

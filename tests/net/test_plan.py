@@ -20,7 +20,7 @@ def names(nodes: list[Node]) -> list[str]:
 
 
 def nodes_of(layers: list[dict[str, Any]], phase: Phase = Phase.TRAIN) -> list[Node]:
-    return plan(job(layers).neuralnet.layer, phase)
+    return plan(job(layers).neuralnet, phase)
 
 
 def test_phases_choose_layers() -> None:
@@ -38,9 +38,9 @@ def test_phases_choose_layers() -> None:
 
 
 def test_a_phase_without_layers_is_refused() -> None:
-    layers = job([{**each, "include": ["train"]} for each in mlp()]).neuralnet.layer
+    net = job([{**each, "include": ["train"]} for each in mlp()]).neuralnet
     with pytest.raises(ConfigError, match="no layer is left in the test net"):
-        plan(layers, Phase.TEST)
+        plan(net, Phase.TEST)
 
 
 def test_unknown_types_are_all_named() -> None:

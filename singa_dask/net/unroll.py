@@ -1,0 +1,240 @@
+"""Recurrent nets as feed-forward ones: a copy of each layer for each time step, after SINGA's NeuralNet::Unrolling.
+
+`unroll` gives the copies, ``<step>#<name>``, and their edges; `merge` puts the copies of a layer together again
+where all steps can be computed at once, which costs one call in place of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from singa_dask.conf import LayerConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import LAYERS
+from singa_dask.net.node import Node
+
+__all__ = ["merge", "unroll"]
+
+
+class _Edge(NamedTuple):
+    """How the time steps of a source are connected to those of a layer."""
+
+    source: str
+    kind: str
+    shift: int
+    steps: Sequence[Sequence[int]]
+
+
+def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
+    """Return a copy of each layer for each of its time steps, side by side in the list; all are named by step.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+    unroll_len : int
+        Of layers that do not say; layers that read records have one step unless they say otherwise.
+
+    Raises
+    ------
+    ConfigError
+        A layer reads steps that its source does not have; or records are to be read more than once.
+    """
+    lengths = {node.name: _length(node, unroll_len) for node in nodes}
+    if set(lengths.values()) == {1}:
+        return list(nodes)
+    copies: list[Node] = []
+    problems: list[Problem] = []
+    for node in nodes:
+        if lengths[node.name] > 1 and _reads_records(node):
+            message = (
+                "records are read once, for all steps. Say unroll_len: 1, and OneToAll in the layers that read it."
+            )
+            problems.append(node.problem(message, ("unroll_len",)))
+            continue
+        try:
+            edges = _edges(node, lengths)
+            copies += [_copy(node, edges, lengths, step) for step in range(lengths[node.name])]
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return copies
+
+
+def _length(node: Node, unroll_len: int) -> int:
+    if node.conf.unroll_len is None:
+        return 1 if _reads_records(node) else unroll_len
+    return node.conf.unroll_len
+
+
+def _reads_records(node: Node) -> bool:
+    return LAYERS.find(node.conf.type).is_input and not node.sources
+
+
+def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
+    """Read how each source of a layer is connected."""
+    conf, made = node.conf, []
+    custom = iter(conf.unroll_steps)
+    for k, source in enumerate(node.sources):
+        shift = conf.shift[k] if k < len(conf.shift) else 0
+        whole = lengths[source] == 1 and lengths[node.name] > 1 and not shift
+        kind = conf.unroll_conn_type[k] if k < len(conf.unroll_conn_type) else "OneToAll" if whole else "OneToOne"
+        made.append(_Edge(source, kind, shift, next(custom, ()) if kind == "Customized" else ()))
+    return made
+
+
+def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: int) -> Node:
+    """Return the copy of a layer for one step."""
+    sources: list[str] = []
+    for k, edge in enumerate(edges):
+        for other in _steps_read(node, k, edge, lengths, step):
+            if not 0 <= other < lengths[edge.source]:
+                message = (
+                    f"step {step} would read step {other} of {edge.source!r}, which has {lengths[edge.source]}. "
+                    "Say unroll_conn_type: OneToAll to read all of them."
+                )
+                raise ConfigError(node.problem(message, ("srclayers", k)))
+            sources.append(f"{other}#{edge.source}")
+    if step and LAYERS.find(node.conf.type).recurrent:
+        sources.append(f"{step - 1}#{node.name}")
+    return replace(
+        node,
+        conf=_named(node.conf, f"{step}#{node.name}"),
+        sources=tuple(sources),
+        first_step=step,
+        loops=tuple(f"{min(step, lengths[source] - 1)}#{source}" for source in node.loops),
+    )
+
+
+def _named(conf: LayerConf, name: str) -> LayerConf:
+    return conf.model_copy(update={"name": name})
+
+
+def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], step: int) -> Sequence[int]:
+    """Return the steps of a source that a step of the layer reads."""
+    last = lengths[edge.source] - 1
+    if edge.kind == "OneToAll":
+        return range(last + 1)
+    if edge.kind == "FirstToLast":
+        return [] if step else [last]
+    if edge.kind == "OneToOne":
+        return [step - edge.shift] if step >= edge.shift else []
+    if len(edge.steps) != lengths[node.name]:
+        message = f"source {edge.source!r} is Customized: expected a list of steps for each of the "
+        message += f"{lengths[node.name]} steps, got {len(edge.steps)}."
+        raise ConfigError(node.problem(message, ("unroll_steps",)))
+    return edge.steps[step]
+
+
+def merge(copies: Sequence[Node]) -> list[Node]:
+    """Put the copies of a layer together where one call can compute all steps, and name whole layers plainly.
+
+    That is so where the type says so (`Layer.over_time`), no step waits for a layer that waits for another step
+    of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
+    those of the next; Concate and Slice lead from copies to rows and back.
+    """
+    groups: dict[str, list[Node]] = {}
+    for copy in copies:
+        groups.setdefault(copy.layer, []).append(copy)
+    return _Merger(groups).nodes() if len(groups) < len(copies) else list(copies)
+
+
+class _Merger:
+    """Joins copies, and keeps the Slices and Concates that this needs."""
+
+    def __init__(self, groups: Mapping[str, Sequence[Node]]) -> None:
+        self.groups = groups
+        self.lengths = {name: len(group) for name, group in groups.items()}
+        self.edges = {name: self._edges_of(name) for name in groups}
+        self.merged = {name for name in groups if self._can_merge(name)}
+        self.slices: dict[str, Node] = {}
+        self.concates: dict[str, Node] = {}
+
+    def _edges_of(self, name: str) -> list[_Edge]:
+        first = self.groups[name][0]
+        loops = {loop.partition("#")[2] for loop in first.loops}
+        sources = tuple(source for source in first.conf.srclayers if source not in loops)
+        return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
+
+    def _can_merge(self, name: str) -> bool:
+        if self.lengths[name] == 1:
+            return False
+        kind = LAYERS.find(self.groups[name][0].conf.type)
+        return (
+            kind.over_time
+            and not self._waits_for_itself(name)
+            and all(self._is_stepwise(name, k, edge) for k, edge in enumerate(self.edges[name]))
+        )
+
+    def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
+        """Tell whether all steps can read this source at once."""
+        kind, n_steps = LAYERS.find(self.groups[name][0].conf.type), self.lengths[edge.source]
+        if edge.kind == "OneToOne":
+            return not edge.shift and n_steps == self.lengths[name]
+        if edge.kind == "OneToAll":
+            return n_steps == 1 and kind.steps_from_columns
+        return edge.kind == "FirstToLast" and kind.recurrent and k > 0
+
+    def _waits_for_itself(self, name: str) -> bool:
+        """Tell whether a layer is in a circle, of whatever steps; its own recurrence apart."""
+        seen: set[str] = set()
+        waiting = [edge.source for edge in self.edges[name]]
+        while waiting:
+            source = waiting.pop()
+            if source == name:
+                return True
+            if source not in seen:
+                seen.add(source)
+                waiting += [edge.source for edge in self.edges[source]]
+        return False
+
+    def nodes(self) -> list[Node]:
+        """Return the merged list."""
+        made: list[Node] = []
+        for name, group in self.groups.items():
+            before = set(self.concates)
+            own = [self._merge(name)] if name in self.merged else [self._keep(copy) for copy in group]
+            made += [self.concates[new] for new in self.concates if new not in before]
+            made += own
+        return [each for node in made for each in (node, self.slices.get(node.name)) if each is not None]
+
+    def _merge(self, name: str) -> Node:
+        first, n_steps = self.groups[name][0], self.lengths[name]
+        sources = [
+            self._step(f"{self.lengths[edge.source] - 1}#{edge.source}")
+            if edge.kind == "FirstToLast" or self.lengths[edge.source] == 1
+            else self._rows(edge.source)
+            for edge in self.edges[name]
+        ]
+        return replace(first, conf=_named(first.conf, name), sources=tuple(sources), n_steps=n_steps)
+
+    def _keep(self, copy: Node) -> Node:
+        name = copy.layer if self.lengths[copy.layer] == 1 else copy.name
+        sources, loops = (tuple(self._step(source) for source in names) for names in (copy.sources, copy.loops))
+        return replace(copy, conf=_named(copy.conf, name), sources=sources, loops=loops)
+
+    def _rows(self, name: str) -> str:
+        """Return what has the rows of all steps of a layer."""
+        if name in self.merged:
+            return name
+        copies = self.groups[name]
+        conf = {"name": f"concate({name})", "type": "Concate", "srclayers": [copy.name for copy in copies]}
+        node = Node(LayerConf.model_validate(conf), copies[0].index, tuple(copy.name for copy in copies))
+        self.concates[name] = replace(node, layer=node.name, n_steps=len(copies))
+        return node.name
+
+    def _step(self, copy: str) -> str:
+        """Return what has the rows of one step of a layer."""
+        name = copy.partition("#")[2]
+        if self.lengths[name] == 1:
+            return name
+        if name in self.merged and name not in self.slices:
+            first, n_steps = self.groups[name][0], self.lengths[name]
+            block = {"slice_dim": 0, "num_slices": n_steps}
+            conf = {"name": f"slice({name})", "type": "Slice", "srclayers": [name], "slice_conf": block}
+            node = Node(LayerConf.model_validate(conf), first.index, (name,))
+            steps = tuple(f"{step}#{name}" for step in range(n_steps))
+            self.slices[name] = replace(node, layer=node.name, gives=steps)
+        return copy
