@@ -100,6 +100,8 @@ class PoolingConf(WindowConf):
 
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
     """Take the largest value of a window, or the mean."""
+    ties: Literal["first", "all"] = "first"
+    """Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's kPooling."""
     count_include_pad: bool | None = None
     """Whether padding counts in a mean; when not given it does, but for CudnnPool."""
     stride_x: Size = 2
@@ -250,11 +252,20 @@ class SplitConf(Conf):
     """Number of readers."""
 
 
+class SamplingConf(Conf):
+    """``sampling_conf``: how a column is drawn."""
+
+    temperature: NonNegative = 1.0
+    """Divides what the probabilities are made of: likely columns become likelier below 1; at 0 the best is taken."""
+    probabilities: bool = False
+    """Whether the source gives probabilities, as Softmax does, and not what they are made of."""
+
+
 class RNNDummyConf(Conf):
-    """``rnn_dummy_conf``: data of the last step fed back, for sampling (SINGA's RNNDummyProto)."""
+    """``rnn_dummy_conf``: data of the last batch fed back, for sampling (SINGA's RNNDummyProto)."""
 
     dynamic_srclayer: str = ""
-    """Layer whose output of the last step is this layer's data."""
+    """Layer whose output of the batch before is this layer's data, in a test."""
     shape: Many[Size] = Field(default=[])
     """Shape of the data, batch first."""
     integer: bool = False

@@ -137,6 +137,8 @@ def _set_layer(layer: Block, validates: bool) -> None:
     _drop(_node(layer, "softmax_conf"), "num_softmax_per_instance")
     if kind == "ImagePreprocess":
         _drop(_node(layer, "rgbimage_conf"), "meanfile")
+    if kind == "Pooling":
+        _put(_inner(layer, "pooling_conf"), "ties", "all")
     backend = _node(layer, "store_conf", "backend")
     if kind == "CSVInput" and isinstance(backend, Scalar) and backend.value == "textfile":
         backend.value = "csv"

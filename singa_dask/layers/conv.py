@@ -109,14 +109,14 @@ class Convolution(Windowed):
 class Pooling(Windowed):
     """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
 
-    Padding never is the largest; of equal values the first, by rows, gets the gradient. A mean is the sum of the
-    window's pixels over kernel_y kernel_x, or over the number of its pixels that are in the image where
-    ``count_include_pad`` is false, as it is for CudnnPool by itself.
+    Padding never is the largest; of equal values the first, by rows, gets the gradient, or all do (``ties``). A mean
+    is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels that are in the image
+    where ``count_include_pad`` is false, as it is for CudnnPool by itself.
 
     Notes
     -----
-    SINGA's first one takes no notice of ``pad`` and gives the gradient to all of equal values, its second mixes up
-    the axes.
+    SINGA's kPooling takes no notice of ``pad`` and gives the gradient to all of equal values, as its job files do here
+    (``ties: all``); its kCPooling mixes up the axes.
     """
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -127,15 +127,17 @@ class Pooling(Windowed):
             if self.pad[axis] >= self.kernel[axis]:
                 message = f"expected less than the kernel, which is {self.kernel[axis]}, got {self.pad[axis]}."
                 raise ConfigError(Problem(("pooling_conf", block.key("pad", axis)), message))
-        self.takes_mean = block.pool == "AVG"
+        self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
+        if self.all_ties and self.context.dtype != self.context.param_dtype:
+            raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
         given = block.count_include_pad
         self.count_pad = conf.type != "CudnnPool" if given is None else given
         self.where: Any = None
-        self.feature((n_rows, n_channels, *places), reusable=True)
+        self.feature((n_rows, n_channels, *places), reusable=not self.all_ties)
 
     def allocate(self) -> None:
         super().allocate()
-        if self.learns and not self.takes_mean:
+        if self.learns and not self.takes_mean and not self.all_ties:
             self.where = self.ops.pool_places(self.features[0].shape, self.kernel)
 
     def compute_feature(self, phase: Phase) -> None:
@@ -151,5 +153,8 @@ class Pooling(Windowed):
         gy, gx = self.features[0].grad, as_images(self.sources[0].grad)
         if self.takes_mean:
             self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+        elif self.all_ties:
+            x, y = as_images(self.sources[0].data), self.features[0].data
+            self.ops.max_pool_grad_ties(x, y, gy, gx, self.kernel, self.stride, self.pad)
         else:
             self.ops.max_pool_grad(gy, self.where, gx, self.kernel, self.stride, self.pad)

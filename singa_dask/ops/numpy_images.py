@@ -179,6 +179,19 @@ class NumpyImages(Scratch):
                 np.multiply(g[windows], won, out=part)
                 np.add(gx[pixels], part, out=gx[pixels])
 
+    def max_pool_grad_ties(
+        self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
+    ) -> None:
+        """``out`` (N, C, H, W) = sum of ``gy`` over the windows whose largest value, ``y``, is that of x there."""
+        for gx, source, g, largest in self.pieces(out, x, gy, y):
+            gx[...] = 0
+            for _, windows, pixels in _places(out, gy, kernel, stride, pad):
+                won = self.scratch("won", g[windows].shape, bool)
+                part = self.scratch("part", won.shape, g.dtype)
+                np.equal(source[pixels], largest[windows], out=won)
+                np.multiply(g[windows], won, out=part)
+                np.add(gx[pixels], part, out=gx[pixels])
+
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
         """``out[n, c, i, j]`` = sum of the window of x that starts at (i, j) stride - pad, over a number of values.
 

@@ -165,6 +165,25 @@ def test_max_pool(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "kernel", "stride", "pad"), POOLS)
+def test_the_gradient_of_all_ties(
+    ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: Any, kernel: Pair, stride: Pair, pad: Pair
+) -> None:
+    x = lay(random.integers(-2, 1, shape).astype(dtype), layout)
+    out_shape = output_shape(shape, shape[1], kernel, stride, pad)
+    gy, y = lay(draw(random, out_shape, dtype), layout), blank(out_shape, dtype, layout)
+    ops.max_pool(x, y, None, kernel, stride, pad)
+    source, wanted = padded(x, pad, -np.inf), padded(np.zeros(shape), pad)
+    for i, j in np.ndindex(*out_shape[2:]):
+        part = np.s_[:, :, i * stride[0] : i * stride[0] + kernel[0], j * stride[1] : j * stride[1] + kernel[1]]
+        largest = source[part].max(axis=(2, 3), keepdims=True)
+        wanted[part] += (source[part] == largest) * gy[:, :, i : i + 1, j : j + 1]
+    gx = blank(shape, dtype, layout)
+    ops.max_pool_grad_ties(x, y, gy, gx, kernel, stride, pad)
+    close(gx, wanted[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count_pad", [True, False])
 @pytest.mark.parametrize(("shape", "kernel", "stride", "pad"), POOLS)
 def test_avg_pool(

@@ -98,6 +98,16 @@ def test_the_first_of_equal_values_gets_the_gradient() -> None:
     np.testing.assert_array_equal(x.grad, [[[[1, 0, 2, 0], [0, 0, 0, 0]]]])
 
 
+def test_all_of_equal_values_may_get_the_gradient() -> None:
+    x = source((1, 1, 2, 2))
+    x.data[...] = 3
+    layer = wire("Pooling", [x], pooling_conf={"kernel": 2, "ties": "all"})
+    forward(layer)
+    layer.features[0].grad[...] = 5
+    backward(layer)
+    np.testing.assert_array_equal(x.grad, np.full((1, 1, 2, 2), 5))
+
+
 def test_padding_is_never_the_largest() -> None:
     x = source((1, 1, 2, 2))
     x.data[...] = -5
