@@ -325,12 +325,18 @@ class NeuralNet:
         """Return a table of the layers: name, type, sources, shape, params."""
         rows = [("layer", "type", "reads", "shape", "params")]
         for layer, node in zip(self.layers, self.nodes, strict=True):
-            shape = " x ".join(map(str, layer.features[0].shape)) if layer.features else ""
+            shape = _show_shape(layer.features[0]) if layer.features else ""
             params = ", ".join(_show_param(param) for param in layer.params)
             rows.append((layer.name, layer.conf.type, ", ".join(node.sources), shape, params))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
+
+
+def _show_shape(feature: Feature) -> str:
+    rows, *rest = feature.shape
+    steps = [f"{feature.n_steps} steps"] if feature.n_steps > 1 else []
+    return " x ".join(map(str, [*steps, rows // feature.n_steps, *rest]))
 
 
 def _show_param(param: Param) -> str:

@@ -283,3 +283,8 @@ def test_copies_show_one_figure() -> None:
     BP(net).train_one_batch(0)
     metrics = net.take_metrics()
     assert metrics.keys() == {"loss", "accuracy"} and metrics["loss"][1] == T
+
+
+def test_a_merged_layer_is_described_with_its_steps() -> None:
+    lines = ready(recurrent_net()).describe().splitlines()
+    assert "3 steps x 4 x 2" in next(line for line in lines if line.startswith("h "))
