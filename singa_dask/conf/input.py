@@ -79,6 +79,8 @@ class StoreConf(Conf):
     """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow, webhdfs,
     hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Keyword arguments for a store of the user's own; also for one of ours."""
     cache: CacheConf | None = None
     """Keep what is read from a file system that is not local on a disk of each host; not kept when absent."""
 
@@ -98,13 +100,14 @@ class CharRNNConf(Conf):
     """``char_rnn_conf``: characters of a text (SINGA's CharRNNProto)."""
 
     path: str = ""
-    """URL or path of the text."""
+    """URL or path of the text: UTF-8, gzipped or not."""
     vocab_path: str = ""
-    """File that holds each character once; its place there is its number."""
+    """File that holds each character once; its place there is its number. When empty, the characters of the text in the
+    order of their codes."""
     unroll_len: Size = 50
     """Characters a step; equal to unroll_len of the net."""
     batchsize: Size = 1
-    """Places in the text that are read at the same time."""
+    """Places in the text that are read at the same time, for the whole worker group."""
 
 
 class OneHotConf(Conf):

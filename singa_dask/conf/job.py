@@ -10,7 +10,7 @@ from pydantic import Field
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.model import Conf, Count, Finding, Many, Size, as_list, known, look
 from singa_dask.conf.net import NetConf
-from singa_dask.conf.updater import UpdaterConf
+from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.wiring import check_phases, read_nodes
 
 __all__ = ["AlgConf", "CDConf", "JobConf"]
@@ -21,6 +21,8 @@ class CDConf(Conf):
 
     cd_k: Size = 1
     """Steps of Gibbs sampling."""
+    persistent: bool = False
+    """Go on with the chains of the step before instead of from the records; a resumed job begins new ones."""
 
 
 class AlgConf(Conf):
@@ -45,14 +47,14 @@ class JobConf(Conf):
     """Name of the job."""
     neuralnet: NetConf
     """The net."""
-    train_one_batch: AlgConf
-    """The algorithm."""
-    updater: UpdaterConf
-    """The update rule of the servers."""
+    train_one_batch: AlgConf = AlgConf(alg="BP")
+    """The algorithm; needed to train."""
+    updater: UpdaterConf = Field(default_factory=lambda: UpdaterConf(type="SGD", learning_rate=LRGenConf(type="Fixed")))
+    """The update rule of the servers; needed to train."""
     cluster: ClusterConf = ClusterConf()
     """Workers, servers and processes."""
-    train_steps: Count
-    """Steps to train; they count from 0."""
+    train_steps: Count = 0
+    """Steps to train; they count from 0. Needed where there is an updater."""
     disp_freq: Count = 0
     """Steps between two lines of progress; 0 is never."""
     gpu: Many[Count] = Field(default=[])
@@ -87,15 +89,29 @@ class JobConf(Conf):
     """First step at which a test may run."""
     validate_after: Count = 0
     """First step at which a validation may run."""
+    modules: Many[str] = Field(default=[])
+    """The user's own modules, files or directories; each process gets their text. Types in them are module.Class."""
     seed: Count = 0
     """From which all random numbers of the job follow."""
+    user_conf: dict[str, Any] = Field(default={})
+    """What a program of the user's own may want to know; nothing here reads it."""
     precision: Literal["float32", "float64", "bf16"] = "float32"
     """Type of params, features and gradients; bf16: features bfloat16, params and losses float32 (ops onednn only)."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the job is one to train; else it is for tests and for sampling."""
+        return bool({"updater", "train_steps"} & self.model_fields_set)
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
-        phases = ["train"] if look(data, "train_steps", int, 1) > 0 else []
+        # a job without updater and train_steps is for tests and for sampling
+        given = [key for key in ("updater", "train_steps") if data.get(key) is not None]
+        for key in ("train_one_batch", "updater", "train_steps") if given else ():
+            if data.get(key) is None:
+                yield (key,), "this key is required, and missing."
+        phases = ["train"] if look(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
             if look(data, freq, int, 0) > 0 and look(data, steps, int, 0) > 0:
                 phases.append(phase)

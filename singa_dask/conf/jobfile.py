@@ -10,9 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from singa_dask import modules
 from singa_dask.conf import singa_job, yaml_text
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
+from singa_dask.conf.model import as_list
 from singa_dask.conf.override import apply_set, replace_cluster
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Block, Node, locate, plain, show
@@ -72,7 +74,7 @@ def load(
         File whose block replaces the job's ``cluster``.
     registries : mapping of str to Registry, optional
         Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
-        kinds that are not there are not checked.
+        kinds that are not there are not checked. With them the job's modules are loaded.
 
     Raises
     ------
@@ -90,14 +92,32 @@ def load(
         problems += replace_cluster(root, _read(cluster), cluster)
     for change in sets:
         problems += apply_set(root, change)
+    values = plain(root)
+    if registries is not None:
+        wrong = _load_modules(values, registries)
+        problems += wrong
+        # what is in modules that cannot be loaded is not known
+        registries = None if wrong else registries
     try:
-        job = JobConf.model_validate(plain(root), context={"registries": registries})
+        job = JobConf.model_validate(values, context={"registries": registries})
     except ValidationError as error:
         problems += [_problem(root, found) for found in error.errors(include_url=False)]
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(sorted(located, key=lambda problem: _order(problem, file)))
     return JobFile(job, text, root)
+
+
+def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
+    """Load the modules of a job, and say what is wrong with them; that they are no names, the model says."""
+    paths = as_list(values.get("modules"))
+    if not all(isinstance(path, str) for path in paths):
+        return []
+    try:
+        modules.load(modules.read(paths), registries.values())
+    except ConfigError as error:
+        return list(error.problems)
+    return []
 
 
 def _brief(value: Any, key: str = "") -> Any:

@@ -63,6 +63,9 @@ class ParamConf(Conf):
     """Multiplies the weight decay."""
     share_from: str = ""
     """Name of the param whose values this one uses."""
+    share_gradient: Literal["average", "sum"] = "average"
+    """What the owner and those that share from it learn from: the average of their gradients, as in SINGA, or the sum,
+    which is the gradient of tied weights. It is the sum where any of them says so."""
 
 
 class LayerConf(Conf):
@@ -113,7 +116,7 @@ class LayerConf(Conf):
     sharddata_conf: blocks_in.ShardDataConf | None = None
     """For the deprecated ShardData."""
     char_rnn_conf: blocks_in.CharRNNConf | None = None
-    """For CharRNN."""
+    """For CharRNN and CharRNNOutput."""
     onehot_conf: blocks_in.OneHotConf | None = None
     """For OneHot."""
     activation_conf: blocks.ActivationConf | None = None
@@ -138,6 +141,10 @@ class LayerConf(Conf):
     """For Softmax."""
     gru_conf: blocks.GRUConf | None = None
     """For GRU."""
+    lstm_conf: blocks.LSTMConf | None = None
+    """For LSTM."""
+    rnn_conf: blocks.RNNConf | None = None
+    """For RNN."""
     embedding_conf: blocks.EmbeddingConf | None = None
     """For Embedding."""
     bm_conf: blocks.BMConf | None = None
@@ -154,6 +161,8 @@ class LayerConf(Conf):
     """For Split."""
     rnn_dummy_conf: blocks.RNNDummyConf | None = None
     """For RNNDummy."""
+    sampling_conf: blocks.SamplingConf | None = None
+    """For Sampling."""
 
     def in_phase(self, phase: Phase) -> bool:
         """Tell whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""

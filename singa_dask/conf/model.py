@@ -26,6 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, explain
+from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry, suggest
 
 __all__ = [
@@ -112,15 +113,27 @@ def known(kind: str, drop: str = "") -> AfterValidator:
     def check(name: str, info: ValidationInfo) -> str:
         registries: Mapping[str, Registry[Any]] = (info.context or {}).get("registries") or {}
         registry = registries.get(kind)
-        plain = plain_name(name, drop)
+        is_own = "." in name
+        plain = name if is_own else plain_name(name, drop)
         if registry is None or not name or plain in registry:
             return plain
         if name in registry:
             return name
+        if is_own:
+            return _own(registry, name)
         message = f"unknown {registry.kind} {name!r}. {suggest(plain, registry.names())}"
         raise PydanticCustomError(PLAIN, "{message}", {"message": message})
 
     return AfterValidator(check)
+
+
+def _own(registry: Registry[Any], name: str) -> str:
+    """Check the name of a class in a module of the user's own."""
+    try:
+        registry.find(name)
+    except ConfigError as error:
+        raise PydanticCustomError(PLAIN, "{message}", {"message": str(error)}) from None
+    return name
 
 
 def look(data: object, key: str, kind: type[T], default: T) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from singa_dask.conf.layer import LayerConf
-from singa_dask.conf.model import Conf, Finding, Many, Size
+from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, look, plain_name
 from singa_dask.conf.wiring import check_wiring, read_nodes
 
 __all__ = ["LayerGroupConf", "NetConf"]
@@ -35,6 +35,24 @@ class NetConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that names are unique, sources exist, and no layer waits for itself."""
-        for path, message in check_wiring(read_nodes(data)):
+        """Check that names are unique, sources exist, no layer waits for itself, and windows of text have all steps."""
+        for path, message in (*check_wiring(read_nodes(data)), *_check_windows(data)):
             yield ("layer", *path), message
+
+
+def _check_windows(net: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield ((index, key...), message) for each CharRNN whose windows are not as long as those who read it are."""
+    default = look(net, "unroll_len", int, 1)
+    layers = as_list(look(net, "layer", object, None))
+    kinds = [plain_name(look(layer, "type", str, "")) for layer in layers]
+    for index, layer in enumerate(layers):
+        block = look(layer, "char_rnn_conf", object, None)
+        length = look(block, "unroll_len", int, 50)
+        for reader, kind in zip(layers, kinds, strict=True) if kinds[index] == "CharRNN" else ():
+            reads = look(layer, "name", str, "") in as_list(look(reader, "srclayers", object, None))
+            n_steps = look(reader, "unroll_len", int, default)
+            if reads and kind in ("OneHot", "RNNLabel", "Embedding") and n_steps != length:
+                name = look(reader, "name", str, "")
+                message = f"expected {n_steps}, the unroll_len of layer {name!r}, which reads it, got {length}."
+                yield (index, "char_rnn_conf", "unroll_len"), message
+                break

@@ -21,10 +21,13 @@ __all__ = [
     "GRUConf",
     "InnerProductConf",
     "LRNConf",
+    "LSTMConf",
     "PoolingConf",
     "RBMConf",
+    "RNNConf",
     "RNNDummyConf",
     "ReLUConf",
+    "SamplingConf",
     "SliceConf",
     "SoftmaxConf",
     "SoftmaxLossConf",
@@ -167,7 +170,7 @@ class RBMConf(Conf):
     bias_term: bool = True
     """Whether there is a bias."""
     gaussian: bool = False
-    """Sample this layer from a Gaussian instead of a Bernoulli distribution."""
+    """Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
 
 
 class ReLUConf(Conf):
@@ -184,13 +187,30 @@ class SoftmaxConf(Conf):
     """Softmaxes over equal parts of a row; of images 1, or as many as they have pixels: over the channels of each."""
 
 
-class GRUConf(Conf):
-    """``gru_conf`` (SINGA's GRUProto)."""
+class RecurrentConf(Conf):
+    """What the blocks of the recurrent layers share."""
 
     dim_hidden: Size
     """Units of the hidden state."""
     bias_term: bool = True
-    """Whether there are biases."""
+    """Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing else."""
+    carry_state: bool = False
+    """Begin each batch with the state at the end of the batch before, where it goes on with the same stream."""
+
+
+class GRUConf(RecurrentConf):
+    """``gru_conf`` (SINGA's GRUProto)."""
+
+
+class LSTMConf(RecurrentConf):
+    """``lstm_conf``."""
+
+
+class RNNConf(RecurrentConf):
+    """``rnn_conf``."""
+
+    activation: Annotated[Literal["TANH", "RELU", "SIGMOID"], choice()] = "TANH"
+    """The function of the sum."""
 
 
 class EmbeddingConf(Conf):
@@ -273,4 +293,11 @@ class RNNDummyConf(Conf):
     low: float = 0.0
     """Least random start."""
     high: float = 0.0
-    """Greatest random start."""
+    """Bound of the random start, itself not drawn."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the bounds are in order."""
+        low, high = (look(data, key, float, look(data, key, int, 0)) for key in ("low", "high"))
+        if low > high:
+            yield ("high",), f"expected at least low, which is {low:g}, got {high:g}."

@@ -18,7 +18,7 @@ from singa_dask.errors import Mark, Problem
 
 __all__ = ["apply_rules"]
 
-LABEL_READERS = {"SoftmaxLoss", "CudnnSoftmaxLoss", "Accuracy"}
+LABEL_READERS = {"SoftmaxLoss", "CudnnSoftmaxLoss", "Accuracy", "CSVOutput", "RecordOutput"}
 
 
 def apply_rules(root: Block) -> list[Problem]:
@@ -36,11 +36,7 @@ def apply_rules(root: Block) -> list[Problem]:
     for layer in layers:
         _set_layer(layer, validates)
     problems = _replace_deprecated(root, layers)
-    if not any(_type(layer) in LABEL_READERS for layer in layers):
-        # SINGA's records without a label have label 0: they will do where no layer reads it
-        for layer in layers:
-            if _type(layer) == "RecordInput":
-                _put(_inner(layer, "store_conf"), "has_label", False)
+    _set_labels(layers)
     return problems
 
 
@@ -115,6 +111,8 @@ def _set_updater(root: Block) -> None:
     rate = _node(updater, "learning_rate")
     if isinstance(rate, Block) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
         _put(_inner(rate, "linear_conf"), "clamp", False)
+    if isinstance(rate, Block) and _type(rate) == "Inverse":
+        _inner(rate, "inverse_conf")
     if not isinstance(updater, Block):
         return
     kind = _type(updater)
@@ -155,6 +153,22 @@ def _set_layer(layer: Block, validates: bool) -> None:
     elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), Block):
         _drop(block, "bias_term")
         _put(block, "bias_term", False)
+
+
+def _set_labels(layers: list[Block]) -> None:
+    """Read the labels of records where a layer wants them: SINGA takes whatever a record has, and 0 of one without."""
+    wanted = {
+        source.value
+        for layer in layers
+        if _type(layer) in LABEL_READERS or "." in _type(layer)
+        for source in _sources(layer)
+    }
+    for layer in layers:
+        if _type(layer) == "RecordInput":
+            store = _inner(layer, "store_conf")
+            _drop(store, "has_label")
+            if _name(layer) not in wanted:
+                _put(store, "has_label", False)
 
 
 # -- deprecated input layers -------------------------------------------------------------------------------------

@@ -269,6 +269,8 @@ def _pixels(found: Iterable[Column], number: int, shape: Sequence[int]) -> Array
 
 
 def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArray[np.generic]:
+    # SINGA reads records that do not say their shape too: the job does
+    shape = shape or values.shape[1:]
     if values.shape[1] != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.shape[1]} values do not make the shape {tuple(shape)}")
     return values.reshape(len(values), *shape)

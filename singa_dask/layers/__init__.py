@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from singa_dask.layers import connection, conv, image, input, loss, neuron, norm, output
+from singa_dask.layers import (
+    connection,
+    conv,
+    embedding,
+    image,
+    input,
+    loss,
+    neuron,
+    norm,
+    output,
+    rbm,
+    recurrent,
+    text,
+)
 from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, Stored
 from singa_dask.layers.input import StoreInput
 from singa_dask.layers.param import Gate, Param
+from singa_dask.layers.rbm import RBMHid
+
+LAYERS.base = Layer
 
 __all__ = [
     "LAYERS",
@@ -15,14 +31,19 @@ __all__ = [
     "Gate",
     "Layer",
     "Param",
+    "RBMHid",
     "StoreInput",
     "Stored",
     "connection",
     "conv",
+    "embedding",
     "image",
     "input",
     "loss",
     "neuron",
     "norm",
     "output",
+    "rbm",
+    "recurrent",
+    "text",
 ]

@@ -41,6 +41,8 @@ class Context:
         What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
     stream_start : bool
         Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+    frozen : bool
+        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
     """
 
     phase: Phase = Phase.TRAIN
@@ -55,6 +57,7 @@ class Context:
     host_names: Collection[str] = ()
     states: dict[str, Any] = field(default_factory=dict)
     stream_start: bool = False
+    frozen: bool = False
 
     @property
     def param_dtype(self) -> np.dtype[Any]:

@@ -5,17 +5,32 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase, StoreConf
-from singa_dask.data import BadPolicy, Loader, Order, Store, Survey, detect, fs, open_store, random_skip, with_cache
+from singa_dask.data import (
+    STORES,
+    Arrays,
+    BadPolicy,
+    Loader,
+    Order,
+    Store,
+    Survey,
+    detect,
+    fs,
+    open_store,
+    random_skip,
+    with_cache,
+)
 from singa_dask.data.image import IMAGE_STORES
 from singa_dask.data.store import is_pattern
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
+from singa_dask.registry import suggest
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -32,6 +47,8 @@ class StoreInput(Layer):
     is_input = True
     splits = False
     default_backend: ClassVar[str | None] = None
+    passed = 0
+    """Records to pass over at the start, beside those of ``random_skip``."""
 
     def __init__(self, conf: LayerConf, context: Context) -> None:
         super().__init__(conf, context)
@@ -59,16 +76,45 @@ class StoreInput(Layer):
         loader = self._loader or self._open()
         batch = loader.next()
         feature = self.features[0]
-        values = batch.arrays["data"] if "data" in batch.arrays else batch.arrays["pixel"]
-        values = values.reshape(feature.shape)
+        values, labels = self._parsed(batch.arrays)
         if feature.data is None:
             feature.stored = Stored(values, self._mean, self._std)
         else:
             self.ops.normalize(values, self._mean, self._std, out=feature.data)
         feature.ids, feature.epochs = batch.ids, loader.epochs()
-        if "label" in batch.arrays:
+        if labels is not None:
             # the loader uses its memory again
-            feature.labels = batch.arrays["label"].copy()
+            feature.labels = np.array(labels, np.int32)
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            The fields of the records, as the store has them: not to be written to. ``pixel`` uint8 or ``data`` float32,
+            ``label`` int32 if there are any; a store of the user's own may have others.
+
+        Returns
+        -------
+        values : ndarray, (N, *shape) or as many values
+            Numbers, before mean and std of the job; what is no uint8 becomes float32.
+        labels : ndarray, (N,) integers, or None
+        """
+        return arrays["data"] if "data" in arrays else arrays["pixel"], arrays.get("label")
+
+    def _parsed(self, arrays: Arrays) -> tuple[Any, Any]:
+        values, labels = self.parse(arrays)
+        values = np.asarray(values)
+        n, size = len(next(iter(arrays.values()))), self.features[0].size
+        if values.size != n * size or (labels is not None and np.shape(labels) != (n,)):
+            told = "no labels" if labels is None else f"labels {np.shape(labels)}"
+            raise DataError(
+                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {told} of {n} "
+                f"records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
+            )
+        values = values.reshape(n, *self.features[0].shape[1:])
+        return values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32), labels
 
     # -- the store -------------------------------------------------------------------------------
 
@@ -76,12 +122,14 @@ class StoreInput(Layer):
         """Open a store as this type of layer reads it."""
         conf = self.store_conf
         image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
-        if image and not backend and not is_pattern(url):
+        if (image or conf.user_conf) and not backend and not is_pattern(url):
             backend = detect(url, conf.storage_options)
         if image and backend not in IMAGE_STORES:
             message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
             raise DataError(f"{url}: {message} Known: {', '.join(IMAGE_STORES)}.")
-        return open_store(url, backend, self._options(), torn=conf.on_error != "raise", **image)
+        if conf.user_conf and backend:
+            _check_keywords(backend, url, conf.user_conf)
+        return open_store(url, backend, self._options(), torn=conf.on_error != "raise", **image, **conf.user_conf)
 
     def _options(self) -> fs.Options:
         """Return the options of the filesystem, with those of the cache."""
@@ -121,6 +169,10 @@ class StoreInput(Layer):
         return store
 
     def _check_records(self, store: Store) -> None:
+        if type(self).parse is not StoreInput.parse:
+            # what it makes of records is not known before it has made it of one
+            self._parsed({name: array[:1] for name, array in store.read_block(0).items()})
+            return
         values = store.schema.get("data") or store.schema.get("pixel")
         shape, wanted = tuple(self.store_conf.shape), self.features[0].size
         if values is None or np.prod(values.shape, dtype=np.int64) != wanted:
@@ -131,12 +183,15 @@ class StoreInput(Layer):
 
     def _read_statistic(self, key: str) -> Any:
         """Return mean or std: one record of the file, else the value, else None."""
-        url = getattr(self.store_conf, f"{key.removesuffix('_file')}_file")
-        value = getattr(self.store_conf, f"{key.removesuffix('_file')}_value")
+        conf = self.store_conf
+        url = getattr(conf, f"{key.removesuffix('_file')}_file")
+        value = getattr(conf, f"{key.removesuffix('_file')}_value")
         if not url:
             return value
-        backend = detect(url, self.store_conf.storage_options) or self.store_conf.backend
-        with open_store(url, backend, self.store_conf.storage_options) as store:
+        backend = detect(url, conf.storage_options) or conf.backend
+        # there a line of text has no label, whatever the records have
+        text = {"separator": conf.separator, "has_label": False} if backend in ("csv", "textfile") else {}
+        with open_store(url, backend, conf.storage_options, **text) as store:
             arrays = store.read_block(0)
         record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
         if record.size != self.features[0].size:
@@ -156,6 +211,17 @@ class StoreInput(Layer):
         with self._open_checked() as store:
             return Survey.of(store)
 
+    def count(self) -> int:
+        """Return how many records the store has.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or holds other records.
+        """
+        with self._open_checked() as store:
+            return store.count
+
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Order:
         """Return the order in which the group reads a store of blocks of these sizes."""
         conf, context = self.store_conf, self.context
@@ -168,7 +234,7 @@ class StoreInput(Layer):
             n_groups=context.n_groups,
             window=conf.window,
             deal=context.deals.get(self.name),
-            skip=random_skip(context.seed, self.name, context.group, conf.random_skip),
+            skip=random_skip(context.seed, self.name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
         )
@@ -283,6 +349,16 @@ class CSVInput(StoreInput):
             has_label=conf.has_label,
             shape=tuple(conf.shape),
         )
+
+
+def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
+    """Check that a store takes what ``user_conf`` says."""
+    known = inspect.signature(STORES.find(backend)).parameters
+    unknown = [] if any(each.kind == each.VAR_KEYWORD for each in known.values()) else sorted(given.keys() - known)
+    if unknown:
+        options = known.keys() - {"url", "storage_options"}
+        hint = suggest(unknown[0], options) if options else "It takes none."
+        raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
 
 
 def _group_batch(sizes: Sequence[int], n_workers: int) -> int:

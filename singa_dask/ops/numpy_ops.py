@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops import philox
 from singa_dask.ops.numpy_images import NumpyImages
+from singa_dask.ops.numpy_recurrent import NumpyRecurrent
 
 __all__ = ["NumpyOps"]
 
@@ -27,11 +28,11 @@ STANH_X = 0.66666667
 CROP_VALUES = 1 << 18
 
 
-class NumpyOps(NumpyImages):
+class NumpyOps(NumpyImages, NumpyRecurrent):
     """Kernels for host memory. Float arrays are float32 or float64, all of one call the same, with any strides.
 
     ``N`` is the batch, ``D`` and ``H`` the values of one record before and after a layer. Kernels on images are in
-    `NumpyImages`.
+    `NumpyImages`, those on time steps in `NumpyRecurrent`.
 
     Attributes
     ----------
@@ -327,6 +328,13 @@ class NumpyOps(NumpyImages):
         for part, draws in self._draws(key, out, first_row):
             np.multiply(draws, high - low, out=part)
             np.add(part, low, out=part)
+
+    def bernoulli(self, key: philox.Key, p: Array, out: Array, first_row: int = 0) -> None:
+        """``out`` = 1 with probability ``p``, value by value, else 0; both (N, ...); ``out`` may be ``p``."""
+        # to begin to draw takes longer than to read draws from outside a cache
+        for drawn, chance in self.pieces(out, p, n_values=1 << 17):
+            np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
+            first_row += len(drawn)
 
     def gaussian(self, key: philox.Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
         """``out`` = draws from N(mean, std); (N, ...)."""

@@ -28,7 +28,7 @@ def test_it_is_draft_seven() -> None:
 
 def test_it_knows_required_and_unknown_keys_and_descriptions() -> None:
     made = conf.schema()
-    assert set(made["required"]) == {"neuralnet", "train_one_batch", "updater", "train_steps"}
+    assert set(made["required"]) == {"neuralnet"}
     layer = made["definitions"]["LayerConf"]
     assert layer["additionalProperties"] is False
     assert layer["properties"]["srclayers"]["description"].startswith("Layers that this one reads")

@@ -250,6 +250,34 @@ def test_a_frequency_needs_its_steps(freq: str, steps: str) -> None:
     assert job(**{freq: 5, steps: 0})
 
 
+def test_a_job_that_does_not_train_needs_no_updater() -> None:
+    both = {"neuralnet": JOB["neuralnet"], "train_one_batch": JOB["train_one_batch"]}
+    assert conf.JobConf.model_validate(both).train_steps == 0
+    for key in ("updater", "train_steps"):
+        alone = {name: value for name, value in JOB.items() if name != key}
+        assert mistakes(conf.JobConf, alone) == [((key,), "this key is required, and missing.")]
+
+
+def test_windows_of_text_are_as_long_as_those_who_read_them() -> None:
+    text = {"name": "text", "type": "kCharRNN", "unroll_len": 1, "char_rnn_conf": {"path": "t"}}
+    readers = [{"name": kind, "type": f"k{kind}", "srclayers": "text"} for kind in ("OneHot", "RNNLabel")]
+    assert conf.NetConf.model_validate({"unroll_len": 50, "layer": [text, *readers]})
+    [(path, message)] = mistakes(conf.NetConf, {"unroll_len": 20, "layer": [text, *readers]})
+    assert path == ("layer", 0, "char_rnn_conf", "unroll_len")
+    assert message == "expected 20, the unroll_len of layer 'OneHot', which reads it, got 50."
+    readers[1]["unroll_len"] = 7
+    text["char_rnn_conf"] = {"unroll_len": 20}
+    [(path, message)] = mistakes(conf.NetConf, {"unroll_len": 20, "layer": [text, *readers]})
+    assert message == "expected 7, the unroll_len of layer 'RNNLabel', which reads it, got 20."
+
+
+def test_bounds_of_a_random_start_are_in_order() -> None:
+    assert conf.RNNDummyConf(low=2, high=2)
+    assert mistakes(conf.RNNDummyConf, {"low": 3, "high": 2.5}) == [
+        (("high",), "expected at least low, which is 3, got 2.5.")
+    ]
+
+
 def test_nets_that_are_not_built_may_lack_a_source() -> None:
     net = {
         "layer": [

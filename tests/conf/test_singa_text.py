@@ -239,6 +239,25 @@ def test_shared_params_and_records_without_labels() -> None:
     assert job("autoencoder.conf").neuralnet.layer[3].param[0].share_from == "w1"
 
 
+def test_labels_are_read_of_records_that_a_layer_wants_them_of(tmp_path: Path) -> None:
+    text = """
+        name: "two losses" train_steps: 1
+        train_one_batch { alg: kBP } updater { type: kSGD learning_rate { type: kFixed } }
+        neuralnet {
+          layer { name: "x" type: kRecordInput store_conf { path: "x" batchsize: 1 shape: 2 has_label: false } }
+          layer { name: "t" type: kRecordInput store_conf { path: "t" batchsize: 1 shape: 2 has_label: true } }
+          layer { name: "own" type: kRecordInput store_conf { path: "o" batchsize: 1 shape: 2 } }
+          layer { name: "class" type: kSoftmaxLoss srclayers: "x" srclayers: "x" }
+          layer { name: "near" type: kEuclideanLoss srclayers: "x" srclayers: "t" }
+          layer { name: "mine" user_type: "losses.Mine" srclayers: "x" srclayers: "own" }
+        }
+        cluster { workspace: "ws" }
+    """
+    (tmp_path / "job.conf").write_text(text)
+    inputs = conf.load(tmp_path / "job.conf").job.neuralnet.layer[:3]
+    assert [layer.block(conf.StoreConf).has_label for layer in inputs] == [True, False, True]
+
+
 def test_a_gru_has_biases_when_it_has_params_for_them(tmp_path: Path) -> None:
     text = (HERE / "char_rnn.conf").read_text()
     assert not conf.load(HERE / "char_rnn.conf").job.neuralnet.layer[3].block(conf.GRUConf).bias_term
@@ -310,6 +329,15 @@ def test_defaults_of_singa_that_are_not_ours(tmp_path: Path) -> None:
     assert made.test_steps == 0
     assert made.updater.learning_rate.linear_conf == conf.LinearConf(change_freq=9, final_lr=0, clamp=False)
     assert made.updater.adammax_conf == conf.AdamMaxConf(bias_correction=False)
+
+
+def test_an_extension_of_the_job_and_a_schedule_without_its_block(tmp_path: Path) -> None:
+    text = (HERE / "mlp.conf").read_text().replace("type: kStep,", "type: kInverse")
+    text = text.replace("step_conf:{gamma:0.5f change_freq:10}", "")
+    (tmp_path / "job.conf").write_text(text + "\n[singa.extra] { depth: 3 }\n")
+    made = conf.load(tmp_path / "job.conf").job
+    assert made.user_conf == {"depth": 3}
+    assert made.updater.learning_rate.inverse_conf == conf.InverseConf()
 
 
 def test_names_of_older_versions(tmp_path: Path) -> None:

@@ -211,6 +211,22 @@ def test_dropout_mask(ops: NumpyOps, dtype: Any) -> None:
     np.testing.assert_array_equal(part, mask[200:300])
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_bernoulli(ops: NumpyOps, dtype: Any, random: Any, in_place: bool) -> None:
+    chances = random.random((2000, 40)).astype(dtype)
+    chances[:, :2] = 0, 1
+    drawn = chances.copy() if in_place else np.full(chances.shape, np.nan, dtype)
+    ops.bernoulli((3, "units", 0), drawn if in_place else chances, out=drawn)
+    assert set(np.unique(drawn)) == {0, 1}
+    np.testing.assert_array_equal(drawn[:, :2], chances[:, :2])
+    for low in (0.0, 0.25, 0.5, 0.75):
+        among = (low < chances) & (chances < low + 0.25)
+        assert drawn[among].mean() == pytest.approx(chances[among].mean(), abs=0.02)
+    part = np.empty((100, 40), dtype)
+    ops.bernoulli((3, "units", 0), chances[200:300], out=part, first_row=200)
+    np.testing.assert_array_equal(part, drawn[200:300])
+
+
 def test_bounds_and_moments(ops: NumpyOps, dtype: Any) -> None:
     out = np.empty((500, 40), dtype)
     ops.uniform((3, "u"), out=out, low=-2, high=4)

@@ -138,6 +138,14 @@ def test_torn_and_other_bad_files(tmp_path: Path) -> None:
                 store.read_block(0)
 
 
+def test_records_that_do_not_say_their_shape(tmp_path: Path) -> None:
+    floats = np.array([3.2, 1, 14.1], np.float32)
+    with open_store(write_values(tmp_path / "floats.bin", [encode_record((), 12, data=floats)] * 2)) as store:
+        np.testing.assert_array_equal(read_all(store)["data"], [floats, floats])
+    with open_store(write_values(tmp_path / "pixels.bin", [encode_record((), 7, bytes(range(4)))])) as store:
+        assert read_all(store)["pixel"].tolist() == [[0, 1, 2, 3]]
+
+
 def test_records_in_a_wrapper(tmp_path: Path) -> None:
     image = encode_record((2, 2), 7, bytes(range(4)))
     wrapped = b"\x08\x00" + b"\x2a" + bytes([len(image)]) + image

@@ -40,12 +40,13 @@ def source(
     return feature
 
 
-def wire(kind: str, sources: Sequence[Feature], context: Context | None = None, **conf: Any) -> Layer:
-    """Return a layer that is ready to run, its params drawn."""
+def wire(kind: str, sources: Sequence[Feature], context: Context | None = None, n_steps: int = 1, **conf: Any) -> Layer:
+    """Return a layer that is ready to run, its params drawn; of all of ``n_steps`` time steps."""
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     layer = LAYERS.find(kind)(made, context)
+    layer.n_steps = n_steps
     layer.wire(sources, get_ops("numpy"))
     layer.learns = True
     random = np.random.default_rng(99)

@@ -147,6 +147,16 @@ def test_mean_and_std_by_value_and_by_file(tmp_path: Path) -> None:
         layer.close()
 
 
+def test_mean_and_std_of_text_have_no_label(tmp_path: Path) -> None:
+    for name, text in {"x": "1;2,4\n0;6,8\n", "mean": "1;2\n", "std": "0.5,4\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    keys = {"path": "x", "mean_file": "mean", "std_file": "std"}
+    paths = {key: str(tmp_path / f"{name}.csv") for key, name in keys.items()}
+    layer = layer_of("CSVInput", **paths, batchsize=2, shape=[2], separator=",;")
+    np.testing.assert_array_equal(read(layer), [[2, 0.5], [10, 1.5]])
+    layer.close()
+
+
 def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> None:
     url, _ = written(tmp_path)
     conf = {"path": url, "batchsize": 50, "shape": [3, 4], "shuffle": "block"}

@@ -1,0 +1,390 @@
+"""Recurrent layers: GRU, LSTM and the plain RNN.
+
+A layer computes all time steps that it is given rows of: what the input gives to the gates is one matrix product for
+all steps, or a look-up of rows where the source says the places of ones; in the loop over steps only what depends on
+the state is left; weights get their gradients of all steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from singa_dask.conf import GRUConf, LayerConf, LSTMConf, Phase, RNNConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer
+from singa_dask.layers.param import Param
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
+GAP = 32
+
+
+def _matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
+    """Return memory (n_rows, n_columns) that holds anything."""
+    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
+
+
+class _Joined:
+    """Params of several gates side by side in one array, copied once a batch, when first asked for.
+
+    Parameters
+    ----------
+    params : sequence of Param
+        Weights (D, V) or biases (D,), in the order in which they are to lie.
+    biases : sequence of Param, optional
+        Makes it transposed, (V, gates D), and adds these to each row; may be empty.
+    """
+
+    def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:
+        self.params = params
+        self.biases = biases
+        self.stale = True
+        self._values: Any = None
+
+    def take(self, ops: Any) -> Any:
+        """Return the array."""
+        first = self.params[0]
+        width = first.shape[0]
+        if self._values is None:
+            size = width * len(self.params)
+            if len(first.shape) == 1:
+                self._values = ops.empty((size,), first.dtype)
+            else:
+                shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
+                self._values = _matrix(ops, *shape, first.dtype)
+        if self.stale:
+            for k, param in enumerate(self.params):
+                place = slice(k * width, (k + 1) * width)
+                if self.biases is None:
+                    ops.copy(param.data, out=self._values[place])
+                    continue
+                ops.copy(param.data.T, out=self._values[:, place])
+                if self.biases:
+                    ops.add(self._values[:, place], self.biases[k].data, out=self._values[:, place])
+            self.stale = False
+        return self._values
+
+
+class Recurrent(Layer):
+    """What recurrent layers share: sources x (T N, ...) and perhaps the first state (N, D); output (T N, D).
+
+    Without a source for it the first state is zeros, or with ``carry_state`` the last one of the batch before, whose
+    gradient ends here. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are
+    no b with ``bias_term: false``, nor, as in SINGA, where the job lists just the W and the U.
+
+    Attributes
+    ----------
+    gates : tuple of str
+        In the order of their params.
+    input_order, state_order : tuple of int
+        Places in ``gates`` of what comes from the input, and of what comes from the state, as they lie side by side.
+    n_kept : int
+        Arrays (T N, D) that a step leaves to its gradient, side by side: first those that come from the input, last
+        those that come from the state. Gradients take their places.
+    skips : bool
+        Whether the state also gets on by another way than its matrix product.
+    """
+
+    n_sources = (1, 2)
+    reads = ("index",)
+    connection = Connection.ONE_TO_ALL
+    over_time = True
+    recurrent = True
+    block_type: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
+    gates: ClassVar[tuple[str, ...]]
+    input_order: ClassVar[tuple[int, ...]]
+    state_order: ClassVar[tuple[int, ...]]
+    n_kept: ClassVar[int]
+    skips: ClassVar[bool] = False
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self.x: Any = None
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        block, n_gates = conf.block(self.block_type), len(self.gates)
+        self.dim, self.carries = block.dim_hidden, block.carry_state
+        self.n_rows = sources[0].shape[0] // self.n_steps
+        self._check(conf, sources)
+        self.weights = [self.param(k, (self.dim, sources[0].size)) for k in range(n_gates)]
+        self.recurrences = [self.param(n_gates + k, (self.dim, self.dim)) for k in range(n_gates)]
+        has_biases = block.bias_term and len(conf.param) != 2 * n_gates
+        made = [self.bias_param(2 * n_gates + k, self.dim, has_biases) for k in range(n_gates)]
+        self.biases = [bias for bias in made if bias is not None]
+        by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
+        by_state = [self.recurrences[k] for k in self.state_order]
+        self.joined = {
+            "w": _Joined(by_input[0]),
+            "table": _Joined(by_input[0], by_input[1] if self.biases else []),
+            "u": _Joined(by_state),
+            # in each time step, where a product is faster with weights that lie as it takes them
+            "u transposed": _Joined(by_state, []),
+        }
+        if self.biases:
+            self.joined["b"] = _Joined(by_input[1])
+        self.feature((sources[0].shape[0], self.dim))
+
+    def _check(self, conf: LayerConf, sources: Sequence[Feature]) -> None:
+        """Refuse what cannot be computed."""
+        if self.context.dtype != self.context.param_dtype:
+            message = f"{conf.type} does not compute in bf16. Say precision: float32, or float64."
+            raise ConfigError(Problem(("type",), message))
+        if len(sources) == 1:
+            return
+        wanted = (self.n_rows, self.dim)
+        if sources[1].shape != wanted:
+            message = f"the first state is {sources[1].shape}, expected {wanted}."
+            raise ConfigError(Problem(("srclayers", 1), message))
+        if self.carries and not self.first_step:
+            message = f"the first state is that of {conf.srclayers[1]!r}. Leave that out, or carry_state."
+            raise ConfigError(Problem(("srclayers", 1), message))
+
+    def allocate(self) -> None:
+        """Allocate the states: the first one, and after it the output."""
+        super().allocate()
+        feature = self.features[0]
+        n_rows = feature.shape[0]
+        self.states = self.ops.features((n_rows + self.n_rows, self.dim), feature.dtype)
+        feature.data = self.states[self.n_rows :]
+        self.kept = _matrix(self.ops, n_rows, self.n_kept * self.dim, feature.dtype)
+
+    # -- what a type of layer says -----------------------------------------------------------------------
+
+    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+        """Compute a time step: from ``states[rows]`` to ``states[after]``, what its gradient takes in ``kept[rows]``.
+
+        Parameters
+        ----------
+        xw, hu : (N, gates D)
+            What comes from the input, biases included, and from the state; ``xw`` may be columns of ``kept[rows]``.
+        rows, after : slice
+        """
+        raise NotImplementedError
+
+    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+        """Put the gradients of a time step in the places of ``kept[rows]``.
+
+        Parameters
+        ----------
+        gy, gh : (N, D)
+            The sum of both is the gradient of ``states[after]``. To ``gh`` is written what gets to the state before
+            without its matrix product; anything where nothing does.
+        rows, after : slice
+        """
+        raise NotImplementedError
+
+    # -- forward -------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> Any:
+        """The copy of the first time step, where there is one for each, else this layer."""
+        return self.first_copy or self
+
+    def weights_of(self, key: str) -> Any:
+        """Return params of all gates side by side."""
+        return self.first.joined[key].take(self.ops)
+
+    def columns(self, order: Sequence[int], gate: int, values: Any) -> Any:
+        """Return the columns that belong to a gate."""
+        place = order.index(gate) * self.dim
+        return values[:, place : place + self.dim]
+
+    def compute_feature(self, phase: Phase) -> None:
+        if self.first_copy is None and not self.context.frozen:
+            for joined in self.joined.values():
+                joined.stale = True
+        self.begin()
+        n_rows, width, index = self.n_rows, len(self.gates) * self.dim, self.sources[0].index
+        xw, dtype = self.kept[:, :width], self.kept.dtype
+        if index is None:
+            self.x = self.rows()
+            self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=xw)
+        hu = self.ops.scratch("state products", (n_rows, width), dtype)
+        looked_up = self.ops.scratch("input products", (n_rows, width), dtype)
+        for first in range(0, len(self.kept), n_rows):
+            rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
+            if index is not None:
+                self.ops.take_rows(self.weights_of("table"), index[rows], out=looked_up)
+            self.ops.linear(self.states[rows], self.weights_of("u transposed"), None, out=hu, transpose=True)
+            self.step(xw[rows] if index is None else looked_up, hu, rows, after)
+        if self.carries:
+            self.context.states[self.conf_name] = self.last()
+
+    def begin(self) -> None:
+        """Set the state before the first time step."""
+        if len(self.sources) > 1:
+            self.ops.copy(self.sources[1].data, out=self.states[: self.n_rows])
+        else:
+            self.take_over(self.states, 0)
+
+    def take_over(self, values: Any, place: int) -> None:
+        """Set the first rows to what was kept at a place of `last`, or to zeros."""
+        carried = self.context.states.get(self.conf_name)
+        if carried is not None and not self.context.stream_start:
+            self.ops.copy(carried[place], out=values[: self.n_rows])
+        else:
+            values[: self.n_rows] = 0
+
+    def last(self) -> tuple[Any, ...]:
+        """Return what the next batch may go on with."""
+        return (self.states[len(self.kept) :],)
+
+    # -- back ------------------------------------------------------------------------------------------------
+
+    def compute_gradient(self, phase: Phase) -> None:
+        more = bool(phase & Phase.AGGREGATE_GRADIENT)
+        self.through_time(more)
+        n_states, width = len(self.kept), len(self.gates) * self.dim
+        by_input, by_state = self.kept[:, :width], self.kept[:, -width:]
+        for gate, param in enumerate(self.recurrences):
+            grad = self.columns(self.state_order, gate, by_state)
+            self.ops.linear_grad_weight(self.states[:n_states], grad, out=param.grad, accumulate=more)
+        self.grad_of_input_params(by_input, more)
+        if self.sources[0].grad is not None:
+            with self.grad_rows() as gx:
+                self.ops.linear_grad_input(by_input, self.weights_of("w"), out=gx)
+
+    def through_time(self, more: bool) -> None:
+        """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
+        ops, gy, n_rows, width = self.ops, self.features[0].grad, self.n_rows, len(self.gates) * self.dim
+        wanted = self.sources[1].grad if len(self.sources) > 1 else None
+        gh, product = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "state grad, more"))
+        gh[...] = 0
+        for first in reversed(range(0, len(self.kept), n_rows)):
+            rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
+            self.step_grad(gy[rows], gh, rows, after)
+            if not first and wanted is None:
+                break
+            by_state = self.kept[rows, -width:]
+            if self.skips:
+                ops.linear_grad_input(by_state, self.weights_of("u"), out=product)
+                ops.add(gh, product, out=gh)
+            else:
+                ops.linear_grad_input(by_state, self.weights_of("u"), out=gh)
+        if wanted is not None:
+            ops.copy(gh, out=wanted)
+
+    def grad_of_input_params(self, by_input: Any, more: bool) -> None:
+        """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
+        ops, index = self.ops, self.sources[0].index
+        rows = by_input
+        if index is not None:
+            rows = ops.scratch("table grad", (self.sources[0].size, by_input.shape[1]), by_input.dtype)
+            ops.add_rows(by_input, index, out=rows)
+        for gate, param in enumerate(self.weights):
+            grad = self.columns(self.input_order, gate, rows)
+            if index is None:
+                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=more)
+            elif more:
+                ops.add(param.grad, grad.T, out=param.grad)
+            else:
+                ops.copy(grad.T, out=param.grad)
+        for gate, param in enumerate(self.biases):
+            grad = self.columns(self.input_order, gate, rows)
+            ops.linear_grad_bias(grad, out=param.grad, accumulate=more)
+
+
+def _names(gates: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the params of gates."""
+    return tuple(f"{kind}_{gate}" for kind in "WUb" for gate in gates)
+
+
+@LAYERS.register()
+class GRU(Recurrent):
+    """Gated recurrent units: h' = z h + (1 - z) c.
+
+    z = sigmoid(x W_z^T + h U_z^T + b_z), r = sigmoid(x W_r^T + h U_r^T + b_r), c = tanh(x W_c^T + r (h U_c^T) + b_c).
+
+    Notes
+    -----
+    After SINGA's GRULayer: z keeps the old state, and r is applied after the matrix product. Its gradient of h lacks
+    the factor of the term with z; ours has it.
+    """
+
+    block_type = GRUConf
+    gates = ("z", "r", "c")
+    param_names = _names(gates)
+    input_order, state_order = (2, 0, 1), (0, 1, 2)
+    n_kept = 4
+    skips = True
+
+    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+        self.ops.gru_step(xw, hu, self.states[rows], out=self.states[after], gates=self.kept[rows])
+
+    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+        self.ops.gru_step_grad(self.kept[rows], self.states[rows], gy, gh)
+
+
+@LAYERS.register()
+class LSTM(Recurrent):
+    """Long short-term memory: c' = f c + i g, h' = o tanh(c').
+
+    i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c begins as the
+    state h does, but at zeros where h comes from another layer.
+    """
+
+    block_type = LSTMConf
+    gates = ("i", "f", "g", "o")
+    param_names = _names(gates)
+    input_order = state_order = (0, 1, 3, 2)
+    n_kept = 4
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.cells = self.ops.features(self.states.shape, self.states.dtype)
+        self.last_cell: Any = None
+        self.cell_grad = self.ops.features((self.n_rows, self.dim), self.states.dtype)
+
+    def begin(self) -> None:
+        super().begin()
+        if self.first_step:
+            self.ops.copy(self.first.last_cell, out=self.cells[: self.n_rows])
+        else:
+            self.take_over(self.cells, 1)
+        # copies hand on the state as any layer does, and the cell by the first of them
+        self.first.last_cell = self.cells[len(self.kept) :]
+
+    def last(self) -> tuple[Any, ...]:
+        return (*super().last(), self.cells[len(self.kept) :])
+
+    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+        cells, states = self.cells, self.states
+        self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
+
+    def through_time(self, more: bool) -> None:
+        if not more:
+            self.first.cell_grad[...] = 0
+        super().through_time(more)
+
+    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+        self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)
+
+
+@LAYERS.register()
+class RNN(Recurrent):
+    """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
+
+    block_type = RNNConf
+    gates = ("",)
+    param_names = ("W", "U", "b")
+    input_order = state_order = (0,)
+    n_kept = 1
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        super().setup(conf, sources, ops)
+        known = {
+            "TANH": (ops.tanh, ops.tanh_grad),
+            "RELU": (ops.relu, ops.relu_grad),
+            "SIGMOID": (ops.sigmoid, ops.sigmoid_grad),
+        }
+        self.forward, self.backward = known[conf.block(RNNConf).activation]
+
+    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+        self.ops.add(xw, hu, out=hu)
+        self.forward(hu, out=self.states[after])
+
+    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+        self.ops.add(gh, gy, out=gh)
+        self.backward(self.states[after], gh, out=self.kept[rows])

@@ -1,0 +1,188 @@
+"""Layers of numbers: where they take them from, one-hot rows, tables, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.layers.feature import Read
+from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+from tests.layers.exam import backward, check_gradients, forward, wire
+
+WINDOW = [[0, 3, 1, 4], [2, 2, 0, 1]]
+
+
+def numbers(rows: Sequence[Sequence[float]], n_steps: int = 1, dtype: Any = np.int32) -> Feature:
+    """Return a source of numbers."""
+    feature = Feature(np.shape(rows), dtype, wants_grad=False)
+    feature.data, feature.n_steps = np.array(rows, dtype), n_steps
+    return feature
+
+
+def embedding(x: Feature, n_steps: int = 1, **more: Any) -> Layer:
+    block = {"vocab_size": 5, "feature_dim": 3, **more}
+    return wire("Embedding", [x], None, n_steps, embedding_conf=block)
+
+
+def one_hot(x: Feature, n_steps: int = 1) -> Layer:
+    return wire("OneHot", [x], None, n_steps, onehot_conf={"vocab_size": 5})
+
+
+@pytest.mark.parametrize(
+    ("rows", "source_steps", "n_steps", "wanted"),
+    [
+        (WINDOW, 1, 3, [0, 2, 3, 2, 1, 0]),
+        (WINDOW, 1, 1, [0, 2]),
+        ([[4], [1]], 1, 1, [4, 1]),
+        ([[4], [1]], 1, 2, [4, 1, 4, 1]),
+        ([[4], [1], [0], [3]], 2, 2, [4, 1, 0, 3]),
+    ],
+)
+def test_where_numbers_come_from(rows: Any, source_steps: int, n_steps: int, wanted: list[int]) -> None:
+    for dtype in (np.int32, np.int64, np.float32):
+        x = numbers(rows, source_steps, dtype)
+        layer = one_hot(x, n_steps)
+        forward(layer)
+        np.testing.assert_array_equal(layer.features[0].index, wanted)
+        np.testing.assert_array_equal(layer.features[0].data, np.eye(5)[wanted])
+        assert layer.features[0].n_steps == n_steps
+        table = embedding(x, n_steps)
+        forward(table)
+        np.testing.assert_array_equal(table.features[0].data, table.params[0].data[wanted])
+
+
+def test_a_copy_takes_the_column_of_its_time_step() -> None:
+    x, found = numbers(WINDOW), []
+    for step in range(3):
+        conf = LayerConf.model_validate({"name": "layer", "type": "RNNLabel", "srclayers": ["data"]})
+        layer = LAYERS.find("RNNLabel")(conf, Context())
+        layer.first_step = step
+        layer.wire([x], get_ops("numpy"))
+        layer.allocate()
+        forward(layer)
+        found.append(layer.features[0].labels.tolist())
+    assert found == [[3, 2], [1, 0], [4, 1]]
+
+
+def test_labels_are_one_step_ahead() -> None:
+    layer = wire("RNNLabel", [numbers(WINDOW)], None, 3)
+    layer.features[0].read_as.add("data")
+    forward(layer)
+    assert layer.features[0].labels.tolist() == [3, 2, 1, 0, 4, 1]
+    assert layer.features[0].data.tolist() == [[3], [2], [1], [0], [4], [1]]
+
+
+def test_one_hot_writes_rows_only_for_a_reader() -> None:
+    x = numbers(WINDOW)
+    conf = LayerConf.model_validate(
+        {"name": "layer", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 5}}
+    )
+    cases: list[tuple[set[Read], bool]] = [({"index"}, False), ({"index", "data"}, True), (set(), True)]
+    for read_as, has_data in cases:
+        layer = LAYERS.find("OneHot")(conf, Context())
+        layer.wire([x], get_ops("numpy"))
+        layer.features[0].read_as |= read_as
+        layer.allocate()
+        forward(layer)
+        assert (layer.features[0].data is not None) is has_data
+        assert layer.features[0].index.tolist() == [0, 2]
+
+
+# -- the table --------------------------------------------------------------------------------------------
+
+
+def test_gradient_of_the_table() -> None:
+    for n_steps in (1, 3):
+        x = numbers([[0, -1, 1, 4], [2, 2, 0, 1], [2, -1, -1, 0]])
+        check = embedding(x, n_steps)
+        x.grad = None
+        check_gradients(check)
+
+
+def test_rows_taken_often_get_the_sum_and_others_nothing() -> None:
+    layer = embedding(numbers([[2], [2], [0], [-1]]))
+    forward(layer)
+    assert layer.features[0].data[3].tolist() == [0, 0, 0]
+    layer.features[0].grad[...] = [[1, 2, 3], [10, 20, 30], [5, 5, 5], [7, 7, 7]]
+    layer.params[0].grad[...] = np.nan
+    backward(layer)
+    wanted = [[5, 5, 5], [0, 0, 0], [11, 22, 33], [0, 0, 0], [0, 0, 0]]
+    np.testing.assert_array_equal(layer.params[0].grad, wanted)
+    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+    np.testing.assert_array_equal(layer.params[0].grad, 2 * np.array(wanted))
+
+
+def test_numbers_have_no_gradient() -> None:
+    x = numbers([[2.0], [1.0]], dtype=np.float64)
+    x.grad = np.full(x.shape, np.nan)
+    layer = embedding(x)
+    forward(layer)
+    layer.features[0].grad[...] = 1
+    backward(layer)
+    assert not x.grad.any()
+
+
+def test_bf16() -> None:
+    ops: NumpyOps
+    try:
+        ops = get_ops("auto", "bf16")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    for kind, block, size in (("Embedding", "embedding_conf", {"feature_dim": 3}), ("OneHot", "onehot_conf", {})):
+        conf = {"name": "layer", "type": kind, "srclayers": ["data"], block: {"vocab_size": 5, **size}}
+        layer = LAYERS.find(kind)(LayerConf.model_validate(conf), Context(dtype=BFLOAT16))
+        layer.wire([numbers([[3], [-1 if size else 0]])], ops)
+        layer.learns = True
+        for param in layer.params:
+            param.data = np.arange(15, dtype=np.float32).reshape(5, 3)
+        layer.allocate()
+        forward(layer)
+        wanted = [[9, 10, 11], [0, 0, 0]] if size else [[0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
+        np.testing.assert_array_equal(layer.features[0].data.astype(np.float32), wanted)
+        if size:
+            layer.features[0].grad[...] = 1
+            backward(layer)
+            assert layer.params[0].grad.sum(axis=1).tolist() == [0, 0, 0, 3, 0]
+
+
+# -- what cannot be -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        ("OneHot", 5, r"layer layer: 5 is out of range\. Numbers from 'src0' must be 0 to 4, as vocab_size is 5"),
+        ("OneHot", -1, r"-1 is out of range.* must be 0 to 4"),
+        ("Embedding", 7, r"7 is out of range.* must be -1 to 4"),
+        ("Embedding", -2, r"-2 is out of range"),
+    ],
+)
+def test_a_number_out_of_range(kind: str, wrong: int, words: str) -> None:
+    x = numbers([[1], [wrong]])
+    layer = embedding(x) if kind == "Embedding" else one_hot(x)
+    with pytest.raises(DataError, match=words):
+        forward(layer)
+
+
+@pytest.mark.parametrize("kind", ["OneHot", "Embedding"])
+def test_the_size_of_the_vocabulary_is_needed(kind: str) -> None:
+    with pytest.raises(ConfigError, match="needs it: how many numbers there are") as caught:
+        wire(kind, [numbers([[1]])])
+    assert caught.value.problems[0].path[1] == "vocab_size"
+
+
+def test_columns_are_missing() -> None:
+    with pytest.raises(ConfigError, match="expected 5 columns or more, 4 time steps from 0 on, with labels, got 4"):
+        wire("RNNLabel", [numbers(WINDOW)], None, 4)
+    with pytest.raises(ConfigError, match="expected 5 columns or more, 5 time steps from 0 on, got 4"):
+        one_hot(numbers(WINDOW), 5)
+    with pytest.raises(ConfigError, match="expected one number a row, in a source of 2 time steps, got 4"):
+        one_hot(numbers(WINDOW, 2), 2)
+    with pytest.raises(ConfigError, match="expected 2 columns or more"):
+        wire("RNNLabel", [numbers([[1], [2]])])
