@@ -5,16 +5,23 @@ A vocabulary is the file of its characters, nothing between them; a character's 
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.column_store import open_bytes
 from singa_dask.data.store import Arrays
 from singa_dask.errors import DataError
 
 __all__ = ["decode_text", "encode_text", "read_text", "vocabulary_of"]
+
+# Characters that are looked up at a time.
+PIECE = 1 << 22
 
 
 def read_text(
@@ -43,13 +50,13 @@ def read_text(
     """
     if window < 1:
         raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
-    text = "".join(decode_text(url, storage_options) for url in urls)
+    texts = {url: decode_text(url, storage_options) for url in urls}
     if fs.exists(vocabulary, storage_options):
         characters = decode_text(vocabulary, storage_options)
     else:
-        characters = vocabulary_of(text)
+        characters = vocabulary_of("".join(texts.values()))
         fs.write_atomic(vocabulary, characters.encode(), storage_options)
-    indices = encode_text(text, characters, ", ".join(urls))
+    indices = np.concatenate([encode_text(texts[url], characters, url) for url in urls])
     n = len(indices) // window
     if not n:
         raise DataError(f"{', '.join(urls)}: {len(indices)} characters, less than a window of {window}.")
@@ -62,16 +69,27 @@ def vocabulary_of(text: str) -> str:
     return "".join(map(chr, np.unique(_codes(text)).tolist()))
 
 
-def encode_text(text: str, vocabulary: str, where: str) -> npt.NDArray[np.int64]:
-    """Return each character's place in the vocabulary: (len(text),) int64."""
-    codes, known = _codes(text), _codes(vocabulary)
-    order = np.argsort(known, kind="stable")
-    places = np.searchsorted(known, codes, sorter=order)
-    indices = order[np.minimum(places, len(known) - 1)] if len(known) else np.zeros(len(codes), np.int64)
-    missing = np.flatnonzero(known[indices] != codes) if len(known) else np.arange(len(codes))
-    if len(missing):
-        raise DataError(f"{where}: character {missing[0]}, {text[missing[0]]!r}, is not in the vocabulary.")
-    return indices
+def encode_text(text: str, vocabulary: str, where: str) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Return each character's place in the vocabulary: (len(text),), of the smallest type that holds them all.
+
+    Raises
+    ------
+    DataError
+        It lacks one; the first is named by ``where`` and its line and column.
+    """
+    known, missing = _codes(vocabulary), len(vocabulary)
+    places = np.full(sys.maxunicode + 1, missing, np.int32)
+    # of a character that is there twice the first place counts
+    places[known[::-1]] = np.arange(missing)[::-1]
+    found = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
+    for start in range(0, len(text), PIECE):
+        part = places[_codes(text[start : start + PIECE])]
+        if (part == missing).any():
+            at = start + int(np.argmax(part == missing))
+            line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+            raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary.")
+        found[start : start + PIECE] = part
+    return found
 
 
 def _codes(text: str) -> npt.NDArray[np.uint32]:
@@ -79,8 +97,9 @@ def _codes(text: str) -> npt.NDArray[np.uint32]:
 
 
 def decode_text(url: str, storage_options: fs.Options = None) -> str:
-    """Read a file of UTF-8, line ends as they are."""
+    """Read a file of UTF-8, gzipped or not, line ends as they are."""
     try:
-        return fs.read_bytes(url, storage_options=storage_options).decode()
+        with contextlib.closing(open_bytes(url, storage_options)) as source:
+            return bytes(source.read(0, source.size)).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{url}: no UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}.") from error

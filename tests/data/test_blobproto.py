@@ -25,8 +25,13 @@ def test_files_of_singa_come_back_byte_for_byte(path: Path) -> None:
     params = read_blobprotos(content)
     n_layers = 3 if path.name.startswith(("conv", "mp1")) else 2
     names = [f"{kind}{i}" for i in range(1, n_layers + 1) for kind in "wb"]
+    versions = {20} if path.parent.name == "end" else {1}
+    if path.name.startswith("gru"):
+        names = [*(f"{gate}_{kind}" for kind in ("hx", "hh", "b") for gate in "zrc"), "w", "b"]
+        # written while updates were under way; its values have seen 20 at the end, as the last rate is 0
+        versions = {20, 21} if path.parent.name == "end" else {2, 3}
     assert [plain_param_name(name) for name in params] == names
-    assert {param.version for param in params.values()} == {20 if path.parent.name == "end" else 1}
+    assert {param.version for param in params.values()} == versions
     assert write_blobprotos(params) == content
 
 

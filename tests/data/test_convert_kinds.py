@@ -127,7 +127,7 @@ def test_characters(tmp_path: Path) -> None:
     assert found.shape == (5, 4)
     assert "".join(characters[i] for i in found.ravel()) == "hello wörld\r\nsay hel"
     (tmp_path / "b.txt").write_text("Say")
-    with pytest.raises(DataError, match=r"character 13, 'S', is not in the vocabulary"):
+    with pytest.raises(DataError, match=r"b\.txt:1:1: character 'S' is not in the vocabulary"):
         convert("text", sources, str(tmp_path / "out.arrow"), reading=options)
 
 

@@ -1,0 +1,304 @@
+"""Layers of text: characters in, characters drawn and written out, and what feeds them back.
+
+A character is its place in a vocabulary, a file that holds each character once and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, TextIO
+
+import numpy as np
+
+from singa_dask.conf import CharRNNConf, LayerConf, Phase, RNNDummyConf, SamplingConf
+from singa_dask.data.vocabulary import decode_text, encode_text, vocabulary_of
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+
+__all__ = ["CharRNN", "CharRNNOutput", "RNNDummy", "Sampling", "read_vocabulary"]
+
+# Characters after which what was written is sent on.
+FLUSH_EVERY = 64
+
+
+def read_vocabulary(conf: CharRNNConf) -> str:
+    """Return the characters of ``vocab_path``, or else those of the text."""
+    return decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(decode_text(conf.path))
+
+
+@LAYERS.register()
+class CharRNN(Layer):
+    """Windows of a text: (N, unroll_len + 1), column t the character of step t; the last one is only a label.
+
+    The text is cut into as many segments of equal length as the groups have rows together, each group has its own, and
+    each row reads one: a window a batch, the next from the last character of the one before, until one has begun in
+    the last ``unroll_len`` characters of the segment. Then all rows start anew. Such a last window ends in the segment
+    that follows, that of the last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
+    """
+
+    n_sources = (0, 0)
+    is_input = True
+    splits = False
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self.text_conf = conf.block(CharRNNConf)
+        self._text: Any = None
+        self._cursor: Mapping[str, Any] | None = None
+        self._offset = 0
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        text, n_workers = self.text_conf, self.context.n_workers
+        problems = []
+        if not text.path:
+            problems.append(Problem(("char_rnn_conf", "path"), f"{conf.type} needs it."))
+        if text.batchsize % n_workers:
+            message = f"expected a multiple of the {n_workers} workers of a group, got {text.batchsize}."
+            problems.append(Problem(("char_rnn_conf", "batchsize"), message))
+        if problems:
+            raise ConfigError(problems)
+        self.feature((text.batchsize // n_workers, text.unroll_len + 1), wants_grad=False, dtype=np.int32)
+
+    def compute_feature(self, phase: Phase) -> None:
+        if self._text is None:
+            self._open()
+        self.context.stream_start = self._offset == 0
+        self.ops.copy(self._text[self._places + self._offset], out=self.features[0].data)
+        self._offset += self.text_conf.unroll_len
+        if self._offset >= self._length:
+            self._offset = 0
+
+    def _open(self) -> None:
+        text = self._read_text(self._read_vocabulary())
+        feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
+        self._length = self._segment(len(text))
+        self._identity = {"length": self._length, "crc": zlib.crc32(text)}
+        # the window that begins at the last character of the last segment
+        self._text = np.concatenate([text, text[:window]])
+        rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
+        self._places = rows[:, None] * self._length + np.arange(window + 1)
+        if self._cursor is not None:
+            self._go_to(self._cursor)
+
+    def _read_vocabulary(self) -> str | None:
+        path = self.text_conf.vocab_path
+        return decode_text(path) if path else None
+
+    def _read_text(self, vocabulary: str | None) -> Any:
+        """Return the places of the text's characters, in a vocabulary or among the characters that it has."""
+        text = decode_text(self.text_conf.path)
+        return encode_text(text, vocabulary_of(text) if vocabulary is None else vocabulary, self.text_conf.path)
+
+    def _segment(self, n_characters: int) -> int:
+        """Return the length of a segment."""
+        conf, n_groups = self.text_conf, self.context.n_groups
+        length = n_characters // (conf.batchsize * n_groups)
+        if length <= conf.unroll_len:
+            groups = f"{n_groups} groups x " if n_groups > 1 else ""
+            raise DataError(
+                f"{conf.path}: {n_characters} characters. Expected {groups}batchsize {conf.batchsize} x (unroll_len "
+                f"{conf.unroll_len} + 1) = {n_groups * conf.batchsize * (conf.unroll_len + 1)} at least."
+            )
+        return length
+
+    def check_source(self) -> None:
+        """Read the text and the vocabulary, and look whether they fit each other and the job.
+
+        Raises
+        ------
+        ConfigError
+            They do not, with a path relative to the layer.
+        """
+        key = "vocab_path"
+        try:
+            vocabulary = self._read_vocabulary()
+            key = "path"
+            self._segment(len(self._read_text(vocabulary)))
+        except DataError as error:
+            raise ConfigError(Problem(("char_rnn_conf", key), str(error))) from error
+
+    def cursor(self) -> dict[str, Any] | None:
+        if self._text is not None:
+            return {"offset": self._offset, **self._identity}
+        return dict(self._cursor) if self._cursor is not None else None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go on where a cursor was taken.
+
+        Raises
+        ------
+        DataError
+            The text is another one now, or cut differently; at once, or at the first batch if it is not read yet.
+        """
+        self._cursor = dict(cursor)
+        if self._text is not None:
+            self._go_to(cursor)
+
+    def _go_to(self, cursor: Mapping[str, Any]) -> None:
+        if {key: cursor.get(key) for key in self._identity} != self._identity:
+            raise DataError(
+                f"{self.text_conf.path}: the text, its vocabulary or batchsize is not what it was when the run stopped."
+            )
+        self._offset = int(cursor["offset"])
+
+
+class Counting(Layer):
+    """A layer that tells the batches of one step, as of a test, from each other."""
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self._counted = (-1, -1)
+
+    def count(self) -> int:
+        """Count a batch; return how many there were before it at this step."""
+        step, n_before = self._counted
+        self._counted = (self.context.step, n_before + 1 if step == self.context.step else 0)
+        return self._counted[1]
+
+
+@LAYERS.register()
+class RNNDummy(Counting):
+    """Data without a source: uniform in [``low``, ``high``), rounded down if ``integer``.
+
+    In a test, from its second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
+    """
+
+    n_sources = (0, 0)
+    is_input = True
+    splits = False
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self._last: Feature | None = None
+        self._fed: Any = None
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        self.dummy = conf.block(RNNDummyConf)
+        if not self.dummy.shape:
+            raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{conf.type} needs it, batch first."))
+        # SINGA writes one number for one value a row
+        shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
+        self.feature(shape, wants_grad=False, dtype=self.context.param_dtype)
+
+    @classmethod
+    def loop_sources(cls, conf: LayerConf) -> list[str]:
+        name = conf.block(RNNDummyConf).dynamic_srclayer
+        return [name] if name else []
+
+    def close_loop(self, source: Feature) -> None:
+        if np.prod(source.shape) != np.prod(self.features[0].shape):
+            name, shape = self.dummy.dynamic_srclayer, self.features[0].shape
+            message = f"the data of {name!r} is {source.shape}, not {shape} as shape says."
+            raise ConfigError(Problem(("rnn_dummy_conf", "dynamic_srclayer"), message))
+        self._last = source
+
+    def feed(self, values: Any) -> None:
+        """Give the data of the next batch."""
+        self._fed = values
+
+    def compute_feature(self, phase: Phase) -> None:
+        data, n_before = self.features[0].data, self.count()
+        if self._fed is not None:
+            data[...] = self._fed
+            self._fed = None
+        elif self._last is not None and n_before and phase & Phase.TEST:
+            self.ops.copy(self._last.data.reshape(data.shape), out=data)
+        else:
+            key = self.random_key(self.first_step, n_before)
+            self.ops.uniform(key, data, self.dummy.low, self.dummy.high, self.first_row(len(data)))
+            if self.dummy.integer:
+                self.ops.copy(np.floor(self.ops.to_host(data)), out=data)
+
+
+@LAYERS.register()
+class Sampling(Counting):
+    """A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.
+
+    Where ``probabilities`` says that the source has been through a Softmax, x is its logarithm. At temperature 0 it is
+    the column of the highest value, as of `ArgSort`.
+    """
+
+    is_output = True
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        self.sampling = conf.block(SamplingConf)
+        self.feature((sources[0].shape[0], 1), wants_grad=False, dtype=self.context.param_dtype)
+
+    def allocate(self) -> None:
+        super().allocate()
+        self._draws = self.ops.empty(self.features[0].shape, self.features[0].dtype)
+
+    def compute_feature(self, phase: Phase) -> None:
+        rows, out, n_before = self.rows(), self.features[0].data, self.count()
+        if self.sampling.temperature == 0:
+            self.ops.top(rows, 1, out=out)
+            return
+        scores = np.array(self.ops.to_host(rows), np.float64)
+        if self.sampling.probabilities:
+            scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+        scores -= scores.max(axis=1, keepdims=True)
+        below = np.cumsum(np.exp(scores / self.sampling.temperature), axis=1)
+        self.ops.uniform(self.random_key(self.first_step, n_before), self._draws, first_row=self.first_row(len(rows)))
+        drawn = self.ops.to_host(self._draws) * below[:, -1:]
+        self.ops.copy((below <= drawn).sum(axis=1, keepdims=True), out=out)
+
+
+@LAYERS.register()
+class CharRNNOutput(Layer):
+    """The character of each row of numbers, (N, 1), written as text; ``char_rnn_conf`` gives the vocabulary.
+
+    Attributes
+    ----------
+    file : text file
+        Where to; standard output if nobody sets it.
+    """
+
+    is_output = True
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self.file: TextIO | None = None
+        self._n_written = 0
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        self.text_conf = conf.block(CharRNNConf)
+        if not (self.text_conf.vocab_path or self.text_conf.path):
+            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{conf.type} needs it."))
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """Its characters; the file is read when they are first asked for."""
+        return read_vocabulary(self.text_conf)
+
+    def compute_feature(self, phase: Phase) -> None:
+        file, vocabulary = self.file or sys.stdout, self.vocabulary
+        for number in self.ops.to_host(self.rows())[:, 0].tolist():
+            if not 0 <= number < len(vocabulary):
+                message = f"the vocabulary has {len(vocabulary)} characters, none of number {int(number)}."
+                raise DataError(f"{self.text_conf.vocab_path or self.text_conf.path}: {message}")
+            file.write(vocabulary[int(number)])
+            self._n_written += 1
+        if self._n_written >= FLUSH_EVERY:
+            file.flush()
+            self._n_written = 0
+
+    def check_source(self) -> None:
+        """Look whether the vocabulary can be read.
+
+        Raises
+        ------
+        ConfigError
+            It cannot, with a path relative to the layer.
+        """
+        try:
+            read_vocabulary(self.text_conf)
+        except DataError as error:
+            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), str(error))) from error
+
+    def close(self) -> None:
+        if self._n_written:
+            (self.file or sys.stdout).flush()
+            self._n_written = 0
