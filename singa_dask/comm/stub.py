@@ -34,7 +34,8 @@ class Share:
     param : int
         Index of the param.
     grad : ndarray, 1-D
-        The sharer's own gradient, the memory that it is computed in.
+        The sharer's own gradient, the memory that it is computed in. Empty of a param that learns nothing: its one
+        user only waits for the first values.
     publish : callable
         Told the version once new values are in place.
     """

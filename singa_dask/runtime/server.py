@@ -49,6 +49,8 @@ class Server:
         ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
     updater : UpdaterConf
     cluster : ClusterConf
+    n_summed : sequence of int, optional
+        Of each param: the sharers of a worker whose gradients are summed and not averaged; 1 when not given.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Server:
         scales: Sequence[tuple[float, float] | None],
         updater: UpdaterConf,
         cluster: ClusterConf,
+        n_summed: Sequence[int] | None = None,
     ) -> None:
         self.address = address
         self.updater: Updater = UPDATERS.find(updater.type)(updater)
         self.sync_freq = cluster.sync_freq
         self.scales = scales
+        self.n_summed = n_summed or [1] * len(scales)
         # Values that others may change while they are on their way are copied first.
         self.alone = cluster.nworker_groups == 1
         self._held = {
@@ -137,7 +141,8 @@ class Server:
         total = messages[0].arrays[0]
         for message in messages[1:]:
             total += message.arrays[0]
-        scales, n_sharers = self.scales[held.slice.param], messages[0].info["total"]
+        scales = self.scales[held.slice.param]
+        n_sharers = messages[0].info["total"] // self.n_summed[held.slice.param]
         if scales is None:
             held.value -= total / n_sharers
         else:

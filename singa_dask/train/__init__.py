@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from singa_dask.train.algorithm import ALGORITHMS, BP, Algorithm
+from singa_dask.train.cd import CD
 from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init
 from singa_dask.train.schedule import SCHEDULES, Schedule
 from singa_dask.train.updater import UPDATERS, Updater
 
+ALGORITHMS.base = Algorithm
+INITIALISERS.base = Initialiser
+SCHEDULES.base = Schedule
+UPDATERS.base = Updater
+
 __all__ = [
     "ALGORITHMS",
     "BP",
+    "CD",
     "INITIALISERS",
     "SCHEDULES",
     "UPDATERS",

@@ -77,6 +77,20 @@ class Algorithm:
         """Run forward over the next batch of a test or validation net."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
+    def check_losses(self) -> None:
+        """Check that every loss, or error of an RBM, is a number, before a gradient reaches the params.
+
+        Raises
+        ------
+        NumericError
+            One is not.
+        """
+        for layer in self.net.layers:
+            for figure, (total, _) in layer.metrics_sum.items() if layer.is_loss or layer.is_energy else ():
+                if not math.isfinite(total):
+                    self.layer = layer
+                    raise NumericError(f"the {figure.replace('_', ' ')} is not finite. {REMEDY}")
+
     def check_params(self) -> None:
         """Check that all params are numbers. Of those that are none some kernels make 0, so that no loss shows them.
 
@@ -103,7 +117,7 @@ class BP(Algorithm):
     def check(cls, net: NeuralNet) -> None:
         energy = [layer.name for layer in net.layers if layer.is_energy]
         if energy:
-            message = f"{', '.join(energy)}: layers that learn without a loss. CD trains them."
+            message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
 
     def train_one_batch(self, step: int) -> None:
@@ -127,19 +141,6 @@ class BP(Algorithm):
             for param in layer.params:
                 collect(param)
             layer.compute_feature(phase)
-
-    def check_losses(self) -> None:
-        """Check that every loss is a number, before a gradient of it reaches the params.
-
-        Raises
-        ------
-        NumericError
-            One is not.
-        """
-        for layer in self.net.layers:
-            if layer.is_loss and not math.isfinite(sum(total for total, _ in layer.metrics_sum.values())):
-                self.layer = layer
-                raise NumericError(f"the loss is not finite. {REMEDY}")
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""

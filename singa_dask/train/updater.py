@@ -93,7 +93,7 @@ class Updater:
         state : dict of str to (n,) arrays
             By `state_names`.
         n_sharers : int
-            Gradients in the sum.
+            What the sum is divided by.
         lr_scale, wd_scale : float
             The param's own factors of learning rate and weight decay.
         """

@@ -30,14 +30,18 @@ def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
     assert all(line.startswith(f"{path}:") for line in result.stderr.splitlines())
 
 
-@pytest.mark.parametrize("name", ["mlp", "convnet", "autoencoder", "deprecated"])
+@pytest.mark.parametrize("name", ["mlp", "convnet", "autoencoder", "deprecated", "char_rnn", "rbm1", "rbm"])
 def test_a_job_trains_as_its_yaml_does(call: Call, name: str) -> None:
-    result = call("validate", JOBS / f"{name}.conf")
+    given: tuple[str, ...] = ()
+    if name == "rbm":
+        assert call("run", JOBS / "rbm1.conf", "--quiet", "--run-dir", "runs/rbm1").exit_code == 0
+        given = ("--set", "checkpoint_path=[runs/rbm1]")
+    result = call("validate", JOBS / f"{name}.conf", *given)
     assert result.exit_code == 0, result.output
     assert call("convert", "conf", JOBS / f"{name}.conf", "job.yaml").exit_code == 0
     found = []
     for run, job in enumerate((JOBS / f"{name}.conf", "job.yaml")):
-        result = call("run", job, "--quiet", "--run-dir", f"runs/{run}")
+        result = call("run", job, "--quiet", "--run-dir", f"runs/{run}", *given)
         assert result.exit_code == 0, result.output
         found.append(load_values(find(str(Path(f"runs/{run}").absolute()))))
     assert found[0].keys() == found[1].keys()

@@ -36,10 +36,14 @@ class Outcome:
 
     def losses(self, phase: str = "train", group: int = 0) -> dict[int, float]:
         """Return the loss of each step of a group that was shown, averaged over its workers."""
+        return self.figures("loss", phase, group)
+
+    def figures(self, name: str, phase: str = "train", group: int = 0) -> dict[int, float]:
+        """Return a figure as `losses` does."""
         told: dict[int, list[list[float]]] = {}
         for event in self.events:
             if event["event"] == "metrics" and (event["phase"], event["group"]) == (phase, group):
-                told.setdefault(event["step"], []).append(event["metrics"]["loss"])
+                told.setdefault(event["step"], []).append(event["metrics"][name])
         return {step: float(np.divide(*np.sum(pairs, axis=0))) for step, pairs in sorted(told.items())}
 
 

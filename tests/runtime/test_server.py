@@ -27,12 +27,15 @@ def spread(seed: int) -> np.ndarray:
 class Host:
     """One server with one param in one slice, and messages as the stubs of processes send them."""
 
-    def __init__(self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, **cluster: Any) -> None:
+    def __init__(
+        self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, n_summed: int = 1, **cluster: Any
+    ) -> None:
         self.values = np.zeros(SIZE, np.float32)
         slices = [piece._replace(master=master) for piece in slice_table([SIZE], 1, 1)]
         conf = UpdaterConf.model_validate(updater)
         shape = ClusterConf.model_validate(cluster)
-        self.server = Server(Address.server(group, 0), slices, lambda param: self.values, [(1.0, 1.0)], conf, shape)
+        address = Address.server(group, 0)
+        self.server = Server(address, slices, lambda param: self.values, [(1.0, 1.0)], conf, shape, [n_summed])
 
     def put(self, values: np.ndarray | float = 0.0, version: int = 0) -> list[Message]:
         filled = np.full(SIZE, values, np.float32)
@@ -161,6 +164,14 @@ def test_any_order_of_arrival_gives_the_same_bits(
         assert {answer.info["group"] for answer in answers} == {group}
         assert all(answer.arrays[0].tobytes() == wanted.tobytes() for answer in answers)
     assert host.values.tobytes() == wanted.tobytes()
+
+
+def test_of_gradients_that_are_summed_the_mean_is_over_workers() -> None:
+    host = Host(n_summed=2)
+    host.put(0.0)
+    assert host.update(6.0, n=2, total=4, process=0) == []  # the sum of both sharers of each of two workers
+    host.update(10.0, n=2, total=4, process=1)
+    assert set(host.values) == {-8.0}
 
 
 def test_requests_of_different_groups_never_mix() -> None:

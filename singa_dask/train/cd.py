@@ -1,0 +1,97 @@
+"""CD: contrastive divergence, which trains RBMs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import RBMHid
+from singa_dask.net import NeuralNet
+from singa_dask.train.algorithm import ALGORITHMS, Algorithm
+
+__all__ = ["CD"]
+
+
+@ALGORITHMS.register()
+class CD(Algorithm):
+    """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
+
+    One positive pass, through all layers, and ``cd_conf.cd_k`` negative ones, through the layers of RBMs: Gibbs
+    sampling that begins at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
+    those layers learn; others compute as in a test, so that nothing is dropped out below an RBM.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rbm = [layer for layer in self.net.layers if layer.is_energy]
+        self.hidden = [layer for layer in self.rbm if isinstance(layer, RBMHid)]
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        rbm = [layer for layer in net.layers if layer.is_energy]
+        own = [param for layer in rbm for param in layer.params]
+        problems = []
+        if not rbm:
+            problems.append(Problem(("train_one_batch", "alg"), "CD trains RBMVis and RBMHid, and the net has none."))
+        for layer in rbm:
+            if isinstance(layer, RBMHid) and layer.weight.owner is not layer.visible.weight.owner:
+                message = (
+                    f"{layer.name!r} has other weights than its RBMVis. Say share_from: {layer.visible.weight.name}."
+                )
+                problems.append(Problem(net.param_path(layer.weight.name), message))
+        for owner in dict.fromkeys(param.owner for param in own):
+            others = [other for other in net.sharers(owner) if other not in own]
+            if others:
+                message = f"{others[0].name!r} learns too, from a loss: CD has no gradient of it."
+                problems.append(Problem(net.param_path(others[0].name), message))
+        if problems:
+            raise ConfigError(problems)
+
+    def train_one_batch(self, step: int) -> None:
+        self.net.context.step = step
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for layer in self.net.layers:
+                self.layer = layer
+                for param in layer.params:
+                    self.collect(param)
+                layer.compute_feature(Phase.POSITIVE | Phase.FORWARD)
+            self.sample()
+            self.check_losses()
+            for layer in reversed(self.rbm):
+                self.layer = layer
+                layer.compute_gradient(Phase.TRAIN)
+                for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
+                    self.update(step, param)
+        self.layer = None
+
+    def test_one_batch(self, phase: Phase) -> None:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for layer in self.net.layers:
+                self.layer = layer
+                layer.compute_feature(phase | Phase.POSITIVE | Phase.FORWARD)
+            self.reconstruct(Phase.TEST)
+        self.layer = None
+
+    def sample(self) -> None:
+        """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
+        conf, states = self.conf.cd_conf, self.net.context.states
+        self.reconstruct(Phase.TEST)
+        chains = [(layer.conf_name, layer.units.model, layer.ops) for layer in self.hidden if conf.persistent]
+        for name, model, ops in chains:
+            if name in states:
+                ops.copy(states[name], out=model)
+        for _ in range(conf.cd_k - (not chains)):
+            self.reconstruct()
+        for name, model, ops in chains:
+            if name not in states:
+                states[name] = ops.empty(model.shape, model.dtype)
+            ops.copy(model, out=states[name])
+
+    def reconstruct(self, phase: Phase = Phase.NONE) -> None:
+        """Run one negative pass."""
+        for layer in self.rbm:
+            self.layer = layer
+            layer.compute_feature(phase | Phase.NEGATIVE)

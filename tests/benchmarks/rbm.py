@@ -1,0 +1,173 @@
+"""One step of CD-1 (an RBM of 784 - 1000 units, batches of 100, SGD with momentum and decay): ours, beside PyTorch.
+
+Each contender is a process of its own, trains from the same values on the same batch, and must find the same errors in
+its first steps, where both sample by the same random numbers, before it is timed. They run in turn, some steps in each
+round. ``python -m tests.benchmarks.rbm [--threads N ...] [--rounds N] [--steps N] [--torch FORM ...]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+
+from singa_dask.conf import AlgConf, JobConf, Phase
+from singa_dask.layers import Context, Param
+from singa_dask.net import NeuralNet
+from singa_dask.ops import get_ops, philox
+from singa_dask.train import CD, UPDATERS
+from tests.benchmarks.contender import CHECKED, Contender, serve
+from tests.benchmarks.net_ours import FixedBatch
+
+N, VISIBLE, HIDDEN = 100, 784, 1000
+RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.0002
+OURS, TORCH = ("numpy", "onednn"), ("eager", "stacked", "compile")
+TOLERANCE = 1e-4
+
+
+def first_values() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the batch, (N, VISIBLE) in 0..1, and the weights, (HIDDEN, VISIBLE)."""
+    random = np.random.default_rng(0)
+    batch = (random.random((N, VISIBLE)) < 0.2) * random.random((N, VISIBLE))
+    return batch.astype(np.float32), random.normal(0, 0.1, (HIDDEN, VISIBLE)).astype(np.float32)
+
+
+def job() -> JobConf:
+    """Return the job of the benchmark."""
+    rbm = {"hdim": HIDDEN}
+    layers = [
+        {"name": "data", "type": FixedBatch.__name__, "user_conf": {"shape": [N, VISIBLE]}},
+        {"name": "vis", "type": "RBMVis", "srclayers": ["data", "hid"], "rbm_conf": rbm, "param": [{"name": "w"}]},
+        {"name": "hid", "type": "RBMHid", "srclayers": ["vis"], "rbm_conf": rbm,
+         "param": [{"name": "w_", "share_from": "w", "share_gradient": "sum"}]},
+    ]  # fmt: skip
+    updater = {"type": "SGD", "momentum": MOMENTUM, "weight_decay": DECAY}
+    return JobConf.model_validate({
+        "neuralnet": {"layer": layers}, "train_one_batch": {"alg": "CD"}, "train_steps": 1,
+        "updater": {**updater, "learning_rate": {"type": "Fixed", "base_lr": RATE}},
+    })  # fmt: skip
+
+
+def ours(form: str) -> Callable[[], float]:
+    """Return a step with our layers, CD and updater; gradients are summed as a stub does, servers are left out."""
+    conf = job()
+    net = NeuralNet.build(conf, Context(), get_ops(form))
+    net.allocate()
+    net.allocate_params()
+    net.name2layer("data").features[0].data[...], net.param("w").data[...] = first_values()
+    updater = UPDATERS.find("SGD")(conf.updater)
+    state = {owner: {name: np.zeros(owner.size, np.float32) for name in updater.state_names} for owner in net.owners}
+    sharers = {owner: net.sharers(owner) for owner in net.owners}
+    sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
+
+    def update(step: int, param: Param) -> None:
+        owner = param.owner
+        sent[owner] += 1
+        if sent[owner] < len(sharers[owner]):
+            return
+        sent[owner], (total, *more) = 0, (sharer.grad for sharer in sharers[owner])
+        for grad in more:
+            total += grad
+        updater.update(0, step, owner.data.reshape(-1), total.reshape(-1), state[owner])
+
+    algorithm = CD(net, update=update, conf=AlgConf(alg="CD"))
+
+    def step() -> float:
+        algorithm.train_one_batch(net.context.step + 1)
+        return net.take_metrics()["squared_error"][0]
+
+    return step
+
+
+def pytorch(form: str) -> Callable[[], float]:
+    """Return the same step on PyTorch's tensors; after the first `CHECKED` it draws its own random numbers."""
+    v, w = (torch.from_numpy(values) for values in first_values())
+    b, c = torch.zeros(VISIBLE), torch.zeros(HIDDEN)
+    speeds = [torch.zeros_like(values) for values in (w, b, c)]
+    n_steps = 0
+
+    def sample(h: torch.Tensor) -> torch.Tensor:
+        if n_steps >= CHECKED:
+            return torch.bernoulli(h)
+        key = (0, "vis", 0, int(Phase.TRAIN), n_steps + 1, "hidden", 0)
+        return (torch.from_numpy(philox.uniform(key, tuple(h.shape))) < h).float()
+
+    def up() -> torch.Tensor:
+        return torch.sigmoid(torch.addmm(c, v, w.t()))
+
+    def rest(h: torch.Tensor, sampled: torch.Tensor) -> torch.Tensor:
+        model = torch.sigmoid(torch.addmm(b, sampled, w))
+        again = torch.sigmoid(torch.addmm(c, model, w.t()))
+        if form == "stacked":
+            both, signed = torch.cat((model, v)), torch.cat((again, -h))
+            gradient = torch.addmm(w, signed.t(), both, beta=DECAY, alpha=1 / N)
+        else:
+            gradient = torch.addmm(w, again.t(), model, beta=DECAY, alpha=1 / N)
+            gradient = gradient.addmm_(h.t(), v, alpha=-1 / N)
+        gradients = (gradient, (model - v).mean(0) + DECAY * b, (again - h).mean(0) + DECAY * c)
+        for value, speed, each in zip((w, b, c), speeds, gradients, strict=True):
+            speed.mul_(MOMENTUM).sub_(each, alpha=RATE)
+            value.add_(speed)
+        return (v - model).square().sum() / N
+
+    up_, rest_ = (torch.compile(up), torch.compile(rest)) if form == "compile" else (up, rest)
+
+    def step() -> float:
+        nonlocal n_steps
+        with torch.no_grad():
+            h = up_()
+            error = float(rest_(h, sample(h)))
+        n_steps += 1
+        return error
+
+    return step
+
+
+def match(threads: int, rounds: int, steps: int, torches: Sequence[str]) -> None:
+    """Time all contenders, and print their lines of the table."""
+    with ExitStack() as stack:
+        contenders = {}
+        for form in (*torches, *OURS):
+            one = contenders[form] = Contender("rbm", "--contender", form, threads=threads)
+            stack.callback(one.close)
+            errors, wanted = one.hear()["losses"], contenders[torches[0]].last["losses"]
+            if not np.allclose(errors, wanted, rtol=TOLERANCE):
+                sys.exit(f"{form}: errors {errors}, expected {wanted}: these do not train the same.")
+        for _ in range(rounds):
+            for one in contenders.values():
+                one.round(steps, 1.0)
+    middle = {form: float(np.median(one.ms)) for form, one in contenders.items()}
+    best = min(torches, key=middle.__getitem__)
+    for form, one in contenders.items():
+        ratio = np.median([b / a for a, b in zip(one.medians, contenders[best].medians, strict=True)])
+        note = f"{ratio:6.2f}" if form in OURS else "  best" if form == best else ""
+        print(f"{threads:7}  {form:10} {middle[form]:8.2f} {note}", flush=True)
+
+
+def main() -> None:
+    """Print the table, or run steps as asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30, help="of one contender in a round")
+    parser.add_argument("--torch", nargs="+", choices=TORCH, default=list(TORCH))
+    parser.add_argument("--contender", choices=(*OURS, *TORCH), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.contender:
+        step = (ours if given.contender in OURS else pytorch)(given.contender)
+        serve([step() for _ in range(CHECKED)], step)
+        return
+    print(f"cores: {len(os.sched_getaffinity(0))}; median ms of a step; times as fast as the best of PyTorch")
+    print(f"{'threads':>7}  {'contender':10} {'ms':>8} ratio")
+    for threads in given.threads:
+        match(threads, given.rounds, given.steps, given.torch)
+
+
+if __name__ == "__main__":
+    main()
