@@ -1,16 +1,19 @@
 """Names in a job file -> classes, for each kind of part that a job can name.
 
 A part without extra dependencies registers itself by decorator; one that needs an optional
-package is added by name, ``"module:Class"``, with a hint that says what to install.
+package is added by name, ``"module:Class"``, with a hint that says what to install. A name with a dot,
+``module.Class``, is that of a class in a module of the user's own.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Generic, TypeVar, cast
 
+from singa_dask import modules
 from singa_dask.errors import ConfigError
 
 __all__ = ["Registry", "suggest"]
@@ -41,10 +44,16 @@ class Registry(Generic[T]):
     ----------
     kind : str
         What the parts are, as an error says it: ``"layer type"``, ``"updater"``.
+
+    Attributes
+    ----------
+    base : type or None
+        What all of them extend.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.base: type[T] | None = None
         self._classes: dict[str, type[T]] = {}
         self._lazy: dict[str, tuple[str, str]] = {}
 
@@ -82,8 +91,11 @@ class Registry(Generic[T]):
         Raises
         ------
         ConfigError
-            The name is unknown (says what is known), or its package is missing (says what to install).
+            The name is unknown (says what is known), its package is missing (says what to install), or what a name
+            with a dot stands for is no such part.
         """
+        if "." in name:
+            return self._of_module(name)
         for key in (name, name[1:] if name.startswith("k") else name):
             if key in self._classes:
                 return self._classes[key]
@@ -100,6 +112,33 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} {name!r} cannot be used here: {error}. {hint}") from error
         self._classes[name] = found
         return found
+
+    def _of_module(self, name: str) -> type[T]:
+        """Return the class ``module.Class``."""
+        place, _, class_name = name.rpartition(".")
+        module = modules.import_module(place)
+        found = getattr(module, class_name, None)
+        if not inspect.isclass(found):
+            known = [each for each, cls in vars(module).items() if self._is_part(cls) and cls.__module__ == place]
+            hint = f" {suggest(class_name, known)}" if known else ""
+            raise ConfigError(f"no class {class_name!r} in {place}.{hint}")
+        if not self._is_part(found):
+            assert self.base is not None
+            word = self.base.__name__
+            article = "an" if word[0] in "AEIOU" else "a"
+            raise ConfigError(f"{name} is not {article} {word.lower()}: it must extend singa_dask.{word}.")
+        return cast(type[T], found)
+
+    def _is_part(self, value: Any) -> bool:
+        return inspect.isclass(value) and (self.base is None or (issubclass(value, self.base) and value != self.base))
+
+    def get(self, name: str) -> type[T] | None:
+        """Return the class registered as ``name``, None if there is none or it was not asked for so far."""
+        return self._classes.get(name)
+
+    def forget(self, places: Collection[str]) -> None:
+        """Let go of the classes of these modules."""
+        self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
 
     def names(self) -> list[str]:
         """Return all known names, sorted."""

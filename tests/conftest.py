@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("house")
 
@@ -25,6 +28,13 @@ def no_cluster_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def cache_of_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what is read from far out of the cache of the person who runs the tests."""
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_module_left() -> Iterator[None]:
+    """Let go of the modules of a test's jobs: what they register is not known to the next test."""
+    yield
+    modules.unload(list(modules.loaded()), REGISTRIES.values())
 
 
 @pytest.fixture(autouse=True)

@@ -63,3 +63,26 @@ def test_a_name_is_taken_once(parts: Registry[Any], name: str) -> None:
 def test_suggest_asks_only_when_something_is_close() -> None:
     assert suggest("xyz", ["b", "a"]) == "Known: a, b."
     assert suggest("ALPHA", ["alpha", "beta"]) == "Did you mean 'alpha'? Known: alpha, beta."
+
+
+def test_a_name_with_a_dot_is_that_of_a_class_in_a_module() -> None:
+    orders = Registry[Any]("order")
+    orders.base = dict
+    assert orders.find("collections.OrderedDict") is collections.OrderedDict
+    with pytest.raises(ConfigError, match=r"^collections\.UserList is not a dict: it must extend singa_dask\.dict\.$"):
+        orders.find("collections.UserList")
+    with pytest.raises(
+        ConfigError, match=r"^no class 'OrderdDict' in collections\. Did you mean 'OrderedDict'\? Known: "
+    ):
+        orders.find("collections.OrderdDict")
+    with pytest.raises(ConfigError, match=r"^no class 'Any' in colorsys\.$"):
+        orders.find("colorsys.Any")
+    with pytest.raises(ConfigError, match=r"^there is no module 'collectoins'"):
+        orders.find("collectoins.OrderedDict")
+
+
+def test_classes_of_a_module_are_forgotten(parts: Registry[Any]) -> None:
+    assert parts.get("Own") is parts.find("Own")
+    assert parts.get("Counter") is parts.get("None") is None
+    parts.forget([__name__])
+    assert parts.names() == ["Counter", "Missing"]

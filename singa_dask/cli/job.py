@@ -7,25 +7,13 @@ from typing import Any
 
 import click
 
+from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobFile, Phase, load
-from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS
 from singa_dask.net import NeuralNet
-from singa_dask.registry import Registry
 from singa_dask.runtime import prepare
-from singa_dask.train import ALGORITHMS, INITIALISERS, SCHEDULES, UPDATERS
 
-__all__ = ["REGISTRIES", "check", "job_options", "read"]
-
-REGISTRIES: dict[str, Registry[Any]] = {
-    "algorithm": ALGORITHMS,
-    "initialiser": INITIALISERS,
-    "layer": LAYERS,
-    "schedule": SCHEDULES,
-    "store": STORES,
-    "updater": UPDATERS,
-}
+__all__ = ["check", "job_options", "read"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:

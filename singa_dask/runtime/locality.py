@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Worker
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase, StoreConf
 from singa_dask.data import Order, Stretch, Survey, deal_by_host, fs, host_names, same_host
@@ -50,7 +52,7 @@ def worth_a_survey(job: JobConf) -> bool:
     return any(conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
-def survey(job: str, resume: str | None, timeout_s: float) -> Surveyed:
+def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
     """Find out where the training records of a job lie; a task on a Dask worker.
 
     Raises
@@ -62,6 +64,7 @@ def survey(job: str, resume: str | None, timeout_s: float) -> Surveyed:
 
     def look() -> None:
         try:
+            modules.load(sources, REGISTRIES.values())
             answers.put(_look(job, resume))
         except Exception as error:  # raised where the answer is waited for
             answers.put(error)

@@ -13,9 +13,12 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
+from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.runtime.locality import names_of
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.unit import run_unit
@@ -52,28 +55,59 @@ class NodePlugin(WorkerPlugin):
         Address of the Dask worker of each process.
     deals : mapping of str to sequence of int, optional
         By input layer: the order in which its blocks are dealt.
+    sources : sequence of Source
+        The user's own modules.
     """
 
     def __init__(
-        self, job_id: str, job: str, workers: Sequence[str], deals: Mapping[str, Sequence[int]] | None = None
+        self,
+        job_id: str,
+        job: str,
+        workers: Sequence[str],
+        deals: Mapping[str, Sequence[int]] | None = None,
+        sources: Sequence[modules.Source] = (),
     ) -> None:
         self.name = plugin_name(job_id)
         self.job_id = job_id
         self.job = job
         self.workers = list(workers)
         self.deals = dict(deals or {})
+        self.sources = list(sources)
         self.node: Node | None = None
+        self.failure: UnitError | None = None
 
     def setup(self, worker: Worker) -> None:
-        """Start the node and listen for the driver's signals."""
+        """Start the node and listen for the driver's signals; if that fails, keep the reason for who asks for it."""
         if worker.address not in self.workers:
             return
-        self.node = self._start(worker)
+        try:
+            self._load_modules(worker)
+            self.node = self._start(worker)
+        except Exception as error:
+            found = modules.blame(error)
+            if found is None and not isinstance(error, SingaError):
+                raise
+            why = f"{found.place}: {found.text}" if found else str(error)
+            self.failure = UnitError(f"process {self.workers.index(worker.address)} at {worker.address}: {why}")
+            return
         self._handler = _ToDriver(self.node)
         logger = logging.getLogger("singa_dask")
         logger.addHandler(self._handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
         worker.handlers[self.name] = self._signal
+
+    def _load_modules(self, worker: Worker) -> None:
+        """Load the user's modules, unless another job that runs here has others of the same names."""
+        texts = {source.name: source for source in self.sources}
+        for other in worker.plugins.values():
+            if isinstance(other, NodePlugin) and other.node is not None:
+                changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
+                if changed:
+                    raise ConfigError(
+                        f"{', '.join(changed)}: job {other.job_id} runs in this process with another text of it. "
+                        "Rename the file, or wait for that job."
+                    )
+        modules.load(self.sources, REGISTRIES.values())
 
     def _start(self, worker: Worker) -> Node:
         transport = None
@@ -119,7 +153,13 @@ class NodePlugin(WorkerPlugin):
 
 
 def node_address(job_id: str, dask_worker: Worker) -> str:
-    """Return where the node of a Dask worker listens; for ``Client.run``."""
+    """Return where the node of a Dask worker listens; for ``Client.run``.
+
+    Raises
+    ------
+    UnitError
+        It could not be started.
+    """
     return _node(dask_worker, job_id).address
 
 
@@ -134,7 +174,10 @@ def host_unit(
 
 def _node(worker: Worker, job_id: str) -> Node:
     plugin = worker.plugins[plugin_name(job_id)]
-    assert isinstance(plugin, NodePlugin) and plugin.node is not None
+    assert isinstance(plugin, NodePlugin)
+    if plugin.failure is not None:
+        raise plugin.failure
+    assert plugin.node is not None
     return plugin.node
 
 

@@ -1,0 +1,128 @@
+"""What a module of the user's own imports, as ``from singa_dask import ...``: what its parts extend, and `register`.
+
+===========================  ======================  =================================================================
+a part                       extends                 and says
+===========================  ======================  =================================================================
+layer                        `Layer`                 ``setup``, ``compute_feature``, ``compute_gradient``
+parser of records            `StoreInput`            ``parse``
+update rule                  `Updater`               ``rule``, ``state_names``
+learning rate over time      `Schedule`              ``__call__``
+first values of params       `Initialiser`           ``fill``
+how one batch is trained     `Algorithm`, or `BP`    ``train_one_batch``, ``test_one_batch``
+format of records            `Store`                 ``blocks``, ``schema``, ``read_block``, ``close``
+===========================  ======================  =================================================================
+
+Each finds in ``self.conf.user_conf`` what the job tells it; a store gets it as keyword arguments. A job names a part
+``module.Class``, or as `register` says.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from singa_dask import modules
+from singa_dask.conf import Phase
+from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers import LAYERS, Connection, Feature, Layer, Param, StoreInput
+from singa_dask.layers.input import CSVInput, RecordInput
+from singa_dask.ops.philox import generator
+from singa_dask.registry import Registry
+from singa_dask.train import (
+    ALGORITHMS,
+    BP,
+    INITIALISERS,
+    SCHEDULES,
+    UPDATERS,
+    Algorithm,
+    Initialiser,
+    Schedule,
+    Updater,
+)
+
+__all__ = [
+    "BP",
+    "REGISTRIES",
+    "Algorithm",
+    "Arrays",
+    "Block",
+    "CSVInput",
+    "ConfigError",
+    "Connection",
+    "DataError",
+    "Feature",
+    "Field",
+    "Initialiser",
+    "Layer",
+    "Param",
+    "Phase",
+    "Problem",
+    "RecordInput",
+    "Schedule",
+    "Store",
+    "StoreInput",
+    "Updater",
+    "generator",
+    "open_store",
+    "register",
+]
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "algorithm": ALGORITHMS,
+    "initialiser": INITIALISERS,
+    "layer": LAYERS,
+    "schedule": SCHEDULES,
+    "store": STORES,
+    "updater": UPDATERS,
+}
+"""By kind, all that a job can name."""
+
+C = TypeVar("C", bound=type)
+
+
+@overload
+def register(names: C, /) -> C: ...
+
+
+@overload
+def register(*names: str) -> Callable[[C], C]: ...
+
+
+def register(*names: Any) -> Any:
+    """Let jobs name the decorated class: ``@register`` by its own name, ``@register("Name")`` as that says.
+
+    What it is, a layer, an updater or another part, is told by what it extends.
+
+    Raises
+    ------
+    ConfigError
+        It is no part, or something else has that name.
+    """
+    if len(names) == 1 and inspect.isclass(names[0]):
+        return _register(names[0], (names[0].__name__,))
+    return lambda cls: _register(cls, names or (cls.__name__,))
+
+
+def _register(cls: C, names: tuple[str, ...]) -> C:
+    registry = next((each for each in REGISTRIES.values() if each.base and issubclass(cls, each.base)), None)
+    if registry is None:
+        bases = ", ".join(sorted(f"singa_dask.{each.base.__name__}" for each in REGISTRIES.values() if each.base))
+        raise ConfigError(f"{cls.__name__} is no part of a job: it must extend one of {bases}.")
+    for name in names:
+        before = registry.get(name)
+        # what an earlier job has left in this process is no hindrance
+        if before is not None and modules.is_earlier(before.__module__):
+            modules.unload([before.__module__], REGISTRIES.values())
+        if name in registry:
+            other = _shown(registry.get(name)) if registry.get(name) else "an optional part"
+            raise ConfigError(f"{registry.kind} {name!r} is registered twice: by {other} and by {_shown(cls)}.")
+        registry.register(name)(cls)
+    return cls
+
+
+def _shown(cls: Any) -> str:
+    """Say where a class comes from."""
+    source = modules.loaded().get(cls.__module__)
+    return f"{cls.__qualname__} of {source.file}" if source else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,325 @@
+"""The user's own modules: read where a job is started, loaded from their text in every process that needs them.
+
+A module has the name of its file, so modules of one job import each other as ever. Tracebacks show its lines where
+there is no such file, too; `blame` finds the one that an error comes from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+import threading
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from importlib.abc import ExecutionLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import decode_source, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from singa_dask.errors import ConfigError, Problem, SingaError
+
+__all__ = ["Blame", "Source", "blame", "import_module", "is_earlier", "load", "loaded", "read", "unload"]
+
+
+class Source(NamedTuple):
+    """The text of one module.
+
+    Attributes
+    ----------
+    name : str
+        As it is imported, ``mymodule`` or ``mypackage.part``.
+    file : str
+        As the job names it.
+    text : str
+    is_package : bool
+        Whether it is the ``__init__.py`` of a directory.
+    """
+
+    name: str
+    file: str
+    text: str
+    is_package: bool = False
+
+
+class Names(Protocol):
+    """What knows classes of modules by name, and can forget them: a `Registry`."""
+
+    def forget(self, places: Collection[str]) -> None:
+        """Let go of the classes of these modules."""
+
+
+class _FromText(MetaPathFinder, ExecutionLoader):
+    """Finds the modules of jobs among their texts."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Source] = {}
+        # where types of jobs came from that are installed
+        self.installed: set[str] = set()
+        # modules of the job that was loaded last
+        self.current: frozenset[str] = frozenset()
+        self.lock = threading.RLock()
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        source = self.sources.get(fullname)
+        if source is None:
+            return None
+        spec = spec_from_file_location(fullname, source.file, loader=self)
+        if spec is not None and source.is_package:
+            # nothing but what was shipped is found in a package, here as on other machines
+            spec.submodule_search_locations = []
+        return spec
+
+    def get_source(self, fullname: str) -> str:
+        return self.sources[fullname].text
+
+    def get_filename(self, fullname: str) -> str:
+        return self.sources[fullname].file
+
+    def is_package(self, fullname: str) -> bool:
+        return self.sources[fullname].is_package
+
+    def take(self, source: Source) -> None:
+        """Take in a module, in the place of an earlier one of this name."""
+        sys.modules.pop(source.name, None)
+        self.sources[source.name] = source
+        # an entry without a time is not compared with a file that may lie there
+        linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget modules."""
+        for name in names:
+            sys.modules.pop(name, None)
+            self.sources.pop(name, None)
+
+
+# The interpreter has one table of modules, and one list of those who find them.
+_FINDER = _FromText()
+sys.meta_path.insert(0, _FINDER)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(paths: Iterable[str]) -> list[Source]:
+    """Read modules.
+
+    Parameters
+    ----------
+    paths : iterable of str
+        Files ``name.py``, or directories with an ``__init__.py``, which are packages.
+
+    Raises
+    ------
+    ConfigError
+        What is wrong with each, all at once, with paths from the top of the job.
+    """
+    sources: dict[str, Source] = {}
+    problems = []
+    for i, path in enumerate(paths):
+        try:
+            found = list(_read_one(path))
+            if found[0].name in sources:
+                raise ConfigError(f"{path}: there is a module {found[0].name!r} already. Rename one of the files.")
+            sources |= {source.name: source for source in found}
+        except ConfigError as error:
+            problems.append(Problem(("modules", i), str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return list(sources.values())
+
+
+def _read_one(path: str) -> Iterator[Source]:
+    """Yield the module of a file, or those of a package, itself first."""
+    file = Path(path)
+    inside = file / "__init__.py"
+    if not inside.is_file() and not (file.is_file() and file.suffix == ".py"):
+        what = "is no Python file, name.py" if file.exists() else "there is no such file"
+        raise ConfigError(f"{path}: {what}. Paths start in the directory where the command is started.")
+    # of a path like . the name is asked for
+    name = file.resolve().stem if inside.is_file() else file.stem
+    _check_name(path, name, inside if inside.is_file() else file)
+    if not inside.is_file():
+        yield Source(name, path, _text(file))
+        return
+    for part in sorted(file.rglob("*.py"), key=lambda part: (part != inside, part)):
+        steps = part.relative_to(file).with_suffix("").parts
+        is_package = steps[-1] == "__init__"
+        yield Source(".".join((name, *steps[: -1 if is_package else None])), str(part), _text(part), is_package)
+
+
+def _check_name(path: str, name: str, file: Path) -> None:
+    """Refuse names that cannot be imported, and those that others are known by."""
+    if not name.isidentifier():
+        raise ConfigError(f"{path}: {name!r} is no name for a module. Rename it: letters, digits and _ only.")
+    spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
+    origin = spec.origin if spec else None
+    if name in sys.stdlib_module_names or (origin and Path(origin).resolve() != file.resolve()):
+        whose = origin or "a module of Python itself"
+        raise ConfigError(f"{path}: {name!r} is the name of another module, {whose}. Rename the file.")
+
+
+def _text(file: Path) -> str:
+    try:
+        return decode_source(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot read this file: {error.strerror}.") from None
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: expected UTF-8 text: {error}.") from None
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
+    """Load the modules of a job; what is loaded with the same texts already stays as it is.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    registries : iterable of Registry
+        They forget what earlier versions of these modules have registered.
+
+    Raises
+    ------
+    ConfigError
+        Which of them cannot be loaded, and the line that fails, with paths from the top of the job.
+    """
+    with _FINDER.lock:
+        names = [source.name for source in sources]
+        _FINDER.current = frozenset(names)
+        if all(_FINDER.sources.get(source.name) == source for source in sources):
+            return
+        registries = list(registries)
+        for registry in registries:
+            registry.forget(names)
+        for source in sources:
+            _FINDER.take(source)
+        problems = list(_load_each(names))
+        if problems:
+            unload(names, registries)
+            raise ConfigError(problems)
+
+
+def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
+    """Forget modules of jobs, and what they have registered."""
+    with _FINDER.lock:
+        _FINDER.drop(names)
+        for registry in registries:
+            registry.forget(names)
+
+
+def _load_each(names: Iterable[str]) -> Iterator[Problem]:
+    """Import modules; what one says is not said again by those that import it."""
+    listed = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    said = set()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            message = _why_not_loaded(error)
+            if message not in said:
+                said.add(message)
+                yield Problem(("modules", listed.index(name.partition(".")[0])), message)
+
+
+def _why_not_loaded(error: Exception) -> str:
+    """Say why a module cannot be imported, its line first."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}."
+    found = blame(error)
+    message = found.text if found else str(error) if isinstance(error, SingaError) else repr(error)
+    hint = ""
+    if isinstance(error, ImportError):
+        hint = " A module that yours imports must be installed, wherever the job runs, or be listed in modules too."
+    place = _place(error)
+    return f"{place}: {message}{'' if message.endswith('.') else '.'}{hint}" if place else message
+
+
+def loaded() -> dict[str, Source]:
+    """Return the modules of jobs that this process has loaded, by name."""
+    return dict(_FINDER.sources)
+
+
+def is_earlier(name: str) -> bool:
+    """Say whether a module is of an earlier job, and not of the one that was loaded last."""
+    return name in _FINDER.sources and name not in _FINDER.current
+
+
+def import_module(name: str) -> ModuleType:
+    """Import the module that a type in a job file names.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or it cannot be imported.
+    """
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{name}.".startswith(f"{missing}."):
+            file = f"{name.partition('.')[0]}.py"
+            message = f"there is no module {name!r}. Install it, or list its file in the job, as modules: [{file}]."
+            raise ConfigError(message) from None
+        raise ConfigError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
+    if name not in _FINDER.sources and not name.startswith("singa_dask."):
+        _FINDER.installed.add(name)
+    return module
+
+
+# -- what fails in them ------------------------------------------------------------------------------------------------
+
+
+class Blame(NamedTuple):
+    """A mistake in a user's code.
+
+    Attributes
+    ----------
+    place : str
+        File and line, ``mylayer.py:31``.
+    text : str
+        What happened, ``ZeroDivisionError: division by zero``.
+    traceback : str
+        From the first line of the user's code on.
+    """
+
+    place: str
+    text: str
+    traceback: str
+
+
+def blame(error: BaseException) -> Blame | None:
+    """Find the mistake in a user's code that an exception, or what it was raised from, comes from.
+
+    None where there is none; what the user's code raises as an error of ours is no mistake, but meant to be said.
+    """
+    cause: BaseException | None = error
+    passed: list[BaseException] = []
+    # one that is raised again may be its own cause
+    while isinstance(cause, SingaError) and cause not in passed:
+        passed.append(cause)
+        cause = cause.__cause__
+    if cause is None or isinstance(cause, SingaError) or not (place := _place(cause)):
+        return None
+    text = str(error) if cause is not error else f"{type(cause).__name__}: {cause}"
+    shown = traceback.format_exception(type(cause), cause, next(_entries(cause)))
+    return Blame(place, text, "".join(shown))
+
+
+def _place(error: BaseException) -> str:
+    """Return file and line of the innermost call in a user's code, empty if there is none."""
+    entries = list(_entries(error))
+    return f"{entries[-1].tb_frame.f_code.co_filename}:{entries[-1].tb_lineno}" if entries else ""
+
+
+def _entries(error: BaseException) -> Iterator[TracebackType]:
+    """Yield the calls of a traceback that are in a user's code."""
+    entry = error.__traceback__
+    while entry is not None:
+        name = entry.tb_frame.f_globals.get("__name__")
+        if name in _FINDER.sources or name in _FINDER.installed:
+            yield entry
+        entry = entry.tb_next
