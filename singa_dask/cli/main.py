@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from singa_dask import modules
 from singa_dask.errors import SingaError
 
 __all__ = ["main"]
@@ -18,8 +19,12 @@ __all__ = ["main"]
 VERBS = {
     "convert": "Make a store of records.",
     "data": "Look at records, and measure how fast they are read.",
+    "extract": "Write what layers of a trained net make of records.",
+    "predict": "Predict the classes of new records.",
     "run": "Train a net as a job file says.",
+    "sample": "Let a trained net write text, a character at a time.",
     "schema": "Print the JSON schema of a job file.",
+    "test": "Measure the performance of a checkpoint.",
     "validate": "Check a job file and show what it makes; start nothing.",
 }
 """What each does, in the first line of its help: shown without loading it."""
@@ -53,7 +58,10 @@ class Verbs(click.Group):
             ctx.exit(error.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception:
+        except Exception as error:
+            if (found := modules.blame(error)) is not None:
+                click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
+                ctx.exit(1)
             click.echo(traceback.format_exc(), err=True)
             click.echo("This is a bug in singa-dask, not in your job. Please report it with the lines above.", err=True)
             ctx.exit(1)

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-__all__ = ["scheduler_options"]
+__all__ = ["inference_options", "json_option", "scheduler_options"]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 
 
 def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -23,3 +25,21 @@ def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., 
         return by_address(by_file(command))
 
     return decorate
+
+
+def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what test, extract and predict have in common: the checkpoint, who computes, ``--quiet``."""
+    for decorate in (
+        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
+        scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
+        click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
+        click.option(
+            "--init-from",
+            metavar="URL",
+            multiple=True,
+            help="Take the values of this checkpoint, by name of param: a run directory's newest, a step, or a file of "
+            "SINGA's; the job's checkpoint_path if not given. Repeatable; later ones win.",
+        ),
+    ):
+        command = decorate(command)
+    return command

@@ -15,6 +15,7 @@ from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.observe import RunDirectory, new_job_id, newest_run, start_progress, to_json
 from singa_dask.runtime import Driver, Result, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import find as find_checkpoint
@@ -74,6 +75,9 @@ def run(
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
     read = job.read(job_file, sets, cluster_file)
     conf = read.job
+    if not conf.trains:
+        message = "there is nothing to train: no updater, no train_steps. For tests say singa-dask test."
+        raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(conf, run_dir, resume)
     elsewhere = bool(scheduler or scheduler_file)
     job.check(read, resume=place.checkpoint, init_from=init_from, check_sources=not elsewhere)
@@ -175,7 +179,7 @@ class Signals:
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:
     """Say how the job ended; a failure is told even when quiet."""
-    for text in (result.error.rstrip(), result.reason):
+    for text in (result.reason, result.error.rstrip()):
         if text and (result.state == "failed" or not quiet):
             click.echo(text, err=True)
     if result.bad_records and not quiet:

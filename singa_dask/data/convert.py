@@ -32,7 +32,7 @@ from singa_dask.data.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
-__all__ = ["Run", "convert", "parse_split", "run_here"]
+__all__ = ["Run", "backend_of", "convert", "parse_split", "run_here"]
 
 KEYS = {"cifar": "%05d"}
 # what a writer is always given
@@ -116,7 +116,7 @@ def convert(
     DataError
         A source cannot be read, or what was written is not what was read.
     """
-    backend = to or _backend_of(destination)
+    backend = to or backend_of(destination)
     wish = Wish(
         kind,
         tuple(map(fs.absolute, sources)),
@@ -155,7 +155,7 @@ def _check(wish: Wish) -> None:
     _check_options(wish.writing, options, f"what is written to {wish.destination}")
     _check_shares(wish.split)
     if wish.mean:
-        _backend_of(wish.mean)
+        backend_of(wish.mean)
 
 
 def _reading(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _write_mean(plan: Plan, source: Store) -> None:
         data = fs.read_bytes(fs.join(plan.folder, f"shard-{i:05d}"), storage_options=options)
         total += np.frombuffer(data, total.dtype).reshape(total.shape)
     mean = (total / next(iter(plan.parts.values()))).astype(np.float32)
-    backend = _backend_of(plan.wish.mean)
+    backend = backend_of(plan.wish.mean)
     STORES.find(backend).write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, **_keys(backend, "mean"))
 
 
@@ -292,7 +292,14 @@ def _keys(backend: str, pattern: str) -> dict[str, str]:
     return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
 
 
-def _backend_of(destination: str) -> str:
+def backend_of(destination: str) -> str:
+    """Return the format to write, told by the suffix of a URL.
+
+    Raises
+    ------
+    ConfigError
+        It tells none.
+    """
     for name in STORES.names():
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name

@@ -1,4 +1,4 @@
-"""Images as files: a folder with a folder for each class, or a list of names and labels."""
+"""Images as files: a folder of them or with a folder for each class, or a list of names and labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ImageFolderStore", "ImageListStore"]
 
 
 class _ImageStore(Store):
-    """Image files with labels; small files are slow on any filesystem, so convert them.
+    """Image files, most with labels; small files are slow on any filesystem, so convert them.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ class _ImageStore(Store):
         if not self._files:
             raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
         first = self._decode(self._files[0])
-        self.schema = {"pixel": Field(first.dtype, first.shape), "label": Field(np.dtype(np.int32))}
+        self.schema = {"pixel": Field(first.dtype, first.shape)}
+        if self._labels:
+            self.schema["label"] = Field(np.dtype(np.int32))
         n, count = max(1, BLOCK_BYTES // first.size), len(self._files)
         self.blocks = tuple(
             Block(i, min(n, count - start), url, start, min(n, count - start) * first.size)
@@ -51,7 +53,7 @@ class _ImageStore(Store):
 
     @abstractmethod
     def list_images(self) -> tuple[list[str], list[int]]:
-        """Return URL and label of each image."""
+        """Return URL and label of each image; no labels where there are none."""
 
     def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         data = fs.read_bytes(url, storage_options=self.storage_options)
@@ -61,10 +63,10 @@ class _ImageStore(Store):
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
 
         def read_row(row: int) -> Arrays:
-            return {
-                "pixel": self._decode(self._files[first + row]),
-                "label": np.array(self._labels[first + row], np.int32),
-            }
+            record: Arrays = {"pixel": self._decode(self._files[first + row])}
+            if self._labels:
+                record["label"] = np.array(self._labels[first + row], np.int32)
+            return record
 
         return salvage_rows(n, self.schema, read_row)
 
@@ -79,6 +81,8 @@ class _ImageStore(Store):
                     "Convert with --resize."
                 )
             pixels[row] = image
+        if not self._labels:
+            return {"pixel": pixels}
         return {"pixel": pixels, "label": np.array(self._labels[first : first + n], np.int32)}
 
     def close(self) -> None:
@@ -87,7 +91,10 @@ class _ImageStore(Store):
 
 @STORES.register("image-folder")
 class ImageFolderStore(_ImageStore):
-    """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names."""
+    """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names.
+
+    Where there are none of those, images that lie in the folder itself are records without labels.
+    """
 
     def list_images(self) -> tuple[list[str], list[int]]:
         if not fs.is_dir(self.url, self.storage_options):
@@ -97,11 +104,14 @@ class ImageFolderStore(_ImageStore):
         classes = [folder for folder in folders if fs.is_dir(folder, self.storage_options)]
         files, labels = list[str](), list[int]()
         for label, folder in enumerate(classes):
-            names = fs.ls(folder, self.storage_options)
-            found = [fs.join(folder, name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+            found = self._images(folder)
             files += found
             labels += [label] * len(found)
-        return files, labels
+        return (files, labels) if files else (self._images(self.url), [])
+
+    def _images(self, folder: str) -> list[str]:
+        names = fs.ls(folder, self.storage_options)
+        return [fs.join(folder, name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
 
 
 @STORES.register("image-list")

@@ -16,7 +16,8 @@ import numpy as np
 from singa_dask.data import fs
 from singa_dask.data.column_store import Bytes, Column, ColumnStore, Memory
 from singa_dask.data.ranges import Ranges
-from singa_dask.data.store import STORES, Field
+from singa_dask.data.rows import Rows
+from singa_dask.data.store import STORES, Field, Records, rows_per_block
 from singa_dask.errors import DataError
 
 __all__ = ["NpzStore"]
@@ -54,6 +55,15 @@ class NpzStore(ColumnStore):
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return head.startswith(MAGIC) or super().matches(url, head)
+
+    @classmethod
+    def write(cls, url: str, records: Records, storage_options: fs.Options = None) -> None:
+        """Write an array for each field, as `numpy.savez` does; all of them are in memory."""
+        rows = Rows(url, records)
+        blocks = list(rows.cut(rows_per_block(rows.record_bytes)))
+        arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
         ranges = Ranges(self.url, self.storage_options)

@@ -95,6 +95,10 @@ class Field:
 class Store(ABC):
     """Records at a URL.
 
+    A member says ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and has
+    ``read_block`` and ``close``; ``suffixes`` or ``matches`` where it is to be told from a file's name or first bytes,
+    and ``write`` where records can be converted to it.
+
     Parameters
     ----------
     url : str
@@ -242,6 +246,7 @@ class Store(ABC):
 
 
 STORES = Registry("store backend")
+STORES.base = Store
 
 
 def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class TextStore(Store):
         The file is missing or empty. `read_block` names URL and line of what is no record.
     """
 
-    suffixes = (".csv", ".txt", ".tsv")
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     takes_torn = True
 
     def __init__(

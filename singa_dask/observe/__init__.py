@@ -5,7 +5,14 @@ It is handed events, plain dicts with a key ``event``; it does not know who make
 
 from __future__ import annotations
 
-from singa_dask.observe.progress import LinesProgress, Progress, TableProgress, metrics_line, start_progress
+from singa_dask.observe.progress import (
+    LinesProgress,
+    Progress,
+    TableProgress,
+    metrics_line,
+    show_figures,
+    start_progress,
+)
 from singa_dask.observe.run_directory import RunDirectory, new_job_id, newest_run, to_json
 
 __all__ = [
@@ -16,6 +23,7 @@ __all__ = [
     "metrics_line",
     "new_job_id",
     "newest_run",
+    "show_figures",
     "start_progress",
     "to_json",
 ]

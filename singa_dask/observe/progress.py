@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["LinesProgress", "Progress", "TableProgress", "figures", "metrics_line", "start_progress"]
+__all__ = ["LinesProgress", "Progress", "TableProgress", "figures", "metrics_line", "show_figures", "start_progress"]
 
 # Every other key of a metrics event is a figure that a layer has measured.
 NOT_FIGURES = ("event", "phase", "group", "step", "time", "samples_per_s", "wait_data_ms", "wait_params_ms")

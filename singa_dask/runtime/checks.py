@@ -8,9 +8,9 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.plan import JobPlan, build_nets
+from singa_dask.runtime.plan import JobPlan, build_net, build_nets
 from singa_dask.runtime.start import Start
-from singa_dask.train import check_initialisers
+from singa_dask.train import ALGORITHMS, check_initialisers
 
 __all__ = ["absolute_paths", "prepare"]
 
@@ -46,18 +46,21 @@ def prepare(
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only.
+        The nets, shapes only; that of tests alone where the job is not one to train.
 
     Raises
     ------
     ConfigError, CheckpointError
         What is wrong, and where.
     """
-    nets = build_nets(job)
-    JobPlan.make(job, nets[Phase.TRAIN])
+    nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     if check_sources:
         for net in nets.values():
             net.check_sources()
+    if not job.trains:
+        return nets
+    JobPlan.make(job, nets[Phase.TRAIN])
+    ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
     Start(job, resume, init_from).check(nets[Phase.TRAIN])
     return nets

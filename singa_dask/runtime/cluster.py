@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeVar
 
-from distributed import Client, KilledWorker, LocalCluster, as_completed
+from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 
-from singa_dask.data.convert import Run
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.placement import Layout
 
-__all__ = ["connect", "embedded_cluster", "local_cluster", "on_dask"]
+__all__ = ["Runner", "connect", "embedded_cluster", "local_cluster", "on_dask"]
 
 CONNECT_TIMEOUT_S = 10
+# how often it is looked whether there are workers, and how long they may take to come back
+LOOK_S = 2.0
+WORKERS_BACK_S = 20.0
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs tasks in any order, and yields what they return."""
+
+    def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """Run them."""
 
 
 @contextmanager
@@ -59,28 +73,51 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
             processes=processes,
             dashboard_address="127.0.0.1:0",
             memory_limit=None,
-            silence_logs=logging.ERROR,
+            # what goes wrong in a worker is told by us
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
 
 
-def on_dask(client: Client) -> Run:
+def on_dask(client: Client) -> Runner:
     """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
 
-    def run(tasks: Sequence[Callable[[], int]]) -> Iterator[int]:
+    def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         futures = client.map(_call, tasks, pure=False)
+        done: SimpleQueue[Future[T]] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
         try:
-            for future in as_completed(futures, loop=client.loop):
-                yield future.result()
-        except (KilledWorker, FutureCancelledError) as error:
-            raise ClusterError(f"workers were lost: {error}. The same command goes on.") from error
+            for _ in futures:
+                yield _next(client, done).result()
+        except KilledWorker as error:
+            raise _lost(str(error)) from error
+        except FutureCancelledError as error:
+            raise _lost("their scheduler is gone or was restarted") from error
         finally:
             client.cancel(futures)
 
     return run
 
 
-def _call(task: Callable[[], int]) -> int:
+def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
+    """Wait for a task to end, as long as there are workers, or may be again."""
+    since = time.monotonic()
+    while True:
+        try:
+            return done.get(timeout=LOOK_S)
+        except Empty:
+            if client.scheduler_info(n_workers=-1)["workers"]:
+                since = time.monotonic()
+            elif time.monotonic() - since > WORKERS_BACK_S:
+                raise _lost("none is left") from None
+
+
+def _lost(why: str) -> LostUnitError:
+    return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
+
+
+def _call(task: Callable[[], T]) -> T:
     return task()

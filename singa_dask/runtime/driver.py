@@ -12,6 +12,7 @@ from typing import Any
 
 from distributed import Client, Future
 
+from singa_dask import modules
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
@@ -72,6 +73,7 @@ class Driver:
         init_from: Sequence[str] = (),
     ) -> None:
         self.job = absolute_paths(job)
+        self._sources = modules.read(job.modules)
         self.job_id = job_id
         self._client = client
         self._checkpoint_url = fs.join(fs.absolute(run_url), "checkpoint")
@@ -98,6 +100,8 @@ class Driver:
         ------
         ClusterError
             The job does not fit the cluster; nothing was started.
+        UnitError
+            A process cannot host its part, as a module of the user's cannot be loaded there.
         """
         self._place()
         started = time.time()
@@ -137,6 +141,7 @@ class Driver:
             self.job.model_dump_json(),
             self._resume,
             SURVEY_TIMEOUT_S,
+            self._sources,
             key=f"{plugin_name(self.job_id)}-survey",
             workers=self._workers[:1],
             allow_other_workers=False,
@@ -155,7 +160,7 @@ class Driver:
         name = plugin_name(self.job_id)
         self._client.subscribe_topic(name, lambda event: self._queue.put(("event", event[1])))
         self._client.register_plugin(JobPlugin(self.job_id, self._workers, self._client.id), name=name)
-        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers, self._deals)
+        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers, self._deals, self._sources)
         self._client.register_plugin(plugin, name=name)
         nodes = self._client.run(node_address, self.job_id, workers=self._workers)
         peers = [nodes[worker] for worker in self._workers]

@@ -125,7 +125,8 @@ class Node:
         with self._lock:
             for index, owner in enumerate(net.owners):
                 owner.data = self._stub.worker_values(worker.group, index).reshape(owner.shape)
-                shares += [Share(worker, index, param.grad.reshape(-1), owner.publish) for param in net.sharers(owner)]
+                grads = [param.grad.reshape(-1) for param in net.sharers(owner)] or [np.empty(0)]
+                shares += [Share(worker, index, grad, owner.publish) for grad in grads]
             self._stub.attach(shares)
             self._gates.append(net.gate)
         if self.failure:

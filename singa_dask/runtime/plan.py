@@ -16,7 +16,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.runtime.placement import Layout, plan_processes
 
-__all__ = ["JobPlan", "build_nets", "phases_of"]
+__all__ = ["JobPlan", "build_net", "build_nets", "phases_of"]
 
 # Types of features, by a job's precision.
 DTYPES = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64), "bf16": BFLOAT16}
@@ -69,6 +69,17 @@ def build_nets(
     return nets
 
 
+def build_net(job: JobConf, phase: Phase) -> NeuralNet:
+    """Build the net of one phase alone, shapes only.
+
+    Raises
+    ------
+    ConfigError
+        As `build_nets`.
+    """
+    return _build_net(job, _find_ops(job), phase)
+
+
 def _find_ops(job: JobConf) -> NumpyOps:
     """Return the kernels that a job asks for."""
     try:
@@ -110,6 +121,8 @@ class JobPlan:
         ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
     n_sharers : tuple of int
         Sharers of each param in one whole worker group.
+    n_summed : tuple of int
+        Sharers of each param in one worker whose gradients are summed and not averaged; else 1.
     slices : tuple of Slice
     dtype : dtype
         Of params.
@@ -119,6 +132,7 @@ class JobPlan:
     names: tuple[str, ...]
     scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
+    n_summed: tuple[int, ...]
     slices: tuple[Slice, ...]
     dtype: np.dtype[Any]
 
@@ -130,11 +144,14 @@ class JobPlan:
         if not owners:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
         cluster = job.cluster
+        n_sharers = [len(net.sharers(owner)) for owner in owners]
+        summed = {param.owner for param in net.params if param.conf.share_gradient == "sum"}
         return cls(
             layout=plan_processes(cluster),
             names=tuple(owner.name for owner in owners),
             scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
-            n_sharers=tuple(len(net.sharers(owner)) * cluster.nworkers_per_group for owner in owners),
+            n_sharers=tuple(n * cluster.nworkers_per_group for n in n_sharers),
+            n_summed=tuple(max(n, 1) if owner in summed else 1 for owner, n in zip(owners, n_sharers, strict=True)),
             slices=tuple(
                 slice_table([owner.size for owner in owners], cluster.nserver_groups, cluster.nservers_per_group)
             ),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from singa_dask import modules
 from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
 from singa_dask.errors import Aborted, SingaError
@@ -62,13 +63,17 @@ def run_unit(
 
 
 def _explain(node: Node, address: Address, error: BaseException) -> dict[str, Any]:
-    """Say where an exception happened: unit, step, layer."""
+    """Say where an exception happened: in the user's code if it was there; unit, step, layer."""
     unit = node.units.get(address)
     where = str(address)
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
         layer = unit.layer
         where += f", layer {layer.name}" if layer else ""
+    found = modules.blame(error)
+    if found is not None:
+        reason = f"{found.place}: {found.text} ({where})"
+        return {"reason": reason, "error": found.traceback, "exit_code": 1, "expected": False}
     text = str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
     return {
         "reason": f"{where}: {text}",
@@ -114,7 +119,8 @@ def _tell_threads(node: Node, ops: str) -> None:
 def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
     plan = node.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
-    server = Server(address, held, node.server_values(address), plan.scales, node.job.updater, node.job.cluster)
+    values, job = node.server_values(address), node.job
+    server = Server(address, held, values, plan.scales, job.updater, job.cluster, plan.n_summed)
     server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
     node.add(server)
     inbox = node.inboxes[address]

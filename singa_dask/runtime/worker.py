@@ -98,8 +98,9 @@ class Worker:
         self._step_s = array("d")
         self._wait_params_s = 0.0
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
-        algorithm = ALGORITHMS.find(job.train_one_batch.alg)
-        self._algorithms = {phase: algorithm(net, self._collect, self._update) for phase, net in nets.items()}
+        conf = job.train_one_batch
+        algorithm = ALGORITHMS.find(conf.alg)
+        self._algorithms = {phase: algorithm(net, self._collect, self._update, conf) for phase, net in nets.items()}
         self._running = self._algorithms[Phase.TRAIN]
         self.progress = self._where()
 

@@ -15,6 +15,7 @@ SUFFIX = {
     "csv": ".csv",
     "kvfile": ".bin",
     "lmdb": ".lmdb",
+    "npz": ".npz",
     "parquet": ".parquet",
     "textfile": ".txt",
 }

@@ -14,10 +14,10 @@ from singa_dask.data.store import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, stored, written
 
-BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "parquet", "textfile"]
-OURS = ["arrow", "kvfile", "lmdb", "parquet"]
+BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "npz", "parquet", "textfile"]
+OURS = ["arrow", "kvfile", "lmdb", "npz", "parquet"]
 TEXT = ("csv", "textfile")
-REMOTE = ["arrow", "csv", "kvfile", "parquet"]
+REMOTE = ["arrow", "csv", "kvfile", "npz", "parquet"]
 
 
 def as_read(backend: str, records: Arrays) -> Arrays:

@@ -269,6 +269,19 @@ def test_images_are_resized_cropped_and_made_grey(tmp_path: Path) -> None:
         assert (read_all(store)["pixel"] > 150).all()
 
 
+def test_images_without_classes_have_no_labels(tmp_path: Path) -> None:
+    for i, pixels_of_one in enumerate(PIXELS):
+        (tmp_path / f"{i}.png").write_bytes(png(pixels_of_one))
+    (tmp_path / "none").mkdir()
+    with open_store(str(tmp_path), "image-folder") as store:
+        assert list(store.schema) == ["pixel"]
+        assert_same(read_all(store), {"pixel": PIXELS})
+        assert list(store.salvage(0)[0]) == ["pixel"]
+    (tmp_path / "none" / "4.png").write_bytes(png(PIXELS[0]))
+    with open_store(str(tmp_path), "image-folder") as store:
+        assert_same(read_all(store), {"pixel": PIXELS[:1], "label": np.zeros(1, np.int32)})
+
+
 def test_images_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = write_foreign(tmp_path, "image-list", {"pixel": PIXELS, "label": np.zeros(4, np.int32)})
     other = tmp_path / "classes" / "class-0" / "000003.png"

@@ -34,7 +34,8 @@ class Cluster:
     client : distributed.Client
     """
 
-    def __init__(self, directory: Path, *options: str, names: Sequence[str] = ("a", "b")) -> None:
+    def __init__(self, directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT) -> None:
+        self.cwd = cwd
         self.file = str(directory / "scheduler.json")
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -48,7 +49,8 @@ class Cluster:
         log = (self.directory / f"{role}-{len(self.processes)}.log").open("wb")
         with log:
             command = [sys.executable, "-m", "dask", role, *options]
-            self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            self.processes.append(subprocess.Popen(command, cwd=self.cwd, env=environment, stdout=log, stderr=log))
 
     @property
     def scheduler(self) -> subprocess.Popen[bytes]:
@@ -68,9 +70,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, *options: str, names: Sequence[str] = ("a", "b")) -> Iterator[tuple[Cluster, Client]]:
+def cluster(
+    directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT
+) -> Iterator[tuple[Cluster, Client]]:
     """Start a cluster of processes; give it and a client that sees all workers."""
-    made = Cluster(directory, *options, names=names)
+    made = Cluster(directory, *options, names=names, cwd=cwd)
     try:
         with connect(scheduler_file=made.file) as client:
             client.wait_for_workers(len(names), timeout=TIMEOUT_S)
@@ -129,6 +133,12 @@ def kill_worker(place: int) -> Callable[[Driven, dict[str, Any]], None]:
         os.kill(pids[max(pids) if place else 0], signal.SIGKILL)
 
     return watch
+
+
+def kill_workers(client: Client, n: int) -> None:
+    """Kill some Dask workers."""
+    for pid in list(client.run(os.getpid).values())[:n]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def process_of_node(dask_worker: Worker) -> tuple[int | None, int]:

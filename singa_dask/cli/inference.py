@@ -1,0 +1,186 @@
+"""What test, extract and predict do alike: find or start workers, compute the parts, end well."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from singa_dask import modules, runtime
+from singa_dask.cli.signals import hidden_from_children
+from singa_dask.cli.tasks import shown
+from singa_dask.conf import JobFile, Phase
+from singa_dask.data import fs
+from singa_dask.errors import ClusterError, ConfigError
+from singa_dask.runtime.cluster import Runner
+from singa_dask.runtime.inference import Done, Facts, Part, build, look, plan_parts
+from singa_dask.runtime.inference_job import inference_job, with_data
+
+__all__ = ["PHASES", "Inference", "Workers", "ends_at_once"]
+
+PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who computes: this process, or ``n`` processes of this machine, or a cluster that is there."""
+
+    n: int | None
+    scheduler: str | None
+    scheduler_file: str | None
+
+
+class Inference:
+    """An inference of a job.
+
+    Parameters
+    ----------
+    read : JobFile
+    phase : Phase
+    init_from : sequence of str
+        URLs of checkpoints, in the place of those of the job.
+    in_order, opened : bool
+        See `inference_job`.
+    kept
+        Of `Part`: ``layers``, ``labels``, ``topk``, ``folder``.
+
+    Attributes
+    ----------
+    part : Part
+        What all parts have in common.
+    net : NeuralNet
+        Shapes only.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be built, or there is no checkpoint.
+    """
+
+    def __init__(
+        self,
+        read: JobFile,
+        phase: Phase,
+        init_from: Sequence[str],
+        *,
+        in_order: bool = True,
+        opened: bool = True,
+        **kept: Any,
+    ) -> None:
+        self._read = read
+        try:
+            self._wanted = inference_job(read.job, phase, in_order=in_order, opened=opened)
+        except ConfigError as error:
+            raise read.locate(error) from None
+        checkpoints = tuple(map(fs.absolute, init_from)) or tuple(self._wanted.job.checkpoint_path)
+        if not checkpoints:
+            raise ConfigError(
+                "there is no checkpoint. Give one with --init-from: a run directory, a step of it, or a file of "
+                "SINGA's; or as checkpoint_path in the job."
+            )
+        self.part = Part(
+            self._wanted.job.model_dump_json(),
+            int(self._wanted.phase),
+            checkpoints,
+            sources=tuple(modules.read(read.job.modules)),
+            **kept,
+        )
+        with self._located():
+            part = self.part
+            self.net = build(self._wanted.job, self._wanted.phase, part.layers, part.labels, part.topk)
+
+    def take_records(self, url: str, backend: str | None) -> None:
+        """Read these records, by the one input layer that the values to keep need.
+
+        Raises
+        ------
+        ConfigError
+            There are several, or none, or it reads no store.
+        """
+        inputs = [layer.conf_name for layer in self.net.layers if layer.is_input]
+        if len(inputs) != 1:
+            found = ", ".join(inputs) or "none"
+            raise ConfigError(f"the net needs the input layers {found}, expected one, to read {url}.")
+        self._wanted = replace(self._wanted, job=with_data(self._wanted.job, inputs[0], fs.absolute(url), backend))
+        self.part = replace(self.part, job=self._wanted.job.model_dump_json())
+
+    def run(self, workers: Workers, steps: int, quiet: bool) -> tuple[Facts, list[Done]]:
+        """Compute so many batches, or all records if ``steps`` is 0; return the parts in order."""
+        with self._located(), _runner(workers) as (run, n_workers, n_beside):
+            (facts,) = run([functools.partial(look, self.part)])
+            n_threads = runtime.n_threads(self._wanted.job, n_beside)
+            parts = plan_parts(replace(self.part, n_threads=n_threads), facts, steps, n_workers)
+
+            def compute(parts: Sequence[Part]) -> Iterator[Done]:
+                return run(parts)
+
+            done = list(shown(compute, quiet)(parts))
+        return facts, sorted(done, key=lambda each: each.part.index)
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Give errors in the job their places in its file."""
+        try:
+            yield
+        except ConfigError as error:
+            if not any(problem.path for problem in error.problems):
+                raise
+            raise self._read.locate(self._wanted.locate(error)) from None
+
+
+class _Running(NamedTuple):
+    """What runs tasks, how many at the same time, and how many of these on one host."""
+
+    run: Runner
+    n_workers: int
+    n_beside: int
+
+
+@contextlib.contextmanager
+def _runner(workers: Workers) -> Iterator[_Running]:
+    with contextlib.ExitStack() as stack:
+        if workers.n:
+            with hidden_from_children(signal.SIGINT):
+                client = stack.enter_context(runtime.local_cluster(workers.n))
+        elif workers.scheduler or workers.scheduler_file:
+            address = None if workers.scheduler_file else workers.scheduler
+            client = stack.enter_context(runtime.connect(address, workers.scheduler_file))
+        else:
+            yield _Running(_run_here, 1, 1)
+            return
+        beside = Counter[str]()
+        for facts in client.scheduler_info(n_workers=-1)["workers"].values():
+            beside[facts["host"]] += facts["nthreads"]
+        if not beside:
+            raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
+        yield _Running(runtime.on_dask(client), beside.total(), max(beside.values()))
+
+
+def _run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Do tasks one after the other in this thread."""
+    return (task() for task in tasks)
+
+
+@contextlib.contextmanager
+def ends_at_once() -> Iterator[None]:
+    """End the program at SIGINT or SIGTERM, after what is to be cleaned up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        click.echo(f"{signal.Signals(number).name}: stopped.", err=True)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

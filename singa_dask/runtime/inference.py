@@ -1,0 +1,391 @@
+"""Inference: what a trained net computes of records, in parts that any process can compute.
+
+A part is some whole batches. Which records make a batch does not depend on who computes it, so that figures, features
+and predictions are the same for any number of workers. All records, each once, are batches of the job's size in file
+order, and at the end a part of its own, a smaller batch of those that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import get_worker
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data import STORES, Arrays, fs
+from singa_dask.errors import Aborted, CheckpointError, ConfigError, SingaError, UnitError
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.output import ArgSort
+from singa_dask.net import NeuralNet
+from singa_dask.registry import suggest
+from singa_dask.runtime import checkpoint
+from singa_dask.runtime.inference_job import with_batchsize
+from singa_dask.runtime.plan import build_net
+from singa_dask.runtime.resources import limit_process, limit_thread
+from singa_dask.train import ALGORITHMS
+
+__all__ = ["Done", "Facts", "Part", "build", "fill", "look", "plan_parts"]
+
+PART_BYTES = 64 << 20
+# to show how far it is, and so that none waits long for the last
+PARTS_PER_WORKER = 4
+
+Figures = dict[str, tuple[float, float]]
+
+
+class Facts(NamedTuple):
+    """What must be known of a net and its records to cut them into parts.
+
+    Attributes
+    ----------
+    n_records : int or None
+        None if the net reads other things than stores.
+    batchsize : int
+    alone : str
+        Layer for whose sake batches must be computed one after the other by one; empty if there is none.
+    record_bytes : int
+        Of what is kept of one record.
+    """
+
+    n_records: int | None
+    batchsize: int
+    alone: str
+    record_bytes: int
+
+
+class Done(NamedTuple):
+    """What became of a part.
+
+    Attributes
+    ----------
+    part : Part
+    figures : list of dict
+        Of each batch.
+    arrays : list of dict of str to ndarray
+        Of each layer, where they are not written to a folder.
+    bad_records : int
+    """
+
+    part: Part
+    figures: list[Figures]
+    arrays: list[Arrays]
+    bad_records: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some batches of a net; call it to compute them. It holds nothing but text and numbers.
+
+    Attributes
+    ----------
+    job : str
+        As JSON, of `inference_job.inference_job`.
+    phase : int
+        The net's.
+    checkpoints : tuple of str
+        URLs; of params that several have, the last one's values are taken.
+    layers : tuple of str
+        Layers whose values are kept.
+    labels : bool
+        Keep the labels of the records too, where they have any.
+    topk : int
+        Keep only this many of the highest values, as pairs of place and value; 0 keeps all.
+    folder : str
+        Where what is kept is written; returned if empty.
+    sources : tuple of Source
+        The user's own modules.
+    n_threads : int
+    index, first, n_batches, batchsize : int
+        Place among the parts; records before the first batch; batches, and records of each.
+    """
+
+    job: str
+    phase: int
+    checkpoints: tuple[str, ...]
+    layers: tuple[str, ...] = ()
+    labels: bool = True
+    topk: int = 0
+    folder: str = ""
+    sources: tuple[modules.Source, ...] = ()
+    n_threads: int = 1
+    index: int = 0
+    first: int = 0
+    n_batches: int = 0
+    batchsize: int = 0
+
+    # what the person is told is done
+    step = "inference"
+
+    def __call__(self) -> Done:
+        """Compute it.
+
+        Raises
+        ------
+        SingaError
+            Whatever went wrong: what users' code raises might not be known where this is told.
+        """
+        with _told(lambda: f"records from {self.first} on"), ExitStack() as stack:
+            stack.enter_context(limit_process(self.n_threads))
+            stack.enter_context(limit_thread(self.n_threads))
+            _load(self.sources)
+            net = build(JobConf.model_validate_json(self.job), Phase(self.phase), self.layers, self.labels)
+            stack.callback(net.close)
+            return _compute(self, net)
+
+    def url(self, layer: str) -> str:
+        """Return where the values of a layer are written."""
+        return fs.join(self.folder, f"{self.layers.index(layer)}-{self.index:05d}.arrow")
+
+
+# -- before ----------------------------------------------------------------------------------------------
+
+
+def build(job: JobConf, phase: Phase, layers: Sequence[str] = (), labels: bool = True, topk: int = 0) -> NeuralNet:
+    """Build the net of a phase, shapes only; if layers are named, no more of it than these need.
+
+    With ``labels`` all input layers stay. Layers that learn without a loss are computed together. ``topk`` is what each
+    layer must have values for.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong with wiring and shapes, or a layer is not there.
+    """
+    net = build_net(job, phase)
+    known = {layer.conf_name: layer for layer in net.layers}
+    for name in layers:
+        if name not in known:
+            raise ConfigError(f"layer {name!r} is not in the net of this phase. {suggest(name, known)}")
+        if len(known[name].features) != 1:
+            raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
+        if topk > known[name].features[0].size:
+            raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
+    if layers and not any(layer.is_energy for layer in net.layers):
+        home = {feature: layer for layer in net.layers for feature in layer.features}
+        waiting = [layer for layer in net.layers if layer.conf_name in layers]
+        needed = {layer for layer in net.layers if layer.is_input and labels}
+        while waiting:
+            layer = waiting.pop()
+            if layer not in needed:
+                needed.add(layer)
+                waiting += [home[source] for source in layer.sources]
+        net.layers[:] = [layer for layer in net.layers if layer in needed]
+    for layer in net.layers:
+        if layer.conf_name in layers:
+            layer.features[0].read_as.add("data")
+    return net
+
+
+def look(part: Part) -> Facts:
+    """Look at the net of a part, and at its records."""
+    with _told(lambda: "the net"):
+        _load(part.sources)
+        net = build(JobConf.model_validate_json(part.job), Phase(part.phase), part.layers, part.labels)
+        net.check_sources()
+        inputs = [layer for layer in net.layers if layer.is_input]
+        stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
+        counts = {layer.count() for layer in stores}
+        sizes = {layer.batch_size for layer in stores}
+        same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
+        # of batches of several sizes it is not known which records the n-th one has
+        alone = [layer.conf_name for layer in net.layers if _in_a_row(layer) or (len(sizes) > 1 and layer in stores)]
+        n_bytes = sum(
+            4 * layer.features[0].size * layer.n_steps for layer in net.layers if layer.conf_name in part.layers
+        )
+        return Facts(
+            n_records=counts.pop() if same else None,
+            batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
+            alone=alone[0] if alone else "",
+            record_bytes=1 if part.topk else n_bytes,
+        )
+
+
+def _in_a_row(layer: Layer) -> bool:
+    """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
+    if layer.is_input:
+        return not isinstance(layer, StoreInput)
+    blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
+    keeps = any(getattr(block, "carry_state", False) for block in blocks)
+    return keeps or (layer.is_output and not isinstance(layer, ArgSort))
+
+
+def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:
+    """Cut batches into parts.
+
+    Parameters
+    ----------
+    part : Part
+        What all of them have in common.
+    facts : Facts
+    steps : int
+        How many batches; 0 is all records, each once.
+    n_workers : int
+        How many parts can be computed at the same time.
+
+    Raises
+    ------
+    ConfigError
+        That cannot be done with this net.
+    """
+    size, n, rest = facts.batchsize, steps, 0
+    if not steps:
+        if facts.n_records is None:
+            raise ConfigError("the net does not say how many records it reads. Say how many batches: --steps N.")
+        n, rest = divmod(facts.n_records, size)
+    if rest and facts.alone:
+        raise ConfigError(
+            f"layer {facts.alone!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
+            "Say how many batches: --steps N."
+        )
+    most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
+    each = n if facts.alone else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
+    cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
+    parts = [
+        replace(part, index=i, first=first * size, n_batches=n_batches, batchsize=size)
+        for i, (first, n_batches) in enumerate(cuts)
+    ]
+    if rest:
+        job = with_batchsize(JobConf.model_validate_json(part.job), rest).model_dump_json()
+        parts.append(replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest))
+    return parts
+
+
+# -- a part ----------------------------------------------------------------------------------------------
+
+
+def _compute(part: Part, net: NeuralNet) -> Done:
+    """Compute a part by a net that has no memory yet."""
+    inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
+    for layer in inputs:
+        layer.passed = part.first
+        layer.read_ahead()
+    for each in net.layers:
+        each.allocate()
+    # random numbers are those of a test when the checkpoint was made
+    net.context.step = fill(net, part.checkpoints)
+    job = JobConf.model_validate_json(part.job)
+    conf = job.train_one_batch
+    algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
+    algorithm.check_params()
+    figures: list[Figures] = []
+    kept: list[list[Arrays]] = [[] for _ in part.layers]
+    for _ in range(part.n_batches):
+        _go_on()
+        with _told(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
+            algorithm.test_one_batch(Phase(part.phase))
+        figures.append(net.take_metrics())
+        for name, arrays in zip(part.layers, kept, strict=True):
+            arrays.append(_keep(net, name, part))
+    joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
+    bad = sum(layer.bad_records for layer in inputs)
+    if not part.folder:
+        return Done(part, figures, joined, bad)
+    for name, values in zip(part.layers, joined, strict=True):
+        STORES.find("arrow").write(part.url(name), values)
+    return Done(part, figures, [], bad)
+
+
+def _no_server(*_: object) -> None:
+    """Stand in for the way to servers."""
+
+
+def fill(net: NeuralNet, urls: Sequence[str]) -> int:
+    """Give the params of a net the values of checkpoints; return how many updates they have seen, at most.
+
+    Raises
+    ------
+    CheckpointError
+        They have no values of some, or values of other shapes.
+    """
+    stored: dict[str, checkpoint.Stored] = {}
+    for url in urls:
+        stored.update(checkpoint.load_values(url))
+    owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
+    missing = [name for name in owners if name not in stored]
+    if missing:
+        raise CheckpointError(
+            f"{', '.join(urls)}: no values of {', '.join(missing)}, which the net needs. "
+            f"Known: {', '.join(sorted(stored))}."
+        )
+    for name, owner in owners.items():
+        values = stored[name].values
+        if values.size != owner.size:
+            raise CheckpointError(
+                f"{', '.join(urls)}: param {name!r} has shape {values.shape}, the net needs {owner.shape}."
+            )
+        owner.data = values.reshape(owner.shape).astype(owner.dtype)
+    return max((stored[name].version for name in owners), default=0)
+
+
+def _keep(net: NeuralNet, name: str, part: Part) -> Arrays:
+    """Copy what a layer has computed of a batch: a record for each record read, its time steps side by side."""
+    pieces = []
+    for layer in net.layers:
+        if layer.conf_name == name:
+            feature = layer.features[0]
+            values = np.asarray(layer.ops.to_host(feature.data), np.float32)
+            pieces.append(values.reshape(layer.n_steps, -1, *feature.shape[1:]))
+    steps = np.concatenate(pieces)
+    values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
+    if part.topk:
+        values = _top(values.reshape(len(values), len(steps), -1), part.topk)
+    arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
+    labels = [layer.features[0].labels for layer in net.layers if layer.is_input and part.labels]
+    found = next((each for each in labels if each is not None and np.shape(each) == (len(values),)), None)
+    if found is not None:
+        arrays["label"] = np.array(found, np.int32)
+    return arrays
+
+
+def _top(scores: Any, n: int) -> Any:
+    """Return (place, value) of the highest scores of each record, best first; of equal ones the higher place."""
+    places = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
+    pairs = np.stack([places.astype(np.float32), np.take_along_axis(scores, places, -1)], axis=-1)
+    return pairs.reshape(len(scores), -1)
+
+
+def _load(sources: Sequence[modules.Source]) -> None:
+    """Load the user's modules; without any, those of a job that runs in this process stay the latest."""
+    if sources:
+        modules.load(sources, REGISTRIES.values())
+
+
+def _go_on() -> None:
+    """End a task whose result Dask does not want any more.
+
+    Raises
+    ------
+    Aborted
+        This is one.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state != "executing":
+        raise Aborted("the task was cancelled")
+
+
+@contextlib.contextmanager
+def _told(where: Callable[[], str]) -> Iterator[None]:
+    """Turn what is no error of ours into one that says where it happened: in the user's code first, if it was there."""
+    try:
+        yield
+    except Exception as error:
+        found = modules.blame(error)
+        if found is not None:
+            raise UnitError(f"{found.place}: {found.text} ({where()})\n{found.traceback.rstrip()}") from None
+        if isinstance(error, SingaError):
+            raise
+        shown = traceback.format_exc().rstrip()
+        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None
