@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from singa_dask.layers import (
+    bridge,
     connection,
     conv,
     embedding,
@@ -34,6 +35,7 @@ __all__ = [
     "RBMHid",
     "StoreInput",
     "Stored",
+    "bridge",
     "connection",
     "conv",
     "embedding",

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Context, Feature, Read, Stored
-from singa_dask.layers.param import Param
+from singa_dask.layers.feature import Context, Cut, Feature, Read, Stored
+from singa_dask.layers.param import Box, Param
 from singa_dask.registry import Registry
 
 __all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "Stored"]
@@ -58,6 +58,17 @@ class Layer:
         Each time step also reads the one before of the same layer, as its last source.
     steps_from_columns : bool
         Each time step takes its own columns of a source that is not unrolled.
+    by_feature : bool
+        It can be partitioned by features: the net may give it a part of the columns. If not, it is partitioned by
+        records where the job says 1; one that reads records is then there whole on each worker.
+    passes : frozenset of {"data", "labels", "index"}
+        Of a layer that passes on what its consumers read: what it can pass on. What it cannot, they take as data.
+    figures : tuple of str
+        Figures that it adds: the workers of a group, which may have different layers, have to call them alike.
+    row_part, n_row_parts : int
+        Which part of the group's batch it has, of how many.
+    column_part, n_column_parts : int
+        Which part of the features it computes, of how many.
     conf_name : str
         Name in the job; that of a copy in an unrolled net is ``<step>#<name>``.
     first_step, n_steps : int
@@ -88,6 +99,9 @@ class Layer:
     over_time: ClassVar[bool] = False
     recurrent: ClassVar[bool] = False
     steps_from_columns: ClassVar[bool] = False
+    by_feature: ClassVar[bool] = False
+    passes: ClassVar[frozenset[Read]] = frozenset()
+    figures: ClassVar[tuple[str, ...]] = ()
     first_step: int = 0
     n_steps: int = 1
     first_copy: Layer | None = None
@@ -98,6 +112,8 @@ class Layer:
         self.conf = conf
         self.name = self.conf_name = conf.name
         self.context = context
+        self.row_part, self.n_row_parts = context.worker, context.n_workers
+        self.column_part, self.n_column_parts = 0, 1
         self.ops: Any = None
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
@@ -129,6 +145,10 @@ class Layer:
         of this layer in an unrolled net was there before.
         """
 
+    def arrived(self, phase: Phase) -> bool:
+        """Tell whether a pass through this layer would not wait for another worker."""
+        return True
+
     # -- what the base does for all --------------------------------------------------------------
 
     def wire(self, sources: Sequence[Feature], ops: Any) -> None:
@@ -152,17 +172,42 @@ class Layer:
         self.sources = list(sources)
         self.ops = ops
         self.setup(self.conf, self.sources, ops)
-        for i, source in enumerate(self.sources):
+        for i, source in enumerate(self.sources if not self.passes else ()):
             source.read_as.add(self.reads[i] if i < len(self.reads) else "data")
 
     def feature(
-        self, shape: Sequence[int], wants_grad: bool = True, reusable: bool = False, dtype: Any = None
+        self,
+        shape: Sequence[int],
+        wants_grad: bool = True,
+        reusable: bool = False,
+        dtype: Any = None,
+        columns: Cut | None = None,
     ) -> Feature:
-        """Add one output of the given shape; flags as in `Feature`; ``dtype`` where it is not that of features."""
+        """Add one output of the given shape; flags as in `Feature`; ``dtype`` where it is not that of features.
+
+        ``columns`` is what `cut` has returned, where the features are not those of the first source.
+        """
+        if self.passes:
+            wants_grad &= any(source.wants_grad for source in self.sources)
         made = Feature(shape, self.context.dtype if dtype is None else dtype, wants_grad, reusable)
         made.n_steps = self.n_steps
+        if self.n_column_parts > 1:
+            made.columns = columns or self.sources[0].columns
         self.features.append(made)
         return made
+
+    def cut(self, total: int) -> Cut:
+        """Return this layer's part of so many output features: all of them where it is not partitioned by features.
+
+        Raises
+        ------
+        ConfigError
+            There are too few.
+        """
+        if total < self.n_column_parts:
+            message = f"{total} features cannot be shared by {self.n_column_parts} workers. Say 0, or -1."
+            raise ConfigError(Problem(("partition_dim",), message))
+        return Cut.of(total, self.column_part, self.n_column_parts)
 
     def outlet(self) -> Feature:
         """Return the feature for the next consumer, in the order in which they are wired."""
@@ -176,17 +221,22 @@ class Layer:
     def close_loop(self, source: Feature) -> None:
         """Take in a feature that is computed after this layer, once all layers are wired."""
 
-    def param(self, index: int, shape: Sequence[int], *, value: float | None = None, statistic: bool = False) -> Param:
+    def param(
+        self, index: int, shape: Sequence[int], *, value: float | None = None, statistic: bool = False, axis: int = 0
+    ) -> Param:
         """Add the param that the job lists at ``index``; it may leave it out or unnamed.
 
         Parameters
         ----------
         index : int
         shape : sequence of int
+            Of the part that this layer computes with.
         value : float, optional
             First values where the job gives no init.
         statistic : bool
             See `Param`.
+        axis : int
+            Which axis is that of the output features, and is cut where these are.
         """
         if self.first_copy is not None:
             made = self.first_copy.params[len(self.params)]
@@ -195,7 +245,9 @@ class Layer:
             if conf.init is None and value is not None:
                 conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
             name = conf.name or f"{self.conf_name}.{self.param_names[index]}"
-            made = Param(name, shape, conf, self.context.param_dtype, statistic)
+            columns = self.features[0].columns if self.n_column_parts > 1 else None
+            box = None if columns is None else Box(self.column_part, axis, columns)
+            made = Param(name, shape, conf, self.context.param_dtype, statistic, box)
         if made.shape != tuple(shape):
             message = f"at step {self.first_step} it would have shape {tuple(shape)}, at step 0 {made.shape}."
             raise ConfigError(Problem(("param", index), message))
@@ -225,7 +277,13 @@ class Layer:
         if self.learns:
             for param in self.params:
                 if param.grad is None:
-                    param.grad = self.ops.zeros(param.shape, param.dtype)
+                    param.take_grad(self.ops.zeros(param.memory_shape, param.dtype))
+
+    def clear_windows(self) -> None:
+        """Clear the gradients of params of which this layer computes a part only, and others have added theirs."""
+        for param in self.params:
+            if param.window is not None:
+                self.ops.multiply(param.memory, 0, out=param.memory)
 
     def rows(self, source: int = 0) -> Any:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
@@ -267,8 +325,8 @@ class Layer:
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
 
     def first_row(self, n_rows: int) -> int:
-        """Return the row of the group's batch at which this worker's ``n_rows`` start."""
-        return self.context.worker * n_rows
+        """Return the row of the group's batch at which this layer's ``n_rows`` start."""
+        return self.row_part * n_rows
 
     def labels(self, source: int, n_classes: int) -> Any:
         """Return the labels of a source, (N,) integers in [0, n_classes).

@@ -10,6 +10,7 @@ import numpy as np
 from singa_dask.conf import ConcateConf, DummyConf, LayerConf, Phase, SliceConf, SplitConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.feature import Cut
 
 __all__ = ["Concate", "Dummy", "Slice", "Split"]
 
@@ -18,6 +19,7 @@ class _Several(Layer):
     """What layers with an output for each consumer share."""
 
     splits = False
+    passes = frozenset({"data", "labels"})
     n_wired = 0
     count_key = ("", "")
 
@@ -34,11 +36,12 @@ class Split(_Several):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     over_time = True
+    passes = frozenset({"data", "labels", "index"})
     count_key = ("split_conf", "num_splits")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         for _ in range(conf.block(SplitConf).num_splits):
-            self.feature(sources[0].shape, dtype=sources[0].dtype)
+            self.feature(sources[0].shape, dtype=sources[0].dtype).columns = sources[0].columns
 
     def allocate(self) -> None:
         """Allocate gradients alone; one consumer that learns writes straight to the source's."""
@@ -63,74 +66,103 @@ class Split(_Several):
             self.ops.add(total, grad, out=total)
 
 
+def _by_steps(values: Any, n_steps: int) -> Any:
+    """Return a view (T, N, ...) of the rows of so many time steps; values as they are where there is one."""
+    return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
+
+
 @LAYERS.register()
 class Slice(_Several):
-    """Cuts its source in ``num_slices`` equal pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
+    """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
 
-    Pieces of the batch are views: nothing is copied, forward or back.
+    Pieces are as equal as can be. Those of the batch are views: nothing is copied, forward or back. In an unrolled
+    net the batch of each time step is cut.
     """
 
     count_key = ("slice_conf", "num_slices")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block, shape = conf.block(SliceConf), sources[0].shape
-        self.axis, self.n_slices = block.slice_dim, block.num_slices
+        source, block = sources[0], conf.block(SliceConf)
+        shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
+        # not where it is the steps themselves that are cut apart
+        self.steps = self.n_steps if source.n_steps == self.n_steps else 1
         if self.axis >= len(shape):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
-        self.size = shape[self.axis]
-        if self.size % self.n_slices:
-            message = f"expected a number that divides {self.size}, axis {self.axis} of {shape}, got {self.n_slices}."
+        size = shape[self.axis] // (1 if self.axis else self.steps)
+        if size < n_slices:
+            message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
             raise ConfigError(Problem(self.count_key, message))
-        piece = (*shape[: self.axis], self.size // self.n_slices, *shape[self.axis + 1 :])
-        for _ in range(self.n_slices):
-            self.feature(piece, dtype=sources[0].dtype)
+        self.cuts = [Cut.of(size, k, n_slices) for k in range(n_slices)]
+        for cut in self.cuts:
+            width = cut.size * (1 if self.axis else self.steps)
+            made = self.feature((*shape[: self.axis], width, *shape[self.axis + 1 :]), dtype=source.dtype)
+            made.columns = cut if self.axis else source.columns
 
-    def place(self, k: int) -> tuple[slice, ...]:
-        """Return where piece k lies in the source."""
-        width = self.size // self.n_slices
-        return (*(slice(None),) * self.axis, slice(k * width, (k + 1) * width))
+    @property
+    def copies(self) -> bool:
+        """Whether a piece has memory of its own."""
+        return self.axis > 0 or self.steps > 1
+
+    def piece(self, values: Any, k: int) -> Any:
+        """Return a view of piece k of the source's values."""
+        place = (slice(self.cuts[k].start, self.cuts[k].stop),)
+        if self.axis:
+            return values[(slice(None),) * self.axis + place]
+        return _by_steps(values, self.steps)[((slice(None),) if self.steps > 1 else ()) + place]
 
     def allocate(self) -> None:
-        if self.axis:
+        if self.copies:
             super().allocate()
             return
         source = self.sources[0]
         for k, feature in enumerate(self.features):
             if source.grad is not None and feature.wants_grad:
-                feature.grad = source.grad[self.place(k)]
+                feature.grad = self.piece(source.grad, k)
 
     def compute_feature(self, phase: Phase) -> None:
         source = self.sources[0]
         for k, feature in enumerate(self.features):
             if self.axis:
-                self.ops.copy(source.data[self.place(k)], out=feature.data)
                 feature.labels, feature.ids, feature.epochs = source.labels, source.ids, source.epochs
+            else:
+                for name in ("labels", "index", "ids", "epochs"):
+                    values = getattr(source, name)
+                    setattr(feature, name, None if values is None else self.piece(values, k).reshape(-1))
+            if not feature.wants_data:
                 continue
-            feature.data = source.data[self.place(k)]
-            for name in ("labels", "index", "ids", "epochs"):
-                values = getattr(source, name)
-                setattr(feature, name, None if values is None else values[self.place(k)])
+            if self.copies:
+                own = feature.data if self.axis else _by_steps(feature.data, self.steps)
+                self.ops.copy(self.piece(source.data, k), out=own)
+            else:
+                feature.data = self.piece(source.data, k)
 
     def compute_gradient(self, phase: Phase) -> None:
         grad = self.sources[0].grad
         if grad is None:
             return
         for k, feature in enumerate(self.features):
+            part = self.piece(grad, k)
             if feature.grad is None:
-                self.ops.multiply(grad[self.place(k)], 0, out=grad[self.place(k)])
-            elif self.axis:
-                self.ops.copy(feature.grad, out=grad[self.place(k)])
+                self.ops.multiply(part, 0, out=part)
+            elif self.copies:
+                self.ops.copy(feature.grad if self.axis else _by_steps(feature.grad, self.steps), out=part)
 
 
 @LAYERS.register()
 class Concate(Layer):
-    """Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch."""
+    """Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch.
+
+    In an unrolled net the batches of each time step are joined.
+    """
 
     n_sources = (1, None)
+    passes = frozenset({"data", "labels"})
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.axis = conf.block(ConcateConf).concate_dim
         shapes = [source.shape for source in sources]
+        # not where it is the steps themselves that are joined
+        self.steps = self.n_steps if {source.n_steps for source in sources} == {self.n_steps} else 1
         if self.axis >= len(shapes[0]):
             message = f"expected an axis of {shapes[0]}, got {self.axis}."
             raise ConfigError(Problem(("concate_conf", "concate_dim"), message))
@@ -140,30 +172,36 @@ class Concate(Layer):
             message = f"the sources have shapes {shown}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
         size = sum(shape[self.axis] for shape in shapes)
-        self.feature((*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=sources[0].dtype)
+        made = self.feature((*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=sources[0].dtype)
+        made.columns = None if self.axis else sources[0].columns
 
-    def places(self) -> Iterator[tuple[Feature, tuple[slice, ...]]]:
-        """Yield each source and where it lies in the output."""
-        start = 0
+    def pieces(self, values: Any) -> Iterator[tuple[Feature, Any]]:
+        """Yield each source and a view of its place in values of the output."""
+        start, steps = 0, 1 if self.axis else self.steps
         for source in self.sources:
-            end = start + source.shape[self.axis]
-            yield source, (*(slice(None),) * self.axis, slice(start, end))
+            end = start + source.shape[self.axis] // steps
+            if self.axis:
+                yield source, values[(slice(None),) * self.axis + (slice(start, end),)]
+            else:
+                yield source, _by_steps(values, steps)[((slice(None),) if steps > 1 else ()) + (slice(start, end),)]
             start = end
 
     def compute_feature(self, phase: Phase) -> None:
-        feature = self.features[0]
-        for source, place in self.places():
-            self.ops.copy(source.data, out=feature.data[place])
-        labels = [source.labels for source in self.sources]
-        if self.axis:
-            feature.labels = next((each for each in labels if each is not None), None)
-        elif all(each is not None for each in labels):
-            feature.labels = np.concatenate(labels)
+        feature, steps = self.features[0], 1 if self.axis else self.steps
+        for source, place in self.pieces(feature.data) if feature.wants_data else ():
+            self.ops.copy(_by_steps(source.data, steps), out=place)
+        for name in ("labels", "ids", "epochs"):
+            found = [getattr(source, name) for source in self.sources]
+            if self.axis:
+                setattr(feature, name, next((each for each in found if each is not None), None))
+            elif all(each is not None for each in found):
+                joined = [_by_steps(each, steps) for each in found]
+                setattr(feature, name, np.concatenate(joined, axis=min(steps - 1, 1)).reshape(-1))
 
     def compute_gradient(self, phase: Phase) -> None:
-        for source, place in self.places():
+        for source, place in self.pieces(self.features[0].grad):
             if source.grad is not None:
-                self.ops.copy(self.features[0].grad[place], out=source.grad)
+                self.ops.copy(place, out=_by_steps(source.grad, 1 if self.axis else self.steps))
 
 
 @LAYERS.register()
@@ -185,7 +223,7 @@ class Dummy(Layer):
 
     def own_shape(self, block: DummyConf) -> tuple[int, ...]:
         """Return this worker's part of the configured shape."""
-        n_workers = self.context.n_workers
+        n_workers = self.n_row_parts
         if not block.shape or block.shape[0] % n_workers:
             message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."
             raise ConfigError(Problem(("dummy_conf", "shape"), message))

@@ -43,6 +43,7 @@ class Windowed(Layer):
     """What layers with a window share: its size, and the checks of it."""
 
     over_time = True
+    by_feature = True
 
     def set_window(self, block: ConvolutionConf | PoolingConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
         """Take the window of a block; return how many places it takes on images of (height, width).
@@ -85,10 +86,11 @@ class Convolution(Windowed):
         block = conf.block(ConvolutionConf)
         n_rows, n_channels, *sizes = image_shape(conf, sources[0])
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
-        self.feature((n_rows, block.num_filters, *places), reusable=True)
-        self.shape = (block.num_filters, n_channels, *self.kernel)
-        self.weight = self.param(0, (block.num_filters, n_channels * self.kernel[0] * self.kernel[1]))
-        self.bias = self.bias_param(1, block.num_filters, block.bias_term)
+        columns = self.cut(block.num_filters)
+        self.feature((n_rows, columns.size, *places), reusable=True, columns=columns)
+        self.shape = (columns.size, n_channels, *self.kernel)
+        self.weight = self.param(0, (columns.size, n_channels * self.kernel[0] * self.kernel[1]))
+        self.bias = self.bias_param(1, columns.size, block.bias_term)
 
     def compute_feature(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)
@@ -122,6 +124,8 @@ class Pooling(Windowed):
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(PoolingConf)
         n_rows, n_channels, *sizes = image_shape(conf, sources[0])
+        if self.n_column_parts > 1 and len(sources[0].shape) != 4:
+            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
         places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
         for axis in range(2):
             if self.pad[axis] >= self.kernel[axis]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 
-__all__ = ["Context", "Feature", "Read", "Stored"]
+__all__ = ["Context", "Cut", "Feature", "Read", "Stored"]
 
 Read: TypeAlias = Literal["data", "labels", "stored", "index"]
 
@@ -39,6 +39,8 @@ class Context:
         What the host of the process is called; bytes that lie there count as local.
     states : dict of str to object
         What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
+    exchange : Exchange or None
+        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
     stream_start : bool
         Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
     frozen : bool
@@ -57,12 +59,31 @@ class Context:
     host_names: Collection[str] = ()
     states: dict[str, Any] = field(default_factory=dict)
     stream_start: bool = False
+    exchange: Any = None
     frozen: bool = False
 
     @property
     def param_dtype(self) -> np.dtype[Any]:
         """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
         return np.promote_types(self.dtype, np.float32)
+
+
+class Cut(NamedTuple):
+    """A stretch [start, stop) of a whole of ``total``."""
+
+    start: int
+    stop: int
+    total: int
+
+    @classmethod
+    def of(cls, total: int, part: int, n_parts: int) -> Cut:
+        """Return one of so many parts that are as equal as can be."""
+        return cls(part * total // n_parts, (part + 1) * total // n_parts, total)
+
+    @property
+    def size(self) -> int:
+        """Its length."""
+        return self.stop - self.start
 
 
 class Stored(NamedTuple):
@@ -106,6 +127,8 @@ class Feature:
         Beside ``data``, or in its place where nobody reads that: the place of the one in each one-hot row.
     n_steps : int
         Time steps whose rows lie one after the other, those of the first step first.
+    columns : Cut or None
+        Which part of the features this is, along axis 1, where a layer is partitioned by features.
     read_as : set of str
         What its consumers read: "data", "labels", "stored", "index".
     """
@@ -125,7 +148,13 @@ class Feature:
         self.stored: Stored | None = None
         self.index: Any = None
         self.n_steps = 1
+        self.columns: Cut | None = None
         self.read_as: set[Read] = set()
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether a consumer reads ``data``; so it is taken where there is no consumer."""
+        return "data" in self.read_as or not self.read_as
 
     @property
     def size(self) -> int:

@@ -71,6 +71,6 @@ class ImagePreprocess(Layer):
             # records without numbers: a row of a step stands for one
             ids = self.first_row(n_rows) + np.arange(n_rows)
             epochs = np.full(n_rows, context.step)
-        words = self.ops.random_words((context.seed, self.name), ids, epochs)
+        words = self.ops.random_words((context.seed, self.conf_name), ids, epochs)
         top, left = words[:2] * (self.room[:, None] + 1) >> 32
         return top, left, (words[2] >> 31 == 1) & self.mirror

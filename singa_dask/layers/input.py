@@ -64,8 +64,8 @@ class StoreInput(Layer):
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
             raise ConfigError([Problem(("store_conf", key), f"{conf.type} needs it.") for key in missing])
-        self.batch_size = _group_batch(store.batchsize, self.context.n_workers)
-        self.feature((self.batch_size // self.context.n_workers, *store.shape), wants_grad=False)
+        self.batch_size = _group_batch(store.batchsize, self.n_row_parts)
+        self.feature((self.batch_size // self.n_row_parts, *store.shape), wants_grad=False)
 
     def allocate(self) -> None:
         """Allocate the floats, unless all who read records make their own from what is stored."""
@@ -233,8 +233,8 @@ class StoreInput(Layer):
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
-            deal=context.deals.get(self.name),
-            skip=random_skip(context.seed, self.name, context.group, conf.random_skip) + self.passed,
+            deal=context.deals.get(self.conf_name),
+            skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
         )
@@ -246,7 +246,7 @@ class StoreInput(Layer):
         order = self.make_order([block.n for block in self._store.blocks], self._store.fingerprint)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         self._loader = Loader(
-            self._store, order, context.worker, context.n_workers, name=self.name, policy=policy,
+            self._store, order, self.row_part, self.n_row_parts, name=self.name, policy=policy,
             host_names=context.host_names,
         )  # fmt: skip
         if self._cursor is not None:
@@ -298,7 +298,7 @@ class StoreInput(Layer):
         if self._loader is None:
             return []
         url = self._loader.store.url
-        return [{"layer": self.name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+        return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
 
     def cursor(self) -> dict[str, Any] | None:
         """Return where the next batch begins; None if none was read."""

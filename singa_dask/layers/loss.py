@@ -30,6 +30,7 @@ class SoftmaxLoss(Layer):
     reads = ("data", "labels")
     is_loss = True
     over_time = True
+    figures = ("loss", "accuracy")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(SoftmaxLossConf)
@@ -64,6 +65,7 @@ class EuclideanLoss(Layer):
     n_sources = (2, 2)
     is_loss = True
     over_time = True
+    figures = ("loss",)
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         prediction, target = sources

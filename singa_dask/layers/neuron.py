@@ -26,13 +26,16 @@ class InnerProduct(Layer):
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
     over_time = True
+    by_feature = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(InnerProductConf)
         self.transpose = block.transpose
-        rows, n_in, n_out = sources[0].shape[0], sources[0].size, block.num_output
-        self.feature((rows, n_out), reusable=True)
-        self.weight = self.param(0, (n_in, n_out) if self.transpose else (n_out, n_in))
+        columns = self.cut(block.num_output)
+        rows, n_in, n_out = sources[0].shape[0], sources[0].size, columns.size
+        self.feature((rows, n_out), reusable=True, columns=columns)
+        shape = (n_in, n_out) if self.transpose else (n_out, n_in)
+        self.weight = self.param(0, shape, axis=1 if self.transpose else 0)
         self.bias = self.bias_param(1, n_out, block.bias_term)
 
     def compute_feature(self, phase: Phase) -> None:
@@ -60,6 +63,7 @@ class Activation(Layer):
     """
 
     over_time = True
+    by_feature = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.forward, self.backward = self.kernels(conf, ops)
@@ -184,6 +188,7 @@ class Dropout(Layer):
     """
 
     over_time = True
+    by_feature = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.keep = 1 - conf.block(DropoutConf).dropout_ratio
@@ -204,8 +209,18 @@ class Dropout(Layer):
         for i in range(self.n_steps):
             mask = self.mask[i * n_rows : (i + 1) * n_rows]
             step = (self.first_step + i,) if self.first_step + i else ()
-            self.ops.dropout_mask(self.random_key(*step), self.keep, out=mask, first_row=self.first_row(n_rows))
+            self.draw(self.random_key(*step), mask)
         self.ops.multiply(x, self.mask, out=y)
+
+    def draw(self, key: tuple[int | str, ...], mask: Any) -> None:
+        """Draw the mask of a time step; of a part of the features that part of what is drawn for all of them."""
+        columns, first_row = self.features[0].columns, self.first_row(len(mask))
+        if columns is None:
+            self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)
+            return
+        whole = self.ops.scratch("whole mask", (len(mask), columns.total, *mask.shape[2:]), mask.dtype)
+        self.ops.dropout_mask(key, self.keep, out=whole, first_row=first_row)
+        self.ops.copy(whole[:, columns.start : columns.stop], out=mask)
 
     def compute_gradient(self, phase: Phase) -> None:
         if self.sources[0].grad is not None:

@@ -60,12 +60,15 @@ class BatchNorm(Layer):
     """
 
     param_names = ("scale", "shift", "mean", "variance")
+    by_feature = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block, shape = conf.block(BMConf), sources[0].shape
         if not 2 <= len(shape) <= 4:
             message = f"{conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
             raise ConfigError(Problem(("srclayers",), message))
+        if self.n_column_parts > 1 and len(shape) == 3:
+            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)

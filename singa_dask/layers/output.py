@@ -52,6 +52,7 @@ class Accuracy(ArgSort):
 
     n_sources = (2, 2)
     reads = ("data", "labels")
+    figures = ("accuracy",)
 
     def compute_feature(self, phase: Phase) -> None:
         super().compute_feature(phase)
@@ -80,10 +81,10 @@ class Writer(Layer):
 
     def url(self) -> str:
         """Return where this worker writes."""
-        if self.context.n_workers == 1:
+        if self.n_row_parts == 1:
             return self.store.path
         suffix = PurePosixPath(self.store.path).suffix
-        return f"{self.store.path.removesuffix(suffix)}-{self.context.worker}{suffix}"
+        return f"{self.store.path.removesuffix(suffix)}-{self.row_part}{suffix}"
 
     def close(self) -> None:
         self.opened.close()

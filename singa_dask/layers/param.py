@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import ParamConf
 from singa_dask.errors import Aborted
+from singa_dask.layers.feature import Cut
 
-__all__ = ["Gate", "Param"]
+__all__ = ["Box", "Gate", "Param"]
 
 
 class Gate:
@@ -33,6 +34,22 @@ class Gate:
             raise Aborted(self._reason)
 
 
+class Box(NamedTuple):
+    """Which part of a logical param a partition of a layer has: a stretch of one axis."""
+
+    part: int
+    axis: int
+    cut: Cut
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the whole, of a part of ``shape``."""
+        return (*shape[: self.axis], self.cut.total, *shape[self.axis + 1 :])
+
+    def of(self, values: Any) -> Any:
+        """Return this part of the whole's values, a view."""
+        return values[(slice(None),) * self.axis + (slice(self.cut.start, self.cut.stop),)]
+
+
 class Param:
     """One array of weights of a layer.
 
@@ -48,11 +65,17 @@ class Param:
     statistic : bool
         Not trained: ``grad`` is what the values are too large by, and an update is ``data -= grad / n_sharers``,
         whatever the job's updater. So the workers of a group keep one average, which is in checkpoints like weights.
+    box : Box, optional
+        Which part of a logical param it is, where the layer is partitioned by features.
 
     Attributes
     ----------
+    window : Box or None
+        In place of ``box`` where this process keeps the whole param, as others see other parts of it.
     grad : ndarray, shape ``shape``
         Gradient of this sharer alone; None until allocated.
+    memory : ndarray, shape `memory_shape`
+        What ``grad`` lies in.
     owner : Param
         The param whose values these are; itself when it is not shared.
     version : int
@@ -70,34 +93,81 @@ class Param:
         conf: ParamConf,
         dtype: np.dtype[Any] | type = np.float32,
         statistic: bool = False,
+        box: Box | None = None,
     ) -> None:
         self.name = name
         self.shape = tuple(shape)
         self.conf = conf
         self.dtype = np.dtype(dtype)
         self.statistic = statistic
+        self.box = box
+        self.window: Box | None = None
         self._data: Any = None
         self.grad: Any = None
+        self.memory: Any = None
         self.owner: Param = self
         self.version = -1
         self.last_version = -1
         self.gate = Gate()
 
     @property
+    def key(self) -> str:
+        """Name of this part of the param: what servers know it by."""
+        return self.key_of(self.name)
+
+    def key_of(self, owner: str) -> str:
+        """Return what servers know this part of the values of an owner by."""
+        return owner if self.box is None else f"{owner}@{self.box.part}"
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the logical param."""
+        box = self.box or self.window
+        return self.shape if box is None else box.shape(self.shape)
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """Shape of what is kept and sent: that of the part, or of the whole where that is kept."""
+        return self.shape if self.window is None else self.whole_shape
+
+    @property
     def size(self) -> int:
-        """Number of values."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        """Number of values that are kept and sent."""
+        return int(np.prod(self.memory_shape, dtype=np.int64))
+
+    @property
+    def values(self) -> Any:
+        """All values that are kept, shape `memory_shape`: the owner's memory, which units of one process may share.
+
+        None until given.
+        """
+        values = self.owner._data
+        # A sharer may see the same values in another shape, as SINGA allows.
+        return values if values is None or values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
     @property
     def data(self) -> Any:
-        """Values, shape ``shape``: the owner's memory, which units of one process may share. None until given."""
-        data = self.owner._data
-        # A sharer may see the same values in another shape, as SINGA allows.
-        return data if data is None or data.shape == self.shape else data.reshape(self.shape)
+        """What the layer computes with, shape ``shape``: `values`, or a part of them."""
+        return self.values if self.window is None or self.values is None else self.window.of(self.values)
 
     @data.setter
     def data(self, values: Any) -> None:
         self.owner._data = values
+
+    @classmethod
+    def part_of(cls, owner: Param, like: Param) -> Param:
+        """Return a param that keeps, where its owner is not, the part of the owner's values that ``like`` has."""
+        shape = like.shape if like.box else owner.whole_shape
+        return cls(owner.name, shape, owner.conf, owner.dtype, owner.statistic, like.box)
+
+    def keep_whole(self) -> None:
+        """Keep the whole param and compute with a part of it."""
+        self.window, self.box = self.box, None
+
+    def take_grad(self, memory: Any) -> None:
+        """Compute gradients in zeroed memory of `memory_shape`."""
+        self.memory = memory
+        self.grad = memory if self.window is None else self.window.of(memory)
 
     def share(self, owner: Param) -> None:
         """Use the values of ``owner``; the gradient stays this param's own."""

@@ -51,7 +51,7 @@ class CharRNN(Layer):
         self._offset = 0
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        text, n_workers = self.text_conf, self.context.n_workers
+        text, n_workers = self.text_conf, self.n_row_parts
         problems = []
         if not text.path:
             problems.append(Problem(("char_rnn_conf", "path"), f"{conf.type} needs it."))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Gate, Layer, Param
+from singa_dask.layers.bridge import BridgeDst, BridgeSrc
+from singa_dask.layers.connection import Slice
+from singa_dask.layers.feature import Read
 from singa_dask.net.node import Node
+from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
+from singa_dask.net.turns import turns
 from singa_dask.registry import suggest
 
 __all__ = ["NeuralNet"]
@@ -24,11 +29,17 @@ class NeuralNet:
     context : Context
         Shared with all layers; set ``context.step`` before each pass.
     layers : list of Layer
-        Sources before consumers, Splits included.
+        Those of this worker, sources before consumers; Splits and what partitioning has put in among them.
+    all_layers : list of Layer
+        Those of all workers of the group, where the net is partitioned; else the same.
+    sources, readers : dict of Layer to list of Layer
+        The layers of this worker that one of them reads, and those that read it.
     params : list of Param
-        All, in the order of the layers.
+        Of ``layers``, in their order.
     owners : list of Param
-        Those with values of their own, in the same order.
+        Those that are kept and sent for this worker, each once; others share their values.
+    logical : dict of str to Logical
+        What the servers of the whole group keep, by name, in the order of all layers.
     gate : Gate
         Where threads wait for versions of these params.
     """
@@ -37,10 +48,15 @@ class NeuralNet:
         self.context = context
         self.nodes = list(nodes)
         self.layers: list[Layer] = []
+        self.all_layers: list[Layer] = []
+        self.sources: dict[Layer, list[Layer]] = {}
+        self.readers: dict[Layer, list[Layer]] = {}
         self.gate = Gate()
+        self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
+        self.owners = self._params.owners
+        self.logical = self._params.logical
         self._layers: dict[str, Layer] = {}
         self._outputs: dict[str, tuple[Layer, int | None]] = {}
-        self._params: dict[str, Param] = {}
 
     @classmethod
     def build(cls, job: JobConf, context: Context, ops: Any, share_from: NeuralNet | None = None) -> NeuralNet:
@@ -61,17 +77,16 @@ class NeuralNet:
         ConfigError
             Every mistake at once, with paths from the top of the job.
         """
-        net = cls(context, plan(job.neuralnet, context.phase))
+        net = cls(context, plan(job.neuralnet, context.phase, context.n_workers))
         problems = net._make_layers(ops)
         problems += net._close_loops()
-        problems += net._name_params()
-        if share_from is None:
-            problems += net._share_within()
-        else:
-            problems += net._share_with(share_from)
+        net._pass_on_reads()
+        problems += net._params.name()
+        problems += net._params.share_with(share_from._params) if share_from else net._params.share_within()
         if problems:
             raise ConfigError(problems)
         net._find_gradients()
+        net._params.keep()
         return net
 
     # -- steps of build ---------------------------------------------------------------------------
@@ -79,23 +94,50 @@ class NeuralNet:
     def _make_layers(self, ops: Any) -> list[Problem]:
         """Make and wire each layer; one whose source failed is left out without a word."""
         problems: list[Problem] = []
-        first: dict[str, Layer] = {}
+        first: dict[tuple[str, int | None], Layer] = {}
         for node in self.nodes:
             if any(source not in self._outputs for source in node.sources):
                 continue
-            layer = LAYERS.find(node.conf.type)(node.conf, self.context)
-            layer.conf_name, layer.first_step, layer.n_steps = node.layer, node.first_step, node.n_steps
-            layer.first_copy = first.get(node.layer)
+            layer = self._make(node)
+            layer.first_copy = first.get((node.layer, node.worker))
             try:
                 layer.wire([self._outlet(source) for source in node.sources], ops)
+                _check_share(node, layer)
             except ConfigError as error:
-                problems += [node.problem(found.message, found.path) for found in error.problems]
+                problems += [_problem(node, found) for found in error.problems]
                 continue
-            first.setdefault(node.layer, layer)
-            self.layers.append(layer)
+            first.setdefault((node.layer, node.worker), layer)
+            self.all_layers.append(layer)
             self._layers[layer.name] = layer
             self._outputs |= {name: (layer, k if node.gives else None) for k, name in enumerate(node.outputs)}
-        return problems
+            if self._is_here(node):
+                self.layers.append(layer)
+                read = dict.fromkeys(self._outputs[source][0] for source in node.sources)
+                self.sources[layer] = [other for other in read if other in self.sources]
+                self.readers[layer] = []
+                for other in self.sources[layer]:
+                    self.readers[other].append(layer)
+        # the parts of a layer have the same mistakes
+        return list(dict.fromkeys(problems))
+
+    def _make(self, node: Node) -> Layer:
+        layer = LAYERS.find(node.conf.type)(node.conf, self.context)
+        layer.conf_name, layer.first_step, layer.n_steps = node.layer, node.first_step, node.n_steps
+        if node.worker is not None:
+            parts = (node.part, node.n_parts)
+            layer.row_part, layer.n_row_parts = parts if node.dim == 0 else (0, 1)
+            layer.column_part, layer.n_column_parts = parts if node.dim == 1 else (0, 1)
+        if isinstance(layer, BridgeSrc | BridgeDst):
+            layer.peer = node.peer
+        return layer
+
+    def _is_here(self, node: Node) -> bool:
+        return node.worker is None or node.worker == self.context.worker
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether workers of the group have different layers, or different parts of them."""
+        return self.nodes[0].worker is not None
 
     def _outlet(self, name: str) -> Feature:
         """Return what the next reader of an output reads."""
@@ -117,77 +159,31 @@ class NeuralNet:
                     problems += [node.problem(found.message, found.path) for found in error.problems]
         return problems
 
-    def _name_params(self) -> list[Problem]:
-        problems = []
-        for param, node, k in self._located():
-            if param.name in self._params:
-                message = f"a second param {param.name!r}. Rename one; to use its values say share_from."
-                problems.append(node.problem(message, ("param", k, "name")))
-            self._params.setdefault(param.name, param)
-            param.gate = self.gate
-        return problems
-
-    def _share_within(self) -> list[Problem]:
-        problems = []
-        for param, node, k in self._located():
-            if not param.conf.share_from:
-                continue
-            owner = self._owner_of(param)
-            if isinstance(owner, str):
-                problems.append(node.problem(owner, ("param", k, "share_from")))
-            elif owner.size != param.size:
-                message = f"{owner.name!r} has shape {owner.shape}, {param.name!r} {param.shape}: other sizes."
-                problems.append(node.problem(message, ("param", k, "share_from")))
-            else:
-                param.share(owner)
-        return problems
-
-    def _owner_of(self, param: Param) -> Param | str:
-        """Follow share_from to the param that has values of its own, or say why that fails."""
-        passed = [param]
-        while name := passed[-1].conf.share_from:
-            # SINGA 0.3 knows params by names like 0#w1 and users wrote w1.
-            owner = self._params.get(name) or self._params.get(name.removeprefix("0#"))
-            if owner is None:
-                return f"there is no param {name!r}. {suggest(name, self._params)}"
-            if owner in passed:
-                return f"param {param.name!r} is shared from itself."
-            passed.append(owner)
-        return passed[-1]
-
-    def _share_with(self, other: NeuralNet) -> list[Problem]:
-        problems = []
-        for param, node, k in self._located():
-            owner = other._params.get(param.name)
-            if owner is None:
-                message = f"the training net has no param {param.name!r}. {suggest(param.name, other._params)}"
-                problems.append(node.problem(message, ("param", k, "name")))
-            elif owner.size != param.size:
-                message = f"{param.name!r} has shape {owner.shape} in the training net, {param.shape} here."
-                problems.append(node.problem(message, ("param", k)))
-            else:
-                param.share(owner)
-        return problems
-
-    def _located(self) -> list[tuple[Param, Node, int]]:
-        """Return each param with the node and the place in it that an error points to."""
-        nodes = {node.name: node for node in self.nodes}
-        layers = [layer for layer in self.layers if layer.first_copy is None]
-        return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
+    def _pass_on_reads(self) -> None:
+        """Have layers that pass on read what their consumers do, as data what they cannot pass on."""
+        for layer in reversed(self.all_layers):
+            # what nobody reads is computed, but of several pieces only those that are read
+            unread: Read = "labels" if any(feature.read_as for feature in layer.features) else "data"
+            for feature in layer.features if layer.passes else ():
+                feature.read_as = feature.read_as or {unread}
+                if feature.read_as - layer.passes:
+                    feature.read_as.add("data")
+                for source in layer.sources:
+                    source.read_as |= feature.read_as & layer.passes
 
     def _find_gradients(self) -> None:
         """Decide which features and layers have gradients: between something that learns and a loss."""
         if not self.context.phase & Phase.TRAIN:
-            for layer in self.layers:
+            for layer in self.all_layers:
                 for feature in layer.features:
                     feature.wants_grad = False
             return
-        for layer in self.layers:
+        for layer in self.all_layers:
             for feature in layer.features:
                 learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
                 feature.wants_grad &= learns and not layer.is_energy
         reached: set[Feature] = set()
-        for layer in reversed(self.layers):
+        for layer in reversed(self.all_layers):
             for feature in layer.features:
                 feature.wants_grad &= feature in reached
             if layer.is_energy:
@@ -206,6 +202,13 @@ class NeuralNet:
             layer.adds_gradient = last[layer.conf_name] is not layer
             layer.hands_over = first[layer.conf_name] is layer
 
+    def leave_out(self, layers: Iterable[Layer]) -> None:
+        """Compute without some layers, which no other one needs, and their params."""
+        left = set(layers)
+        self.layers[:] = [layer for layer in self.layers if layer not in left]
+        wanted = {param.owner for param in self.params}
+        self.owners[:] = [owner for owner in self.owners if owner in wanted]
+
     # -- memory -------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
@@ -217,8 +220,7 @@ class NeuralNet:
         """Allocate the values of the params that have none, for a net that runs alone."""
         for param in self.owners:
             if param.data is None:
-                layer = next(layer for layer in self.layers if param in layer.params)
-                param.data = layer.ops.zeros(param.shape, param.dtype)
+                param.data = self.all_layers[0].ops.zeros(param.memory_shape, param.dtype)
 
     # -- what others ask ------------------------------------------------------------------------------
 
@@ -227,18 +229,42 @@ class NeuralNet:
         return [param for layer in self.layers if layer.first_copy is None for param in layer.params]
 
     @property
-    def owners(self) -> list[Param]:
-        return [param for param in self.params if param.owner is param]
-
-    @property
     def n_params(self) -> int:
         """Number of values that are learnt, shared ones once."""
-        return sum(param.size for param in self.owners if not param.statistic)
+        return sum(kept.param.size for kept in self.logical.values() if not kept.owner.statistic)
+
+    def n_shares(self, key: str) -> int:
+        """Return by what the sum of the whole group's gradients for what is kept under a name is divided."""
+        kept = self.logical[key]
+        if kept.owner.statistic:
+            return self.n_gradients(key)
+        # averaged over those that share it, where it is so, and over the workers, unless the gradients of the parts
+        # of a batch add up to that of the batch
+        n_users = len(kept.users) if self.is_partitioned else kept.n_gradients
+        return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
+
+    def n_gradients(self, key: str) -> int:
+        """Return how many gradients for what is kept under a name the whole group has in a step."""
+        return self.logical[key].n_gradients * (1 if self.is_partitioned else self.context.n_workers)
 
     def sharers(self, owner: Param) -> list[Param]:
         """Return the params that add a gradient to ``owner``'s, itself among them."""
         learning = dict.fromkeys(param for layer in self.layers if layer.learns for param in layer.params)
         return [param for param in learning if param.owner is owner.owner]
+
+    def in_turn(self, phase: Phase) -> Iterator[Layer]:
+        """Yield the layers of this worker in the order of a pass, backward only those that learn.
+
+        Each is computed before the next one is asked for; one that waits for another worker lets others go first.
+        """
+        back = bool(phase & Phase.BACKWARD)
+        layers = [layer for layer in reversed(self.layers) if layer.learns] if back else self.layers
+        if not self.is_partitioned:
+            yield from layers
+            return
+        exchange = self.context.exchange
+        before = self.readers if back else self.sources
+        yield from turns(layers, before, lambda layer: layer.arrived(phase), exchange.wait)
 
     def name2layer(self, name: str) -> Layer:
         """Return the layer of a name (SINGA's word for it)."""
@@ -246,18 +272,18 @@ class NeuralNet:
 
     def param(self, name: str) -> Param:
         """Return the param of a name."""
-        return self._params[name]
+        return self._params.by_name[name]
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
         """Return where the job describes a param, for an error."""
-        found = [node.problem("", ("param", k)).path for param, node, k in self._located() if param.name == name]
+        found = [node.problem("", ("param", k)).path for param, node, k in self._params.located() if param.name == name]
         return found[0]
 
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each figure since the last call, and start anew.
 
-        The copies of a layer in an unrolled net have one figure together; one that several layers have is called
-        ``<layer>.<figure>``.
+        The copies of a layer in an unrolled net have one figure together; one that several layers have, be it on
+        other workers, is called ``<layer>.<figure>``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
@@ -265,7 +291,10 @@ class NeuralNet:
             for name, (total, count) in layer.take_metrics().items():
                 before = figures.get(name, (0.0, 0.0))
                 figures[name] = (before[0] + total, before[1] + count)
-        times = Counter(name for figures in taken.values() for name in figures)
+        names: dict[str, set[str]] = {layer: set(figures) for layer, figures in taken.items()}
+        for layer in self.all_layers:
+            names.setdefault(layer.conf_name, set()).update(layer.figures)
+        times = Counter(name for each in names.values() for name in each)
         return {
             name if times[name] == 1 else f"{layer}.{name}": figure
             for layer, figures in taken.items()
@@ -282,7 +311,9 @@ class NeuralNet:
         """
         problems: list[Problem] = []
         nodes = {node.name: node for node in self.nodes}
-        for layer in self.layers:
+        # one part of each: all of them read the same store
+        parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
+        for layer in reversed(parts.values()):
             try:
                 layer.check_source()
             except ConfigError as error:
@@ -291,24 +322,25 @@ class NeuralNet:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
-        """Return where each input layer stands in its records."""
-        found = {layer.name: layer.cursor() for layer in self.layers}
+        """Return where each input layer of this worker stands in its records, the same for all parts of it."""
+        found = {layer.conf_name: layer.cursor() for layer in self.layers}
         return {name: cursor for name, cursor in found.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
-        """Put input layers where `cursors` says; one that it does not name stays.
+        """Put the input layers of this worker where `cursors` says; one that it does not name stays.
 
         Raises
         ------
         CheckpointError
             It names a layer that this net lacks.
         """
+        known = {layer.conf_name for layer in self.all_layers}
         for name, cursor in cursors.items():
-            if name not in self._layers:
-                raise CheckpointError(
-                    f"no input layer {name!r} in this net to go on from. {suggest(name, self._layers)}"
-                )
-            self._layers[name].seek(cursor)
+            if name not in known:
+                raise CheckpointError(f"no input layer {name!r} in this net to go on from. {suggest(name, known)}")
+            for layer in self.layers:
+                if layer.conf_name == name:
+                    layer.seek(cursor)
 
     def close(self) -> None:
         """Close what layers hold open, all of them even if one fails."""
@@ -324,13 +356,30 @@ class NeuralNet:
     def describe(self) -> str:
         """Return a table of the layers: name, type, sources, shape, params."""
         rows = [("layer", "type", "reads", "shape", "params")]
-        for layer, node in zip(self.layers, self.nodes, strict=True):
+        for layer, node in zip(self.all_layers, self.nodes, strict=True):
             shape = _show_shape(layer.features[0]) if layer.features else ""
             params = ", ".join(_show_param(param) for param in layer.params)
             rows.append((layer.name, layer.conf.type, ", ".join(node.sources), shape, params))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
+
+
+def _problem(node: Node, found: Problem) -> Problem:
+    """Say where in the job something is wrong with a layer."""
+    if not node.put_in:
+        return node.problem(found.message, found.path)
+    message = f"what it reads cannot be shared by the workers: {found.message} Say another partition_dim."
+    return node.problem(message, ("partition_dim",))
+
+
+def _check_share(node: Node, layer: Layer) -> None:
+    """Refuse to give the workers of a group unequal parts of a batch: its means would be other ones."""
+    if node.put_in and isinstance(layer, Slice) and not layer.axis:
+        sizes = [feature.shape[0] for feature in layer.features]
+        if len(set(sizes)) > 1:
+            message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."
+            raise ConfigError(Problem((), message))
 
 
 def _show_shape(feature: Feature) -> str:

@@ -32,6 +32,14 @@ class Node:
         Names of its outputs, one each, where they have names of their own.
     loops : tuple of str
         Names of layers whose outputs it takes from an earlier pass.
+    worker : int or None
+        Who computes it; None is each worker of the group, by records.
+    dim, part, n_parts : int
+        The axis along which the layer is cut, -1 for none; and which part of how many it is.
+    peer : int
+        Of a bridge: the worker of the other end.
+    put_in : bool
+        Partitioning has put it in, for the layer at ``index``: what is wrong with it is how that one is partitioned.
     """
 
     conf: LayerConf
@@ -42,6 +50,12 @@ class Node:
     n_steps: int = 1
     gives: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
+    worker: int | None = None
+    dim: int = 0
+    part: int = 0
+    n_parts: int = 1
+    peer: int = 0
+    put_in: bool = False
 
     @property
     def name(self) -> str:

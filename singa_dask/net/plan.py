@@ -15,14 +15,15 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
 from singa_dask.net.node import Node
+from singa_dask.net.partition import WHOLE, partition
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.registry import suggest
 
 __all__ = ["add_splits", "check_types", "open_loops", "plan", "select", "sort"]
 
 
-def plan(net: NetConf, phase: Phase) -> list[Node]:
-    """Return the layers of one phase's net, sources before consumers.
+def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
+    """Return the layers of one phase's net, sources before consumers; those of all workers where it is partitioned.
 
     Raises
     ------
@@ -31,7 +32,8 @@ def plan(net: NetConf, phase: Phase) -> list[Node]:
         are not there.
     """
     nodes = open_loops(check_types(select(net.layer, phase)))
-    return sort(add_splits(merge(unroll(nodes, net.unroll_len))))
+    unrolled = sort(merge(unroll(nodes, net.unroll_len)))
+    return sort(add_splits(partition(unrolled, n_workers, net.partition_dim)))
 
 
 def select(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
@@ -103,7 +105,8 @@ def _split_of(node: Node, output: str, n_readers: int) -> Node:
         "split_conf": {"num_splits": n_readers},
     }
     conf = LayerConf.model_validate(made)
-    return Node(conf, node.index, (output,), conf.name, node.first_step, node.n_steps)
+    split = Node(conf, node.index, (output,), conf.name, node.first_step, node.n_steps)
+    return split if node.worker is None else replace(split, worker=node.worker, dim=WHOLE)
 
 
 def sort(nodes: Sequence[Node]) -> list[Node]:

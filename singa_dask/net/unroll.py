@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, Problem
@@ -128,6 +128,11 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
     return edge.steps[step]
 
 
+def _placed(conf: LayerConf) -> dict[str, int | None]:
+    """Return what puts a layer on the same workers as another."""
+    return {"partition_dim": conf.partition_dim, "location": conf.location}
+
+
 def merge(copies: Sequence[Node]) -> list[Node]:
     """Put the copies of a layer together where one call can compute all steps, and name whole layers plainly.
 
@@ -220,7 +225,13 @@ class _Merger:
         if name in self.merged:
             return name
         copies = self.groups[name]
-        conf = {"name": f"concate({name})", "type": "Concate", "srclayers": [copy.name for copy in copies]}
+        conf: dict[str, Any] = {
+            "name": f"concate({name})",
+            "type": "Concate",
+            "srclayers": [copy.name for copy in copies],
+            "concate_conf": {"concate_dim": 0},
+            **_placed(copies[0].conf),
+        }
         node = Node(LayerConf.model_validate(conf), copies[0].index, tuple(copy.name for copy in copies))
         self.concates[name] = replace(node, layer=node.name, n_steps=len(copies))
         return node.name
@@ -233,7 +244,8 @@ class _Merger:
         if name in self.merged and name not in self.slices:
             first, n_steps = self.groups[name][0], self.lengths[name]
             block = {"slice_dim": 0, "num_slices": n_steps}
-            conf = {"name": f"slice({name})", "type": "Slice", "srclayers": [name], "slice_conf": block}
+            conf: dict[str, Any] = {"name": f"slice({name})", "type": "Slice", "srclayers": [name], "slice_conf": block}
+            conf |= _placed(first.conf)
             node = Node(LayerConf.model_validate(conf), first.index, (name,))
             steps = tuple(f"{step}#{name}" for step in range(n_steps))
             self.slices[name] = replace(node, layer=node.name, gives=steps)

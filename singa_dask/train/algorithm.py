@@ -101,7 +101,7 @@ class Algorithm:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             for owner in self.net.owners:
-                if not math.isfinite(float(owner.data.sum())):
+                if not math.isfinite(float(owner.values.sum())):
                     raise NumericError(f"param {owner.name!r} is not finite. {REMEDY}")
 
 
@@ -136,7 +136,7 @@ class BP(Algorithm):
 
     def forward(self, phase: Phase, collect: Collect) -> None:
         """Compute all features in order."""
-        for layer in self.net.layers:
+        for layer in self.net.in_turn(phase):
             self.layer = layer
             for param in layer.params:
                 collect(param)
@@ -144,11 +144,23 @@ class BP(Algorithm):
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""
-        for layer in reversed(self.net.layers):
-            if not layer.learns:
-                continue
+        for layer in self.net.in_turn(Phase.TRAIN | Phase.BACKWARD):
             self.layer = layer
             more = Phase.AGGREGATE_GRADIENT if layer.adds_gradient else Phase.NONE
+            if not layer.adds_gradient:
+                layer.clear_windows()
             layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | more)
+            if layer.is_loss and self.net.is_partitioned:
+                self.share_loss(layer)
             for param in reversed(layer.params) if layer.hands_over else ():
                 self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+
+    def share_loss(self, layer: Layer) -> None:
+        """Make the gradients of the mean over a part of the batch those of its share in the mean over the whole.
+
+        Where all layers are partitioned by records it is the same to average over the workers.
+        """
+        grads = [source.grad for source in layer.sources] + [param.grad for param in layer.params if layer.hands_over]
+        for grad in grads if layer.n_row_parts > 1 else ():
+            if grad is not None:
+                layer.ops.multiply(grad, 1 / layer.n_row_parts, out=grad)

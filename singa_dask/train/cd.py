@@ -34,6 +34,9 @@ class CD(Algorithm):
         rbm = [layer for layer in net.layers if layer.is_energy]
         own = [param for layer in rbm for param in layer.params]
         problems = []
+        if net.is_partitioned:
+            message = "CD trains nets that are partitioned by records alone. Say partition_dim: 0, and no location."
+            problems.append(Problem(("neuralnet", "partition_dim"), message))
         if not rbm:
             problems.append(Problem(("train_one_batch", "alg"), "CD trains RBMVis and RBMHid, and the net has none."))
         for layer in rbm:

@@ -150,7 +150,7 @@ def check_initialisers(net: NeuralNet) -> None:
         Some initialiser is unknown, or made for a matrix where the param is none; all at once.
     """
     problems = []
-    for param in net.owners:
+    for param in {kept.owner.name: kept.owner for kept in net.logical.values()}.values():
         if param.conf.init is None:
             continue
         kind = param.conf.init.type

@@ -1,4 +1,4 @@
-"""Split and Dummy: SINGA's own numbers of size, sums of gradients, shares of workers."""
+"""Split, Slice, Concate and Dummy: SINGA's own numbers, sums of gradients, shares of workers."""
 
 from __future__ import annotations
 
@@ -52,6 +52,55 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     backward(layer)
     assert (x.grad == 7).all()
     assert layer.features[1].grad is None
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_slice_cuts_where_singas_does(axis: int) -> None:
+    layer = wire("Slice", [source((10, 20))], slice_conf={"slice_dim": axis, "num_slices": 5})
+    forward(layer)
+    x, out = layer.sources[0].data.reshape(-1), [np.array(feature.data).reshape(-1) for feature in layer.features]
+    assert [feature.shape for feature in layer.features] == [((2, 20), (10, 4))[axis]] * 5
+    for i, value in enumerate(x):
+        place = (i // 40, i % 40) if axis == 0 else ((i // 4) % 5, 4 * (i // 20) + i % 4)
+        assert out[place[0]][place[1]] == value
+    check_gradients(layer)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_concate_undoes_a_slice(axis: int) -> None:
+    pieces = wire("Slice", [source((10, 20))], slice_conf={"slice_dim": axis, "num_slices": 5})
+    forward(pieces)
+    layer = wire("Concate", pieces.features, concate_conf={"concate_dim": axis, "num_concates": 1})
+    forward(layer)
+    np.testing.assert_array_equal(layer.features[0].data, pieces.sources[0].data)
+    layer.features[0].grad[...] = np.random.default_rng(1).normal(size=(10, 20))
+    backward(layer)
+    backward(pieces)
+    np.testing.assert_array_equal(pieces.sources[0].grad, layer.features[0].grad)
+    check_gradients(wire("Concate", [source((4, 3), 1), source((4, 3), 2)], concate_conf={"concate_dim": axis}))
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(0, [3, 3, 4]), (1, [2, 2, 3])])
+def test_slices_are_as_equal_as_can_be(axis: int, sizes: list[int]) -> None:
+    block = {"slice_dim": axis, "num_slices": 3}
+    layer = wire("Slice", [source((10, 7, 2, 2))], slice_conf=block)
+    assert [feature.shape[axis] for feature in layer.features] == sizes
+    check_gradients(layer)
+
+
+def test_a_piece_that_nothing_learns_from_gives_no_gradient() -> None:
+    x = source((4, 6))
+    layer = wire("Slice", [x], slice_conf={"slice_dim": 1, "num_slices": 2})
+    layer.features[1].grad = None
+    x.grad[...] = 7
+    layer.features[0].grad[...] = 3
+    backward(layer)
+    np.testing.assert_array_equal(x.grad, [[3, 3, 3, 0, 0, 0]] * 4)
+
+
+@pytest.mark.parametrize("kind", ["Slice", "Concate", "Split"])
+def test_what_passes_on_records_passes_no_gradient(kind: str) -> None:
+    assert not any(feature.wants_grad for feature in wire(kind, [source((4, 6), grad=False)]).features)
 
 
 def test_dummy_between_layers_copies() -> None:

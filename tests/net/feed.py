@@ -24,7 +24,7 @@ class Feed(Layer):
         self.n_rows = n_rows
         self.position = 0
         self.closed = False
-        self.feature((n_rows // self.context.n_workers, *rest), wants_grad=False)
+        self.feature((n_rows // self.n_row_parts, *rest), wants_grad=False)
 
     def compute_feature(self, phase: Phase) -> None:
         random = np.random.default_rng((self.context.seed, self.position))

@@ -1,0 +1,137 @@
+"""BridgeSrc and BridgeDst: an edge of the net that leads from one worker of a group to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+
+__all__ = ["BridgeDst", "BridgeSrc", "Exchange"]
+
+IN_FLIGHT = 2
+"""Batches that may be on a bridge, or wait at its other end, where no gradient says that one was taken."""
+
+CARRIED = ("labels", "ids", "epochs")
+
+
+class Exchange(Protocol):
+    """How the bridges of one worker reach those of the others."""
+
+    def send(self, worker: int, key: str, arrays: Sequence[Any], names: Sequence[str]) -> None:
+        """Hand arrays to another worker of the group; returns at once."""
+
+    def receive(self, key: str) -> dict[str, Any]:
+        """Return the oldest arrays with a key, by name; waits for them."""
+
+    def has(self, key: str) -> bool:
+        """Tell whether `receive` would not wait."""
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has arrived that makes a condition true."""
+
+
+class _Bridge(Layer):
+    """What both ends share.
+
+    Attributes
+    ----------
+    peer : int
+        The worker of the other end.
+    """
+
+    passes = frozenset({"data", "labels"})
+    peer: int = 0
+
+    def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__(conf, context)
+        self.pair = conf.name.partition("(")[2].removesuffix(")")
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        source = sources[0]
+        self.feature(source.shape, dtype=source.dtype).columns = source.columns
+
+    def key(self, what: str) -> str:
+        """Return the name of what goes over this bridge."""
+        return f"{int(self.context.phase)} {what} {self.pair}"
+
+    @property
+    def exchange(self) -> Exchange:
+        """The way to other workers."""
+        exchange: Exchange = self.context.exchange
+        return exchange
+
+
+@LAYERS.register()
+class BridgeSrc(_Bridge):
+    """Sends what its source has computed, and takes the gradient that comes back."""
+
+    n_sent = 0
+
+    def allocate(self) -> None:
+        """Allocate nothing: the source has the memory."""
+
+    def bytes_per_step(self) -> tuple[int, int]:
+        """Return how many bytes of what is read at the other end go there in one step, and of gradients back."""
+        feature, (n_rows, *_) = self.features[0], self.features[0].shape
+        n_bytes = n_rows * feature.size * feature.dtype.itemsize
+        n_labels = n_rows * np.dtype(np.int32).itemsize if "labels" in feature.read_as else 0
+        return n_bytes * feature.wants_data + n_labels, n_bytes * feature.wants_grad
+
+    def compute_feature(self, phase: Phase) -> None:
+        source, sent = self.sources[0], {}
+        if self.features[0].wants_data:
+            sent["data"] = _plain(source.data)
+        sent |= {name: values for name in CARRIED if (values := getattr(source, name)) is not None}
+        if not self.features[0].wants_grad:
+            # nothing that comes back says that the other end has read them
+            sent = {name: np.array(values) for name, values in sent.items()}
+            if self.n_sent >= IN_FLIGHT:
+                self.exchange.receive(self.key("taken"))
+            self.n_sent += 1
+        self.exchange.send(self.peer, self.key("data"), list(sent.values()), list(sent))
+
+    def arrived(self, phase: Phase) -> bool:
+        if phase & Phase.BACKWARD:
+            return self.exchange.has(self.key("grad"))
+        return self.features[0].wants_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
+
+    def compute_gradient(self, phase: Phase) -> None:
+        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].grad)
+
+
+@LAYERS.register()
+class BridgeDst(_Bridge):
+    """Gives what the other end has sent, and sends its gradient back."""
+
+    def allocate(self) -> None:
+        feature = self.features[0]
+        if feature.wants_grad:
+            feature.grad = self.ops.features(feature.shape, feature.dtype)
+
+    def arrived(self, phase: Phase) -> bool:
+        return bool(phase & Phase.BACKWARD) or self.exchange.has(self.key("data"))
+
+    def compute_feature(self, phase: Phase) -> None:
+        feature, received = self.features[0], self.exchange.receive(self.key("data"))
+        feature.data = _images(received.get("data"))
+        if not feature.wants_grad:
+            self.exchange.send(self.peer, self.key("taken"), (), ())
+        for name in CARRIED:
+            setattr(feature, name, received.get(name))
+
+    def compute_gradient(self, phase: Phase) -> None:
+        self.exchange.send(self.peer, self.key("grad"), [_plain(self.features[0].grad)], ["grad"])
+
+
+def _plain(values: Any) -> Any:
+    """Return values in the order in which they lie in memory, images as (N, H, W, C)."""
+    return np.ascontiguousarray(values.transpose(0, 2, 3, 1) if values.ndim == 4 else values)
+
+
+def _images(values: Any) -> Any:
+    """Return what `_plain` was made of."""
+    return values.transpose(0, 3, 1, 2) if values is not None and values.ndim == 4 else values

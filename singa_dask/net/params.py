@@ -1,0 +1,172 @@
+"""Params of a net: whose values each has, and what is kept of it where layers share it or have parts of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from singa_dask.errors import Problem
+from singa_dask.layers import Gate, Layer, Param
+from singa_dask.net.node import Node
+from singa_dask.registry import suggest
+
+__all__ = ["Logical", "Params"]
+
+
+@dataclass
+class Logical:
+    """What the servers keep of a param, or of a part of one, for a whole worker group.
+
+    Attributes
+    ----------
+    owner : Param
+        Whose values and settings it has.
+    param : Param
+        One that computes with it: its shape and part.
+    n_gradients : int
+        Gradients for it in one step of this worker, or of the whole group where the net is partitioned.
+    users : set of str
+        Layers that these come from.
+    summed : bool
+        Whether the gradients of layers that share it are summed, and not averaged.
+    holder : int
+        The first worker of the group that has it.
+    """
+
+    owner: Param
+    param: Param
+    n_gradients: int = 0
+    users: set[str] = field(default_factory=set)
+    summed: bool = False
+    holder: int = 0
+
+
+class Params:
+    """The params of one net, those of all workers of the group where it is partitioned.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+    layers : sequence of Layer
+        Made of them, wired.
+    is_here : callable
+        (node) -> whether this worker computes its layer.
+    gate : Gate
+        Of all that are kept here.
+
+    Attributes
+    ----------
+    by_name : dict of str to Param
+        The first of each name.
+    owners : list of Param
+        See `NeuralNet`.
+    logical : dict of str to Logical
+        See `NeuralNet`.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], layers: Sequence[Layer], is_here: Callable[[Node], bool], gate: Gate
+    ) -> None:
+        self.nodes = nodes
+        self.layers = layers
+        self.is_here = is_here
+        self.gate = gate
+        self.by_name: dict[str, Param] = {}
+        self.owners: list[Param] = []
+        self.logical: dict[str, Logical] = {}
+        self._families: dict[str, list[tuple[Param, Node]]] = {}
+
+    def located(self) -> list[tuple[Param, Node, int]]:
+        """Return each param with the node and the place in it that an error points to."""
+        nodes = {node.name: node for node in self.nodes}
+        layers = [layer for layer in self.layers if layer.first_copy is None]
+        return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
+
+    def name(self) -> list[Problem]:
+        """Name params, and find two of one name."""
+        problems = []
+        layers: dict[str, str] = {}
+        for param, node, k in self.located():
+            if layers.setdefault(param.name, node.layer) != node.layer:
+                message = f"a second param {param.name!r}. Rename one; to use its values say share_from."
+                problems.append(node.problem(message, ("param", k, "name")))
+            self.by_name.setdefault(param.name, param)
+        return problems
+
+    def share_within(self) -> list[Problem]:
+        """Find whose values each param has, in a net that has its own."""
+        problems = []
+        for param, node, k in self.located():
+            owner = self._owner_of(param)
+            if isinstance(owner, str):
+                problems.append(node.problem(owner, ("param", k, "share_from")))
+            elif math.prod(owner.whole_shape) != math.prod(param.whole_shape):
+                message = (
+                    f"{owner.name!r} has shape {owner.whole_shape}, {param.name!r} {param.whole_shape}: other sizes."
+                )
+                problems.append(node.problem(message, ("param", k, "share_from")))
+            else:
+                self._families.setdefault(owner.name, []).append((param, node))
+        return problems
+
+    def _owner_of(self, param: Param) -> Param | str:
+        """Follow share_from to the param that has values of its own, or say why that fails."""
+        passed = [param]
+        while name := passed[-1].conf.share_from:
+            # SINGA 0.3 knows params by names like 0#w1 and users wrote w1.
+            owner = self.by_name.get(name) or self.by_name.get(name.removeprefix("0#"))
+            if owner is None:
+                return f"there is no param {name!r}. {suggest(name, self.by_name)}"
+            if owner in passed:
+                return f"param {param.name!r} is shared from itself."
+            passed.append(owner)
+        return passed[-1]
+
+    def share_with(self, other: Params) -> list[Problem]:
+        """Use the values of another net's params of the same names."""
+        problems = []
+        theirs = {(param.name, node.part): param for param, node, _ in other.located() if other.is_here(node)}
+        for param, node, k in self.located():
+            if not self.is_here(node):
+                continue
+            twin = theirs.get((param.name, node.part))
+            if twin is None:
+                message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
+                problems.append(node.problem(message, ("param", k, "name")))
+                continue
+            if twin.window is not None:
+                param.keep_whole()
+            if twin.size != param.size:
+                message = f"{param.name!r} has shape {twin.whole_shape} in the training net, {param.whole_shape} here."
+                problems.append(node.problem(message, ("param", k)))
+            param.share(twin)
+        return problems
+
+    def keep(self) -> None:
+        """Decide what is kept and sent of each param: its parts, or the whole where layers need other parts of it."""
+        learning = {param for layer in self.layers if layer.learns for param in layer.params}
+        for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
+            family, owner = self._families.pop(name, []), self.by_name[name]
+            if len({(param.whole_shape, param.box and param.box[1:]) for param, node in family if not node.part}) > 1:
+                for param, _ in family:
+                    param.keep_whole()
+            for param, node in family:
+                new = Logical(owner, param, holder=node.worker or 0)
+                kept = self.logical.setdefault(param.key_of(name), new)
+                kept.summed |= param.conf.share_gradient == "sum"
+                if param in learning:
+                    kept.n_gradients += 1
+                    kept.users.add(node.layer)
+                if self.is_here(node):
+                    self._keep(param, owner)
+
+    def _keep(self, param: Param, owner: Param) -> None:
+        """Have a param of this worker share what is kept here of its owner."""
+        key = param.key_of(owner.name)
+        kept = next((each for each in self.owners if each.key == key), None)
+        if kept is None:
+            kept = param if param.key == key else Param.part_of(owner, param)
+            kept.gate = self.gate
+            self.owners.append(kept)
+        param.share(kept)

@@ -1,0 +1,83 @@
+"""BridgeSrc and BridgeDst: what is sent arrives, and its gradient comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers import LAYERS, Context, Feature
+from singa_dask.layers.bridge import BridgeDst, BridgeSrc
+from singa_dask.ops import get_ops
+from tests.layers.exam import backward, forward, source
+from tests.net.group import Post
+
+
+def pair(given: Feature, phase: Phase = Phase.TRAIN) -> tuple[BridgeSrc, BridgeDst, Post]:
+    """Return both ends of a bridge from worker 0 to worker 2."""
+    post, ends, sources = Post(), [], [given]
+    for kind, worker, peer in (("BridgeSrc", 0, 2), ("BridgeDst", 2, 0)):
+        context = Context(phase, dtype=np.dtype(np.float64), worker=worker, n_workers=3, exchange=post.of(worker))
+        conf = LayerConf.model_validate({"name": f"{kind}(a@0->2)", "type": kind, "srclayers": ["a"]})
+        end: Any = LAYERS.find(kind)(conf, context)
+        end.wire(sources, get_ops("numpy"))
+        end.peer = peer
+        end.allocate()
+        sources = end.features
+        ends.append(end)
+    return ends[0], ends[1], post
+
+
+@pytest.mark.parametrize("shape", [(10, 20), (2, 3, 4, 5), (2, 4, 5)])
+def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None:
+    x = source(shape, labels=range(shape[0]))
+    start, end, post = pair(x)
+    feature = end.features[0]
+    assert feature.shape == x.shape
+    assert not end.arrived(Phase.TRAIN | Phase.FORWARD)
+    forward(start)
+    assert end.arrived(Phase.TRAIN | Phase.FORWARD)
+    forward(end)
+    np.testing.assert_array_equal(feature.data, x.data)
+    np.testing.assert_array_equal(feature.labels, x.labels)
+    feature.grad[...] = np.random.default_rng(1).normal(size=shape)
+    assert not start.arrived(Phase.TRAIN | Phase.BACKWARD)
+    backward(end)
+    assert start.arrived(Phase.TRAIN | Phase.BACKWARD)
+    backward(start)
+    np.testing.assert_array_equal(x.grad, feature.grad)
+    assert post.n_values == 2 * np.prod(shape)
+
+
+def test_what_no_gradient_answers_is_a_copy() -> None:
+    x = source((4, 3), grad=False, labels=[0, 1, 2, 3])
+    start, end, _ = pair(x)
+    forward(start)
+    sent = x.data.copy()
+    x.data[...] = 0
+    forward(end)
+    np.testing.assert_array_equal(end.features[0].data, sent)
+
+
+def test_labels_go_alone_where_nobody_reads_data() -> None:
+    x = source((4, 3), grad=False, labels=[0, 1, 2, 3])
+    start, end, post = pair(x)
+    for layer in (start, end):
+        layer.features[0].read_as.add("labels")
+    forward(start)
+    forward(end)
+    assert end.features[0].data is None
+    np.testing.assert_array_equal(end.features[0].labels, [0, 1, 2, 3])
+    assert set(post.sent.values()) == {4}
+
+
+def test_batches_of_two_phases_do_not_mix() -> None:
+    keys = set()
+    for phase in (Phase.TRAIN, Phase.TEST):
+        start, _, post = pair(source((4, 3)), phase)
+        forward(start)
+        keys.update(post.arrived)
+    assert len(keys) == 2
