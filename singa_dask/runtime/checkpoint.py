@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -92,7 +93,17 @@ def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], name
 
 
 def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Make the parts a checkpoint. ``facts``: job, step, seed, params {name: {shape, dtype}}, groups, deals."""
+    """Make the parts a checkpoint.
+
+    Parameters
+    ----------
+    url : str
+    parts : sequence of dict
+        From `write_part`.
+    facts : dict
+        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
+        [axis, start, stop]} where servers have parts of a param.
+    """
     for part in parts:
         if not fs.exists(fs.join(url, part["file"])):
             raise CheckpointError(
@@ -171,15 +182,36 @@ class Checkpoint:
 
     def version(self, param: str) -> int:
         """Return the updates that a param had seen."""
-        return self._versions[param]
+        return min(self._versions[key] for key in self._parts_of(param) or [param])
+
+    def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
+        """Return (axis, start, stop) of the parts that servers had of a param, none where they had all of it."""
+        self.shape(param)
+        return {key: tuple(place) for key, place in self.manifest["params"][param].get("parts", {}).items()}
+
+    def whole(self, param: str, what: str) -> np.ndarray | None:
+        """Return all of a param's values or updater state in its shape, put together; None where there are none."""
+        shape = self.shape(param)
+        parts = self._parts_of(param)
+        if not parts:
+            found = self._read(param, param, what, 0, math.prod(shape))
+            return None if found is None else found.reshape(shape)
+        out = None
+        for key, (axis, start, stop) in parts.items():
+            part_shape = (*shape[:axis], stop - start, *shape[axis + 1 :])
+            found = self._read(key, param, what, 0, math.prod(part_shape))
+            if found is None:
+                return None
+            out = np.empty(shape, found.dtype) if out is None else out
+            out[(slice(None),) * axis + (slice(start, stop),)] = found.reshape(part_shape)
+        return out
 
     def values(self, param: str) -> np.ndarray:
         """Return all values of a param in its shape."""
-        shape = self.shape(param)
-        found = self.read(param, "value", 0, int(np.prod(shape, dtype=np.int64)))
+        found = self.whole(param, "value")
         if found is None:
             raise CheckpointError(f"{self.url}: no values of param {param!r}.")
-        return found.reshape(shape)
+        return found
 
     def shape(self, param: str) -> tuple[int, ...]:
         """Return the shape of a param.
@@ -200,7 +232,14 @@ class Checkpoint:
 
     def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
         """Return the range [start, stop) of a param's values or updater state; None where there are none."""
-        places = self._tensors.get((param, what))
+        if not self._parts_of(param):
+            return self._read(param, param, what, start, stop)
+        whole = self.whole(param, what)
+        return None if whole is None else whole.reshape(-1)[start:stop]
+
+    def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
+        """Return a range of what servers had under a name."""
+        places = self._tensors.get((key, what))
         if places is None:
             return None
         dtype = np.dtype(self.manifest["params"][param]["dtype"])

@@ -178,7 +178,7 @@ def build(job: JobConf, phase: Phase, layers: Sequence[str] = (), labels: bool =
             if layer not in needed:
                 needed.add(layer)
                 waiting += [home[source] for source in layer.sources]
-        net.layers[:] = [layer for layer in net.layers if layer in needed]
+        net.leave_out(layer for layer in net.layers if layer not in needed)
     for layer in net.layers:
         if layer.conf_name in layers:
             layer.features[0].read_as.add("data")

@@ -22,9 +22,9 @@ from singa_dask.comm import Address, Message, Share, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import LostUnitError
-from singa_dask.layers import Gate
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.coordinator import Coordinator
+from singa_dask.runtime.mailbox import Mailbox
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.resources import limit_process, n_threads
 from singa_dask.runtime.server import Server
@@ -87,11 +87,12 @@ class Node:
         self.n_threads = n_threads(job, sum(unit.kind == "worker" for units in beside for unit in units))
         self.process_of = self.plan.layout.process_of
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
+        self.mailboxes = {unit: Mailbox(unit, self.post) for unit in self.local if unit.kind == "worker"}
         self.units: dict[Address, Worker | Server] = {}
         self.failure: dict[str, Any] | None = None
         self.stop_requested = False
         self.writer = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
-        self._gates: list[Gate] = []
+        self._gates = [mailbox.gate for mailbox in self.mailboxes.values()]
         self._peers: list[str] = []
         self._lock = threading.RLock()
         self._stub = Stub(
@@ -123,9 +124,10 @@ class Node:
         """Give the params of a local worker their values in the memory of this process; attach its gradients."""
         shares = []
         with self._lock:
-            for index, owner in enumerate(net.owners):
-                owner.data = self._stub.worker_values(worker.group, index).reshape(owner.shape)
-                grads = [param.grad.reshape(-1) for param in net.sharers(owner)] or [np.empty(0)]
+            for owner in net.owners:
+                index = self.plan.names.index(owner.key)
+                owner.data = self._stub.worker_values(worker.group, index).reshape(owner.memory_shape)
+                grads = [param.memory.reshape(-1) for param in net.sharers(owner)] or [np.empty(0)]
                 shares += [Share(worker, index, grad, owner.publish) for grad in grads]
             self._stub.attach(shares)
             self._gates.append(net.gate)
@@ -173,6 +175,9 @@ class Node:
 
     def _at_unit(self, message: Message) -> None:
         """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
+        if message.kind == "bridge":
+            self.mailboxes[message.dst].put(message)
+            return
         if message.kind not in ("stop-at", "progress"):
             self.inboxes[message.dst].put(message)
             return

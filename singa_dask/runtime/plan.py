@@ -12,6 +12,7 @@ from singa_dask.comm import Slice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context
+from singa_dask.layers.param import Box
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.runtime.placement import Layout, plan_processes
@@ -116,13 +117,17 @@ class JobPlan:
     ----------
     layout : Layout
     names : tuple of str
-        Of the unique params, in net order; their index is what messages say.
+        What servers call the unique params, or their parts, in net order; their index is what messages say.
+    owners : tuple of str
+        Name of the whole param of each.
+    boxes : tuple of Box or None
+        Which part of that each is.
     scales : tuple of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
     n_sharers : tuple of int
-        Sharers of each param in one whole worker group.
-    n_summed : tuple of int
-        Sharers of each param in one worker whose gradients are summed and not averaged; else 1.
+        Gradients for each in one step of a whole worker group.
+    n_shares : tuple of int
+        What the sum of these is divided by.
     slices : tuple of Slice
     dtype : dtype
         Of params.
@@ -130,9 +135,11 @@ class JobPlan:
 
     layout: Layout
     names: tuple[str, ...]
+    owners: tuple[str, ...]
+    boxes: tuple[Box | None, ...]
     scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
-    n_summed: tuple[int, ...]
+    n_shares: tuple[int, ...]
     slices: tuple[Slice, ...]
     dtype: np.dtype[Any]
 
@@ -140,20 +147,19 @@ class JobPlan:
     def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
         """Work out the plan of a job; ``net`` is its training net, where there is one already."""
         net = net or _build_net(job, get_ops("numpy"), Phase.TRAIN)
-        owners = net.owners
-        if not owners:
+        kept, cluster = net.logical, job.cluster
+        if not kept:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
-        cluster = job.cluster
-        n_sharers = [len(net.sharers(owner)) for owner in owners]
-        summed = {param.owner for param in net.params if param.conf.share_gradient == "sum"}
+        owners = [each.owner for each in kept.values()]
+        sizes = [each.param.size for each in kept.values()]
         return cls(
             layout=plan_processes(cluster),
-            names=tuple(owner.name for owner in owners),
+            names=tuple(kept),
+            owners=tuple(owner.name for owner in owners),
+            boxes=tuple(each.param.box for each in kept.values()),
             scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
-            n_sharers=tuple(n * cluster.nworkers_per_group for n in n_sharers),
-            n_summed=tuple(max(n, 1) if owner in summed else 1 for owner, n in zip(owners, n_sharers, strict=True)),
-            slices=tuple(
-                slice_table([owner.size for owner in owners], cluster.nserver_groups, cluster.nservers_per_group)
-            ),
+            n_sharers=tuple(net.n_gradients(name) for name in kept),
+            n_shares=tuple(net.n_shares(name) for name in kept),
+            slices=tuple(slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)),
             dtype=net.context.param_dtype,
         )

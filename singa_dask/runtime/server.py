@@ -47,10 +47,10 @@ class Server:
         Index of a param -> its values in this process, 1-D.
     scales : sequence of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
+    n_shares : sequence of int
+        What the sum of the gradients of each is divided by.
     updater : UpdaterConf
     cluster : ClusterConf
-    n_summed : sequence of int, optional
-        Of each param: the sharers of a worker whose gradients are summed and not averaged; 1 when not given.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Server:
         slices: Sequence[Slice],
         values: Callable[[int], np.ndarray],
         scales: Sequence[tuple[float, float] | None],
+        n_shares: Sequence[int],
         updater: UpdaterConf,
         cluster: ClusterConf,
-        n_summed: Sequence[int] | None = None,
     ) -> None:
         self.address = address
         self.updater: Updater = UPDATERS.find(updater.type)(updater)
         self.sync_freq = cluster.sync_freq
         self.scales = scales
-        self.n_summed = n_summed or [1] * len(scales)
+        self.n_shares = n_shares
         # Values that others may change while they are on their way are copied first.
         self.alone = cluster.nworker_groups == 1
         self._held = {
@@ -142,9 +142,9 @@ class Server:
         for message in messages[1:]:
             total += message.arrays[0]
         scales = self.scales[held.slice.param]
-        n_sharers = messages[0].info["total"] // self.n_summed[held.slice.param]
+        n_shares = self.n_shares[held.slice.param]
         if scales is None:
-            held.value -= total / n_sharers
+            held.value -= total / n_shares
         else:
             self.updater.update(
                 messages[0].step,
@@ -152,7 +152,7 @@ class Server:
                 held.value,
                 total,
                 held.state,
-                n_sharers=n_sharers,
+                n_sharers=n_shares,
                 lr_scale=scales[0],
                 wd_scale=scales[1],
             )

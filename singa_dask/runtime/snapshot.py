@@ -9,9 +9,10 @@ from typing import Any
 
 from singa_dask.comm import Message
 from singa_dask.errors import SingaError
+from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
 
-__all__ = ["Snapshots"]
+__all__ = ["Snapshots", "describe_params"]
 
 
 @dataclass
@@ -76,3 +77,15 @@ class Snapshots:
         del self._pending[step]
         error = f"the checkpoint of step {step} was not written: {why}"
         return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
+
+
+def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
+    """Return, for a manifest, shape and type of each whole param, and which parts of it servers have."""
+    described: dict[str, dict[str, Any]] = {}
+    for key, kept in net.logical.items():
+        facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}
+        entry = described.setdefault(kept.owner.name, facts)
+        if kept.param.box is not None:
+            _, axis, cut = kept.param.box
+            entry.setdefault("parts", {})[key] = [axis, cut.start, cut.stop]
+    return described

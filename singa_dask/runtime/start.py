@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
+from singa_dask.runtime.plan import JobPlan
 from singa_dask.train import init
 
 __all__ = ["Start"]
@@ -63,7 +65,7 @@ class Start:
             Nothing says how params start; all of them at once.
         """
         problems = []
-        for owner in net.owners:
+        for owner in {kept.owner.name: kept.owner for kept in net.logical.values()}.values():
             if self.resumed:
                 _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
             elif owner.name in self._values_by_name():
@@ -85,20 +87,29 @@ class Start:
         return self._loaded
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
-        """Return the first values of a param, in its shape, and their version."""
+        """Return the first values of a param, of its part where it is one, and their version."""
+        whole, version = self._whole(param)
+        whole = whole.reshape(param.whole_shape)
+        return param.box.of(whole) if param.box else whole, version
+
+    def _whole(self, param: Param) -> tuple[np.ndarray, int]:
         if self.resumed:
             return self.resumed.values(param.name), self.resumed.version(param.name)
         stored = self._values_by_name().get(param.name)
         if stored is not None:
-            return stored.values.reshape(param.shape), 0 if self.job.reset_param_version else stored.version
+            return stored.values, 0 if self.job.reset_param_version else stored.version
         assert param.conf.init is not None
-        return init(param.conf.init, param.name, param.shape, self.job.seed, param.dtype), 0
+        return init(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
-    def updater_state(self, names: Sequence[str], what: str, piece: Slice) -> np.ndarray | None:
+    def updater_state(self, plan: JobPlan, what: str, piece: Slice) -> np.ndarray | None:
         """Return the updater state of a slice, None where the run starts without."""
         if self.resumed is None:
             return None
-        return self.resumed.read(names[piece.param], what, piece.start, piece.stop)
+        name, box = plan.owners[piece.param], plan.boxes[piece.param]
+        if box is None:
+            return self.resumed.read(name, what, piece.start, piece.stop)
+        whole = self.resumed.whole(name, what)
+        return None if whole is None else box.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
         """Put the readers of all nets where the run stopped."""
@@ -116,5 +127,6 @@ class Start:
 
 
 def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:
-    if int(np.prod(stored, dtype=np.int64)) != param.size:
-        raise CheckpointError(f"param {param.name!r}: {source} has shape {tuple(stored)}, the net needs {param.shape}.")
+    if math.prod(stored) != math.prod(param.whole_shape):
+        shapes = f"has shape {tuple(stored)}, the net needs {param.whole_shape}"
+        raise CheckpointError(f"param {param.name!r}: {source} {shapes}.")

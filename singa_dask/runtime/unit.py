@@ -90,6 +90,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
         stack.enter_context(limit_thread(node.n_threads))
         _tell_threads(node, _ops_of(nets))
         for net in nets.values():
+            net.context.exchange = node.mailboxes[address]
             net.allocate()
             stack.callback(net.close)
         node.give_memory(address, nets[Phase.TRAIN])
@@ -105,7 +106,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
 
 
 def _ops_of(nets: Mapping[Phase, NeuralNet]) -> str:
-    name: str = nets[Phase.TRAIN].layers[0].ops.name
+    name: str = nets[Phase.TRAIN].all_layers[0].ops.name
     return name
 
 
@@ -120,8 +121,8 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
     plan = node.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, job = node.server_values(address), node.job
-    server = Server(address, held, values, plan.scales, job.updater, job.cluster, plan.n_summed)
-    server.restore(lambda what, piece: start.updater_state(plan.names, what, piece))
+    server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster)
+    server.restore(lambda what, piece: start.updater_state(plan, what, piece))
     node.add(server)
     inbox = node.inboxes[address]
     node.post(Message("hello", src=address, dst=Address.stub(0)))

@@ -18,9 +18,10 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError
 from singa_dask.layers import Layer, Param, StoreInput
+from singa_dask.layers.bridge import IN_FLIGHT
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.plan import JobPlan
-from singa_dask.runtime.snapshot import Snapshots
+from singa_dask.runtime.snapshot import Snapshots, describe_params
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS
 
@@ -89,12 +90,15 @@ class Worker:
         self._inbox = inbox
         self._emit = emit
         self._stub = Address.stub(plan.layout.process_of[address])
-        self._index = {owner.name: index for index, owner in enumerate(self.net.owners)}
+        self._index = {name: index for index, name in enumerate(plan.names)}
         self._share = {id(param): k for owner in self.net.owners for k, param in enumerate(self.net.sharers(owner))}
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
-        self._n_rows = next(layer.features[0].shape[0] for layer in self.net.layers if layer.is_input)
+        reader = next(layer for layer in self.net.all_layers if layer.is_input)
+        self._n_rows = reader.features[0].shape[0] * reader.n_row_parts
         cluster = job.cluster
         self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups)
+        # whose params and records the first worker may not have
+        self._others = range(1, cluster.nworkers_per_group) if self.net.is_partitioned else range(0)
         self._step_s = array("d")
         self._wait_params_s = 0.0
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
@@ -158,12 +162,8 @@ class Worker:
             if phase in self.nets and fires(self.step, freq, after):
                 self._test(phase, steps)
         job = self.job
-        if (
-            self._is_first()
-            and self.step > self.start.step
-            and fires(self.step, job.checkpoint_freq, job.checkpoint_after)
-        ):
-            self._begin_checkpoint()
+        if self.step > self.start.step and fires(self.step, job.checkpoint_freq, job.checkpoint_after):
+            self._checkpoint()
         while self._snapshots and not self._inbox.empty():
             self._take(self._inbox.get())
 
@@ -188,10 +188,9 @@ class Worker:
 
     def _finish(self) -> None:
         """Write the last checkpoint, test once more."""
-        if self._is_first():
-            self._begin_checkpoint()
-        else:
+        if not self._is_first():
             self._collect_all()
+        self._checkpoint()
         for phase, _, _, steps in self._tests():
             if phase in self.nets and self.stop_at < 0:
                 self._test(phase, steps)
@@ -206,13 +205,14 @@ class Worker:
     def _init_params(self) -> None:
         """Put the first values, if that is this worker's part; else get them."""
         per_server_group = self.job.cluster.nworker_groups // self.job.cluster.nserver_groups
-        putter = self.address.group % per_server_group == 0 and self.address.id == 0
-        for index, owner in enumerate(self.net.owners):
-            if putter:
+        puts = self.address.group % per_server_group == 0
+        for owner in self.net.owners:
+            index = self._index[owner.key]
+            if puts and self.net.logical[owner.key].holder == self.address.id:
                 values, version = self.start.values(owner)
-                np.copyto(owner.data, values)
+                np.copyto(owner.values, values)
                 owner.publish(version)
-                self._say("put", self._stub, param=index, version=version, arrays=(owner.data.reshape(-1),))
+                self._say("put", self._stub, param=index, version=version, arrays=(owner.values.reshape(-1),))
             else:
                 self._say("get", self._stub, param=index, version=0)
         for owner in self.net.owners:
@@ -238,7 +238,7 @@ class Worker:
         owner = param.owner
         owner.last_version = owner.version
         share = self._share[id(param)]
-        self._say("update", self._stub, param=self._index[owner.name], step=step, info={"share": share})
+        self._say("update", self._stub, param=self._index[owner.key], step=step, info={"share": share})
 
     # -- what people see -------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Worker:
 
     def _batchsize(self) -> int:
         """Return the records of one step of the whole group."""
-        return self._n_rows * self.job.cluster.nworkers_per_group
+        return self._n_rows
 
     def _data_wait_s(self) -> float:
         return sum(getattr(layer, "wait_s", 0.0) for layer in self.net.layers)
@@ -301,7 +301,7 @@ class Worker:
             "seconds": seconds,
             "stopped": self.stop_at >= 0,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
-            "samples": len(self._step_s) * self._n_rows,
+            "samples": len(self._step_s) * self._n_rows / self.job.cluster.nworkers_per_group,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._wait_params_s / n_steps},
             "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }
@@ -312,19 +312,32 @@ class Worker:
         cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
         return {"step": self.step, "cursors": cursors}
 
+    def _checkpoint(self) -> None:
+        """Begin a checkpoint as the first worker; where it does not know all, others tell it, and wait meanwhile."""
+        if self._is_first():
+            self._begin_checkpoint()
+            for other in self._others:
+                self._say("taken", Address.worker(0, other))
+        elif self.address.group == 0 and self._others:
+            self._collect_all()
+            self._say("cursors", Address.worker(0, 0), info=self._where()["cursors"])
+            self._hear("taken")
+
     def _begin_checkpoint(self) -> None:
         """Ask every server for its part; training goes on once all have taken their copy."""
         self._collect_all()
+        where = self._where()
+        for _ in self._others:
+            for phase, cursors in self._hear("cursors").info.items():
+                where["cursors"][phase] |= cursors
         cluster = self.job.cluster
         facts = {
             "job": self.job.name,
             "step": self.step,
             "seed": self.job.seed,
             "time": time.time(),
-            "params": {
-                owner.name: {"shape": list(owner.shape), "dtype": owner.dtype.name} for owner in self.net.owners
-            },
-            "groups": {str(self.address.group): self._where()},
+            "params": describe_params(self.net),
+            "groups": {str(self.address.group): where},
             "deals": {name: list(deal) for name, deal in self.net.context.deals.items()},
         }
         url = self._snapshots.begin(self.step, facts)
@@ -364,11 +377,13 @@ class Worker:
     def _stopping(self) -> bool:
         """Say whether the group stops before this step; the first worker agrees it with the others.
 
-        Workers of a group are never more than a step apart, so two steps ahead all of them can stop at once.
+        Workers of a group are never more than a step apart, so two steps ahead all of them can stop at once; where
+        bridges are between them it may be some steps more.
         """
         if self.stop_requested and self.stop_at < 0:
             n = self.job.cluster.nworkers_per_group
-            stop_at = self.step + (2 if n > 1 else 0)
+            ahead = 2 + (IN_FLIGHT * n if self.net.is_partitioned else 0)
+            stop_at = self.step + (ahead if n > 1 else 0)
             for i in range(1, n):
                 self._say("stop-at", Address.worker(self.address.group, i), step=stop_at)
             for _ in range(1, n):

@@ -43,7 +43,8 @@ class Outcome:
         told: dict[int, list[list[float]]] = {}
         for event in self.events:
             if event["event"] == "metrics" and (event["phase"], event["group"]) == (phase, group):
-                told.setdefault(event["step"], []).append(event["metrics"][name])
+                # of the layers of a partitioned net each worker has some
+                told.setdefault(event["step"], []).append(event["metrics"].get(name, [0.0, 0.0]))
         return {step: float(np.divide(*np.sum(pairs, axis=0))) for step, pairs in sorted(told.items())}
 
 

@@ -1,0 +1,76 @@
+"""Mailbox: what the bridges of one worker send to those of other workers of its group, and get from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address, Message
+from singa_dask.layers import Gate
+
+__all__ = ["Mailbox"]
+
+
+class Mailbox:
+    """The `Exchange` of a worker.
+
+    Parameters
+    ----------
+    owner : Address
+        The worker.
+    post : callable
+        Delivers a message.
+
+    Attributes
+    ----------
+    gate : Gate
+        Where it waits; closing it frees it.
+    """
+
+    def __init__(self, owner: Address, post: Callable[[Message], None]) -> None:
+        self.owner = owner
+        self.gate = Gate()
+        self._post = post
+        self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
+
+    def send(self, worker: int, key: str, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
+        """Hand arrays to another worker of the group; returns at once."""
+        to, info = Address.worker(self.owner.group, worker), {"key": key, "names": list(names)}
+        self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
+
+    def put(self, message: Message) -> None:
+        """Take in what another worker has sent; from any thread."""
+        with self.gate.condition:
+            self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
+            self.gate.condition.notify_all()
+
+    def has(self, key: str) -> bool:
+        """Tell whether `receive` would not wait."""
+        return bool(self._arrived[key])
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has arrived that makes a condition true.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        with self.gate.condition:
+            while not condition():
+                self.gate.check()
+                self.gate.condition.wait()
+
+    def receive(self, key: str) -> dict[str, Any]:
+        """Return the oldest arrays with a key, by name; waits for them.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        self.wait(lambda: self.has(key))
+        return self._arrived[key].popleft()
