@@ -20,6 +20,7 @@ VERBS = {
     "convert": "Make a store of records.",
     "data": "Look at records, and measure how fast they are read.",
     "extract": "Write what layers of a trained net make of records.",
+    "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
     "predict": "Predict the classes of new records.",
     "run": "Train a net as a job file says.",
     "sample": "Let a trained net write text, a character at a time.",

@@ -23,6 +23,6 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None) -> 
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)
     threads = n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
-    click.echo(f"on this machine: ops {next(iter(nets.values())).layers[0].ops.name}, {threads} threads a worker")
+    click.echo(f"on this machine: ops {next(iter(nets.values())).all_layers[0].ops.name}, {threads} threads a worker")
     for number, units in enumerate(layout.processes):
         click.echo(f"process {number}: {', '.join(map(str, units))}")

@@ -1,0 +1,325 @@
+"""A net as a picture: boxes and edges, written as text for Graphviz's ``dot`` or in SINGA's form of JSON."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from singa_dask.layers import Layer, Param
+from singa_dask.layers.bridge import BridgeDst, BridgeSrc
+from singa_dask.layers.connection import Concate, Slice
+from singa_dask.net.neuralnet import NeuralNet
+from singa_dask.net.node import Node
+
+__all__ = ["Box", "Edge", "Picture"]
+
+SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
+"""Types that only pass on, and what is written on those that partitioning has put in."""
+
+AXES = {0: "records", 1: "features"}
+FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")
+PAPERS = ("#eff6fa", "#fff7ec", "#f2faec", "#fff0f0", "#f6f2f9", "#fffff0", "#f9f4ec", "#edf9f7")
+LINES = ("#1f78b4", "#d96f00", "#2c8a24", "#d01a1c", "#6a3d9a", "#8f8a00", "#8a5a2b", "#0f8a78")
+"""Of the workers of a group, who take their turns: boxes, what is around them, and what they send."""
+
+GRAPH = 'labelloc=t, fontname="Helvetica,Arial,sans-serif", newrank=true, ranksep=0.3, nodesep=0.15'
+NODES = (
+    'shape=box, style="filled,rounded", fontname="Helvetica,Arial,sans-serif", fontsize=11, margin="0.06,0.03", '
+    "height=0.3"
+)
+EDGES = 'fontname="Helvetica,Arial,sans-serif", fontsize=9, arrowsize=0.6, color="#555555"'
+SMALL_BOX = 'fontsize=9, margin="0.03,0", height=0.2, width=0.2, style=rounded'
+
+
+@dataclass(frozen=True)
+class Box:
+    """One layer.
+
+    Attributes
+    ----------
+    name, kind : str
+        Of the layer, and of its type.
+    shape : tuple of int
+        Of its first output; empty where it has none.
+    n_steps : int
+        Time steps that it computes, whose rows lie one after the other.
+    notes : tuple of str
+        What else is to be said: along which axis it cuts or joins, each param with its shape.
+    worker : int or None
+        Who has it; None is each worker of the group.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    n_steps: int = 1
+    notes: tuple[str, ...] = ()
+    worker: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it only passes on, and is drawn so."""
+        return self.kind in SMALL
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it is an end of a bridge."""
+        return self.kind.startswith("Bridge")
+
+    @property
+    def shown_shape(self) -> str:
+        """The shape as people write it, that of one time step where there are several."""
+        steps = f"{self.n_steps} steps of " if self.n_steps > 1 else ""
+        return steps + _shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What a layer reads.
+
+    Attributes
+    ----------
+    source, target : int
+        Places in the list of boxes.
+    forward, back : int
+        Bytes in one step, of an edge that leads to another worker.
+    is_loop : bool
+        What is read was computed in an earlier pass.
+    """
+
+    source: int
+    target: int
+    forward: int = 0
+    back: int = 0
+    is_loop: bool = False
+
+    @property
+    def shown_bytes(self) -> str:
+        """The bytes of both directions as people write them."""
+        return f"{self.forward + self.back:,} B"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A net as boxes and edges.
+
+    Attributes
+    ----------
+    title : tuple of str
+        Lines.
+    boxes : tuple of Box
+        Sources before readers; of all workers, where the net is partitioned.
+    edges : tuple of Edge
+    frame : str
+        What is written around boxes that no single worker has; empty for none.
+    """
+
+    title: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+    frame: str = ""
+
+    @classmethod
+    def of(cls, net: NeuralNet, title: str) -> Picture:
+        """Describe a net that has been built."""
+        nodes = list(zip(net.nodes, net.all_layers, strict=True))
+        places = {name: i for i, node in enumerate(net.nodes) for name in node.outputs}
+        boxes = tuple(_box(node, layer) for node, layer in nodes)
+        edges = tuple(_edges(nodes, places))
+        n_workers, n_bridges = net.context.n_workers, sum(box.kind == "BridgeSrc" for box in boxes)
+        lines = [title, f"{net.n_params:,} values to learn"]
+        if n_bridges:
+            n_bytes = sum(edge.forward + edge.back for edge in edges)
+            lines.append(
+                f"{n_bridges} bridge{'s'[: n_bridges > 1]} between {n_workers} workers: {n_bytes:,} bytes a step, "
+                "data forward and gradients back"
+            )
+        alike = n_workers > 1 and not net.is_partitioned
+        frame = f"on each of {n_workers} workers\nwhich share the records of a batch: no bridges" if alike else ""
+        return cls(tuple(lines), boxes, edges, frame)
+
+    # -- SINGA's JSON -----------------------------------------------------------------------------
+
+    def json(self) -> dict[str, Any]:
+        """Return the object that SINGA writes as ``train_net.json``: all boxes, bridges among them."""
+        nodes = [
+            {
+                "id": box.name,
+                "label": f"{box.name} -- shape: {''.join(f'{n} ' for n in box.shape)}",
+                "color": _colour(FILLS, box.worker),
+                "shape": "box",
+            }
+            for box in self.boxes
+        ]
+        links = [
+            {
+                "source": edge.source,
+                "target": edge.target,
+                "label": edge.shown_bytes if self.boxes[edge.source].kind == "BridgeSrc" else "",
+            }
+            for edge in self.edges
+        ]
+        return {"directed": 1, "nodes": nodes, "links": links}
+
+    # -- Graphviz ---------------------------------------------------------------------------------
+
+    def dot(self) -> str:
+        """Return the text that ``dot`` draws: a frame around each worker, each bridge an edge.
+
+        Bytes stand on the edge, or in the box where several bridges lead to it.
+        """
+        arrows = list(self._arrows())
+        arrivals: dict[int, list[_Arrow]] = {}
+        for arrow in arrows:
+            if arrow.bridge is not None:
+                arrivals.setdefault(arrow.target, []).append(arrow)
+        several = {target: found for target, found in arrivals.items() if len(found) > 1}
+        title = _rows([f"<b>{_text(self.title[0])}</b>", *map(_text, self.title[1:])])
+        lines = ["digraph net {", f"  graph [label={title}, {GRAPH}]", f"  node [{NODES}]", f"  edge [{EDGES}]"]
+        workers = sorted({box.worker for box in self.boxes if box.worker is not None})
+        for worker in workers:
+            lines += _framed(f"worker {worker}", worker, self._drawn(worker, several))
+        if not workers:
+            drawn = self._drawn(None, several)
+            lines += _framed(self.frame, None, drawn) if self.frame else drawn
+        lines += [self._drawn_arrow(arrow, arrow.target not in several) for arrow in arrows]
+        return "\n".join([*lines, "}", ""])
+
+    def _arrows(self) -> Iterator[_Arrow]:
+        """Yield the edges; one that comes to a bridge leads on to whoever reads its other end."""
+        leads_to = {edge.source: edge for edge in self.edges if self.boxes[edge.source].is_bridge}
+        for edge in self.edges:
+            if not self.boxes[edge.source].is_bridge:
+                bridge = leads_to.get(edge.target)
+                target = edge.target if bridge is None else leads_to[bridge.target].target
+                yield _Arrow(edge.source, target, self.boxes[edge.source].worker, bridge, edge.is_loop)
+
+    def _drawn(self, worker: int | None, arrivals: Mapping[int, Sequence[_Arrow]]) -> Iterator[str]:
+        """Yield the boxes of a worker; bridges are edges."""
+        for i, box in enumerate(self.boxes):
+            if box.worker == worker and not box.is_bridge:
+                yield f"  n{i} [{_look(box, arrivals.get(i, ()))}]"
+
+    def _drawn_arrow(self, arrow: _Arrow, is_alone: bool) -> str:
+        look = 'style=dashed, constraint=false, label="of the pass before"' if arrow.is_loop else ""
+        if arrow.bridge is not None:
+            there, edge = self.boxes[arrow.target].worker, arrow.bridge
+            tip = f"worker {arrow.worker} to {there}: {edge.forward:,} bytes forward, {edge.back:,} bytes back a step"
+            label = f"label=<{_coloured(edge, arrow.worker)}>, " if is_alone else ""
+            look = f'{label}color="{_colour(LINES, arrow.worker)}", penwidth=1.4, tooltip="{tip}"'
+        return f"  n{arrow.source} -> n{arrow.target} [{look}]"
+
+
+@dataclass(frozen=True)
+class _Arrow:
+    """An edge as it is drawn: over a bridge, where it leads to another worker."""
+
+    source: int
+    target: int
+    worker: int | None
+    bridge: Edge | None
+    is_loop: bool
+
+
+# -- from a net ---------------------------------------------------------------------------------------
+
+
+def _box(node: Node, layer: Layer) -> Box:
+    notes = [f"by {_axis(layer)}"] if isinstance(layer, Slice | Concate) else []
+    if layer.first_copy is None:
+        notes += [_param(param) for param in layer.params]
+    shape, n_steps = (layer.features[0].shape, layer.features[0].n_steps) if layer.features else ((), 1)
+    return Box(node.name, layer.conf.type, shape, n_steps, tuple(notes), node.worker)
+
+
+def _axis(layer: Slice | Concate) -> str:
+    """Return along what a layer cuts or joins."""
+    if layer.axis == 0 and any(source.n_steps != layer.n_steps for source in layer.sources):
+        return "steps"
+    return AXES.get(layer.axis, f"axis {layer.axis}")
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _param(param: Param) -> str:
+    shown = f"{param.name}: {_shape(param.shape)}"
+    if param.shape != param.whole_shape:
+        shown += f" of {_shape(param.whole_shape)}"
+    return f"{shown} (values of {param.conf.share_from})" if param.conf.share_from else shown
+
+
+def _edges(nodes: Iterable[tuple[Node, Layer]], places: dict[str, int]) -> Iterator[Edge]:
+    sends = {}
+    for i, (node, layer) in enumerate(nodes):
+        if isinstance(layer, BridgeSrc):
+            sends[i] = layer.bytes_per_step()
+        for source in node.sources:
+            place = places[source]
+            forward, back = sends[place] if isinstance(layer, BridgeDst) else (0, 0)
+            yield Edge(place, i, forward, back)
+        for source in node.loops:
+            yield Edge(places[source], i, is_loop=True)
+
+
+# -- text of dot --------------------------------------------------------------------------------------
+
+
+def _colour(colours: Sequence[str], worker: int | None) -> str:
+    return colours[(worker or 0) % len(colours)]
+
+
+def _coloured(bridge: Edge, worker: int | None) -> str:
+    """Return the bytes that go over a bridge, in the colour of the sender."""
+    return f'<font color="{_colour(LINES, worker)}">{bridge.shown_bytes}</font>'
+
+
+def _text(value: str) -> str:
+    return html.escape(value, quote=False)
+
+
+def _quoted(value: str) -> str:
+    value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
+def _rows(rows: Iterable[str]) -> str:
+    """Return a label of several rows; ``dot`` leaves too little between lines of text."""
+    cells = "".join(f"<tr><td>{row}</td></tr>" for row in rows if row)
+    return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{cells}</table>>'
+
+
+def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
+    title = _rows(f"<b>{_text(line)}</b>" for line in label.splitlines())
+    look = f'style=rounded, color="{_colour(LINES, worker)}", bgcolor="{_colour(PAPERS, worker)}"'
+    head = [
+        f"  subgraph cluster_{worker or 0} {{",
+        f"    graph [label={title}, labeljust=l, fontsize=12, {look}]",
+    ]
+    return [*head, *(f"  {line}" for line in lines), "  }"]
+
+
+def _look(box: Box, arrivals: Sequence[_Arrow]) -> str:
+    """Return the attributes of a box, with the bytes of bridges that lead to it."""
+    rows = [
+        *(_small(box) if box.is_small else _large(box)),
+        " + ".join(_coloured(each.bridge, each.worker) for each in arrivals if each.bridge),
+    ]
+    border, fill = _colour(LINES, box.worker), _colour(FILLS, box.worker)
+    look = f'{SMALL_BOX}, color="{border}"' if box.is_small else f'fillcolor="{fill}"'
+    return f"label={_rows(rows)}, tooltip={_quoted(f'{box.name} ({box.kind}) {box.shown_shape}')}, {look}"
+
+
+def _large(box: Box) -> list[str]:
+    notes = [f'<font point-size="10">{_text(note)}</font>' for note in box.notes]
+    return [f"<b>{_text(box.name)}</b>  {_text(box.kind)}", _text(box.shown_shape), *notes]
+
+
+def _small(box: Box) -> list[str]:
+    """Write a layer that passes on: its name only where the job has given one."""
+    said = SMALL[box.kind] if "(" in box.name else box.name
+    shape = [box.shown_shape] if box.kind == "Concate" else []
+    return [_text(" ".join([said, *box.notes])), *map(_text, shape)]
