@@ -28,14 +28,14 @@ class Host:
     """One server with one param in one slice, and messages as the stubs of processes send them."""
 
     def __init__(
-        self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, n_summed: int = 1, **cluster: Any
+        self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, n_shares: int = 1, **cluster: Any
     ) -> None:
         self.values = np.zeros(SIZE, np.float32)
         slices = [piece._replace(master=master) for piece in slice_table([SIZE], 1, 1)]
         conf = UpdaterConf.model_validate(updater)
         shape = ClusterConf.model_validate(cluster)
         address = Address.server(group, 0)
-        self.server = Server(address, slices, lambda param: self.values, [(1.0, 1.0)], conf, shape, [n_summed])
+        self.server = Server(address, slices, lambda param: self.values, [(1.0, 1.0)], [n_shares], conf, shape)
 
     def put(self, values: np.ndarray | float = 0.0, version: int = 0) -> list[Message]:
         filled = np.full(SIZE, values, np.float32)
@@ -87,7 +87,7 @@ def test_a_get_of_a_later_version_waits_for_the_update() -> None:
 
 
 def test_an_update_is_the_mean_over_all_sharers_of_the_group() -> None:
-    host = Host()
+    host = Host(n_shares=3)
     host.put(10.0)
     assert host.update(3.0, process=1, n=2, total=3) == []
     assert set(host.values) == {10.0}
@@ -136,7 +136,7 @@ def test_any_order_of_arrival_gives_the_same_bits(
 ) -> None:
     """Whole updates of groups come in some order; inside each, processes come in any order, mixed with the others'."""
     rule = {"type": updater, "momentum": 0.9, "weight_decay": 0.01, "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
-    host = Host(updater=rule, nworker_groups=n_groups)
+    host = Host(updater=rule, nworker_groups=n_groups, n_shares=n_processes)
     host.put(spread(0))
     plain = UPDATERS.find(updater)(UpdaterConf.model_validate(rule))
     wanted = host.values.copy()
@@ -167,7 +167,7 @@ def test_any_order_of_arrival_gives_the_same_bits(
 
 
 def test_of_gradients_that_are_summed_the_mean_is_over_workers() -> None:
-    host = Host(n_summed=2)
+    host = Host(n_shares=2)
     host.put(0.0)
     assert host.update(6.0, n=2, total=4, process=0) == []  # the sum of both sharers of each of two workers
     host.update(10.0, n=2, total=4, process=1)
@@ -175,7 +175,7 @@ def test_of_gradients_that_are_summed_the_mean_is_over_workers() -> None:
 
 
 def test_requests_of_different_groups_never_mix() -> None:
-    host = Host(nworker_groups=2)
+    host = Host(nworker_groups=2, n_shares=2)
     host.put(0.0)
     assert host.update(1.0, group=0, process=0, total=2) == []
     assert host.update(10.0, group=1, process=0, total=2) == []  # two requests are there, of two groups
@@ -190,7 +190,7 @@ def test_requests_that_come_in_one_message_are_answered_in_one() -> None:
     values = [np.zeros(size, np.float32) for size in (3, 4)]
     conf = UpdaterConf.model_validate(SGD)
     slices = slice_table([3, 4], 1, 1)
-    server = Server(Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, conf, ClusterConf())
+    server = Server(Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, [2, 2], conf, ClusterConf())
 
     def request(kind: str, process: int, param: int, fill: float, total: int = 1) -> Message:
         info = {"group": 0, "n": 1, "total": total, "in_place": False}
