@@ -34,8 +34,8 @@ class Share:
     param : int
         Index of the param.
     grad : ndarray, 1-D
-        The sharer's own gradient, the memory that it is computed in. Empty of a param that learns nothing: its one
-        user only waits for the first values.
+        The sharer's own gradient, the memory that it is computed in. Empty of one whose gradient is always 0, and of a
+        param that learns nothing: its one user only waits for the first values.
     publish : callable
         Told the version once new values are in place.
     """
@@ -185,7 +185,8 @@ class Stub:
             return []
         # In the order of workers, never of arrival, and each worker's own first: the same bits every time,
         # also where the workers are dealt to other processes.
-        total = _sum([_sum([user.grad for user in mine]) for _, mine in groupby(users, attrgetter("worker"))])
+        learning = [user for user in users if user.grad.size]
+        total = _sum([_sum([user.grad for user in mine]) for _, mine in groupby(learning, attrgetter("worker"))])
         sent.clear()
         self._answered[group, param].clear()
         n = len(users)

@@ -9,7 +9,7 @@ import numpy as np
 
 from singa_dask.conf import EmbeddingConf, LayerConf, OneHotConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
 
 __all__ = ["Embedding", "OneHot", "RNNLabel"]
 
@@ -105,12 +105,15 @@ class Embedding(Numbers):
     """
 
     param_names = ("table",)
+    connection = Connection.ONE_TO_ALL
+    by_feature = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         super().setup(conf, sources, ops)
         block = conf.block(EmbeddingConf)
-        self.table = self.param(0, (_vocab_size(block, conf, "embedding_conf"), block.feature_dim))
-        self.feature((self.n_numbers, block.feature_dim), reusable=True)
+        n_values, columns = _vocab_size(block, conf, "embedding_conf"), self.cut(block.feature_dim)
+        self.feature((self.n_numbers, columns.size), reusable=True, columns=columns)
+        self.table = self.param(0, (n_values, columns.size), axis=1)
 
     def compute_feature(self, phase: Phase) -> None:
         self.index = self.numbers()

@@ -170,6 +170,7 @@ class RBMHid(_RBMLayer):
             raise ConfigError(Problem(("srclayers",), f"{conf.type} reads an RBMVis, not {conf.srclayers[0]!r}."))
         self.visible = sources[0]
         self.make_units(conf, self.visible.shape[0], conf.block(RBMConf).hdim, self.visible.size)
+        self.weight.is_idle = True
 
     def compute_feature(self, phase: Phase) -> None:
         """Compute the units' probabilities given the records; with `Phase.NEGATIVE` given the reconstruction."""

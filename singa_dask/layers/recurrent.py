@@ -74,6 +74,8 @@ class Recurrent(Layer):
     gradient ends here. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are
     no b with ``bias_term: false``, nor, as in SINGA, where the job lists just the W and the U.
 
+    A part of the units, ``own``, has its rows of all params; it computes one time step, from the whole state before.
+
     Attributes
     ----------
     gates : tuple of str
@@ -92,6 +94,7 @@ class Recurrent(Layer):
     connection = Connection.ONE_TO_ALL
     over_time = True
     recurrent = True
+    by_feature = True
     block_type: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
@@ -105,11 +108,13 @@ class Recurrent(Layer):
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block, n_gates = conf.block(self.block_type), len(self.gates)
-        self.dim, self.carries = block.dim_hidden, block.carry_state
+        self.own = self.cut(block.dim_hidden)
+        self.dim, self.carries = self.own.size, block.carry_state
         self.n_rows = sources[0].shape[0] // self.n_steps
         self._check(conf, sources)
+        self.feature((sources[0].shape[0], self.dim), columns=self.own)
         self.weights = [self.param(k, (self.dim, sources[0].size)) for k in range(n_gates)]
-        self.recurrences = [self.param(n_gates + k, (self.dim, self.dim)) for k in range(n_gates)]
+        self.recurrences = [self.param(n_gates + k, (self.dim, self.own.total)) for k in range(n_gates)]
         has_biases = block.bias_term and len(conf.param) != 2 * n_gates
         made = [self.bias_param(2 * n_gates + k, self.dim, has_biases) for k in range(n_gates)]
         self.biases = [bias for bias in made if bias is not None]
@@ -124,16 +129,18 @@ class Recurrent(Layer):
         }
         if self.biases:
             self.joined["b"] = _Joined(by_input[1])
-        self.feature((sources[0].shape[0], self.dim))
 
     def _check(self, conf: LayerConf, sources: Sequence[Feature]) -> None:
         """Refuse what cannot be computed."""
         if self.context.dtype != self.context.param_dtype:
             message = f"{conf.type} does not compute in bf16. Say precision: float32, or float64."
             raise ConfigError(Problem(("type",), message))
+        if self.carries and self.n_column_parts > 1:
+            message = f"{conf.type} with carry_state cannot be cut by features. Say 0 or -1, or leave out carry_state."
+            raise ConfigError(Problem(("partition_dim",), message))
         if len(sources) == 1:
             return
-        wanted = (self.n_rows, self.dim)
+        wanted = (self.n_rows, self.own.total)
         if sources[1].shape != wanted:
             message = f"the first state is {sources[1].shape}, expected {wanted}."
             raise ConfigError(Problem(("srclayers", 1), message))
@@ -148,6 +155,9 @@ class Recurrent(Layer):
         n_rows = feature.shape[0]
         self.states = self.ops.features((n_rows + self.n_rows, self.dim), feature.dtype)
         feature.data = self.states[self.n_rows :]
+        # whole states before each time step
+        is_part = self.n_column_parts > 1
+        self.before = self.ops.features((n_rows, self.own.total), feature.dtype) if is_part else self.states[:n_rows]
         self.kept = _matrix(self.ops, n_rows, self.n_kept * self.dim, feature.dtype)
 
     # -- what a type of layer says -----------------------------------------------------------------------
@@ -207,7 +217,7 @@ class Recurrent(Layer):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
             if index is not None:
                 self.ops.take_rows(self.weights_of("table"), index[rows], out=looked_up)
-            self.ops.linear(self.states[rows], self.weights_of("u transposed"), None, out=hu, transpose=True)
+            self.ops.linear(self.before[rows], self.weights_of("u transposed"), None, out=hu, transpose=True)
             self.step(xw[rows] if index is None else looked_up, hu, rows, after)
         if self.carries:
             self.context.states[self.conf_name] = self.last()
@@ -215,9 +225,11 @@ class Recurrent(Layer):
     def begin(self) -> None:
         """Set the state before the first time step."""
         if len(self.sources) > 1:
-            self.ops.copy(self.sources[1].data, out=self.states[: self.n_rows])
+            self.ops.copy(self.sources[1].data, out=self.before[: self.n_rows])
         else:
-            self.take_over(self.states, 0)
+            self.take_over(self.before, 0)
+        if self.n_column_parts > 1:
+            self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Any, place: int) -> None:
         """Set the first rows to what was kept at a place of `last`, or to zeros."""
@@ -236,11 +248,11 @@ class Recurrent(Layer):
     def compute_gradient(self, phase: Phase) -> None:
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.through_time(more)
-        n_states, width = len(self.kept), len(self.gates) * self.dim
+        width = len(self.gates) * self.dim
         by_input, by_state = self.kept[:, :width], self.kept[:, -width:]
         for gate, param in enumerate(self.recurrences):
             grad = self.columns(self.state_order, gate, by_state)
-            self.ops.linear_grad_weight(self.states[:n_states], grad, out=param.grad, accumulate=more)
+            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=more)
         self.grad_of_input_params(by_input, more)
         if self.sources[0].grad is not None:
             with self.grad_rows() as gx:
@@ -250,21 +262,19 @@ class Recurrent(Layer):
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].grad, self.n_rows, len(self.gates) * self.dim
         wanted = self.sources[1].grad if len(self.sources) > 1 else None
-        gh, product = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "state grad, more"))
+        gh, before = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "state grad before"))
         gh[...] = 0
         for first in reversed(range(0, len(self.kept), n_rows)):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
             self.step_grad(gy[rows], gh, rows, after)
             if not first and wanted is None:
                 break
-            by_state = self.kept[rows, -width:]
+            out: Any = before if first else wanted
+            ops.linear_grad_input(self.kept[rows, -width:], self.weights_of("u"), out=out)
             if self.skips:
-                ops.linear_grad_input(by_state, self.weights_of("u"), out=product)
-                ops.add(gh, product, out=gh)
-            else:
-                ops.linear_grad_input(by_state, self.weights_of("u"), out=gh)
-        if wanted is not None:
-            ops.copy(gh, out=wanted)
+                own = out[:, self.own.start : self.own.stop]
+                ops.add(own, gh, out=own)
+            gh, before = before, gh
 
     def grad_of_input_params(self, by_input: Any, more: bool) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""

@@ -51,6 +51,7 @@ class NeuralNet:
         self.all_layers: list[Layer] = []
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
+        self._before_back: dict[Layer, list[Layer]] = {}
         self.gate = Gate()
         self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
         self.owners = self._params.owners
@@ -163,10 +164,10 @@ class NeuralNet:
         """Have layers that pass on read what their consumers do, as data what they cannot pass on."""
         for layer in reversed(self.all_layers):
             # what nobody reads is computed, but of several pieces only those that are read
-            unread: Read = "labels" if any(feature.read_as for feature in layer.features) else "data"
+            unread: Read = "nothing" if any(feature.read_as for feature in layer.features) else "data"
             for feature in layer.features if layer.passes else ():
                 feature.read_as = feature.read_as or {unread}
-                if feature.read_as - layer.passes:
+                if feature.read_as - layer.passes - {"nothing"}:
                     feature.read_as.add("data")
                 for source in layer.sources:
                     source.read_as |= feature.read_as & layer.passes
@@ -194,12 +195,14 @@ class NeuralNet:
         self._order_copies()
 
     def _order_copies(self) -> None:
-        """Tell the copies of a layer, which share the gradients of params, who comes first and last on the way back."""
-        learning = [layer for layer in self.layers if layer.learns]
-        last = {layer.conf_name: layer for layer in learning}
-        first = {layer.conf_name: layer for layer in reversed(learning)}
-        for layer in learning:
-            layer.adds_gradient = last[layer.conf_name] is not layer
+        """Have the copies of a layer, which share the gradients of params, go back one after the other."""
+        first: dict[str, Layer] = {}
+        for layer in reversed([layer for layer in self.layers if layer.learns]):
+            later = [first[layer.conf_name]] if layer.conf_name in first else []
+            self._before_back[layer] = [*self.readers[layer], *later]
+            layer.adds_gradient = bool(later)
+            first[layer.conf_name] = layer
+        for layer in self._before_back:
             layer.hands_over = first[layer.conf_name] is layer
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
@@ -262,8 +265,11 @@ class NeuralNet:
         if not self.is_partitioned:
             yield from layers
             return
+        if not back:
+            # until a layer here, or a bridge from where there is one, says so
+            self.context.stream_start = False
         exchange = self.context.exchange
-        before = self.readers if back else self.sources
+        before = self._before_back if back else self.sources
         yield from turns(layers, before, lambda layer: layer.arrived(phase), exchange.wait)
 
     def name2layer(self, name: str) -> Layer:
@@ -354,12 +360,13 @@ class NeuralNet:
             raise failed[0]
 
     def describe(self) -> str:
-        """Return a table of the layers: name, type, sources, shape, params."""
-        rows = [("layer", "type", "reads", "shape", "params")]
+        """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
+        rows = [("worker", "layer", "type", "reads", "shape", "params")[not self.is_partitioned :]]
         for layer, node in zip(self.all_layers, self.nodes, strict=True):
             shape = _show_shape(layer.features[0]) if layer.features else ""
             params = ", ".join(_show_param(param) for param in layer.params)
-            rows.append((layer.name, layer.conf.type, ", ".join(node.sources), shape, params))
+            cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.sources), shape, params)
+            rows.append(cells[not self.is_partitioned :])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])

@@ -38,6 +38,8 @@ class Node:
         The axis along which the layer is cut, -1 for none; and which part of how many it is.
     peer : int
         Of a bridge: the worker of the other end.
+    follows : bool
+        It is partitioned as what it reads is, whatever the job says.
     put_in : bool
         Partitioning has put it in, for the layer at ``index``: what is wrong with it is how that one is partitioned.
     """
@@ -55,6 +57,7 @@ class Node:
     part: int = 0
     n_parts: int = 1
     peer: int = 0
+    follows: bool = False
     put_in: bool = False
 
     @property

@@ -32,6 +32,8 @@ class Logical:
         Whether the gradients of layers that share it are summed, and not averaged.
     holder : int
         The first worker of the group that has it.
+    workers : set of int
+        All that have it, where the net is partitioned.
     """
 
     owner: Param
@@ -40,6 +42,7 @@ class Logical:
     users: set[str] = field(default_factory=set)
     summed: bool = False
     holder: int = 0
+    workers: set[int] = field(default_factory=set)
 
 
 class Params:
@@ -126,13 +129,19 @@ class Params:
     def share_with(self, other: Params) -> list[Problem]:
         """Use the values of another net's params of the same names."""
         problems = []
-        theirs = {(param.name, node.part): param for param, node, _ in other.located() if other.is_here(node)}
+        theirs: dict[tuple[str, int, int | None], Param] = {}
+        for param, node, _ in other.located():
+            column_part = node.part if node.dim == 1 else 0
+            places = (node.worker, None) if other.is_here(node) else (node.worker,)
+            theirs |= {(param.name, column_part, place): param for place in places}
         for param, node, k in self.located():
-            if not self.is_here(node):
-                continue
-            twin = theirs.get((param.name, node.part))
+            column_part = node.part if node.dim == 1 else 0
+            places = (node.worker, None) if self.is_here(node) else (node.worker,)
+            twin = next((found for place in places if (found := theirs.get((param.name, column_part, place)))), None)
             if twin is None:
                 message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
+                if param.name in other.by_name:
+                    message = f"the training net has {param.name!r} on another worker. Say the same location there."
                 problems.append(node.problem(message, ("param", k, "name")))
                 continue
             if twin.window is not None:
@@ -154,6 +163,8 @@ class Params:
             for param, node in family:
                 new = Logical(owner, param, holder=node.worker or 0)
                 kept = self.logical.setdefault(param.key_of(name), new)
+                if node.worker is not None:
+                    kept.workers.add(node.worker)
                 kept.summed |= param.conf.share_gradient == "sum"
                 if param in learning:
                     kept.n_gradients += 1

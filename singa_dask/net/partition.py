@@ -17,7 +17,7 @@ from singa_dask.layers import LAYERS, Connection
 from singa_dask.layers.connection import Slice, Split
 from singa_dask.net.node import Node
 
-__all__ = ["TABLE", "WHOLE", "Way", "partition"]
+__all__ = ["TABLE", "WHOLE", "Way", "cut_by_features", "partition"]
 
 ONE, ALL = Connection.ONE_TO_ONE, Connection.ONE_TO_ALL
 WHOLE = -1
@@ -65,6 +65,11 @@ TABLE = {
 }
 
 
+def cut_by_features(nodes: Sequence[Node], partition_dim: int = 0) -> set[str]:
+    """Return the names of the layers of which each worker of a group has some features; see `partition`."""
+    return {node.name for node in nodes if _Plan.of(node, partition_dim).dim == 1}
+
+
 def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> list[Node]:
     """Return the nodes of all workers of a group, or the same nodes where each worker has all layers by records.
 
@@ -83,7 +88,9 @@ def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> 
     """
     if n_workers == 1:
         return list(nodes)
-    plans = {node.name: _Plan.of(node, partition_dim) for node in nodes}
+    plans: dict[str, _Plan] = {}
+    for node in nodes:
+        plans[node.name] = plans[node.sources[0]] if node.follows else _Plan.of(node, partition_dim)
     problems = [
         node.problem(f"expected a worker of the group, 0 to {n_workers - 1}, got {node.conf.location}.", ("location",))
         for node in nodes
@@ -130,7 +137,8 @@ class _Plan(NamedTuple):
     location : int
         The worker of a layer that is not cut.
     copied : bool
-        Every worker has the whole layer: one that reads records, where these would be cut by features.
+        Every worker has the whole layer: one that reads records, or numbers in them, where these would be cut by
+        features.
     """
 
     dim: int
@@ -144,7 +152,7 @@ class _Plan(NamedTuple):
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
             return cls(WHOLE, conf.location or 0)
-        if dim == 1 and kind.is_input:
+        if dim == 1 and (kind.is_input or (kind.steps_from_columns and not kind.by_feature)):
             return cls(WHOLE, copied=True)
         joins_rows = (conf.slice_conf or conf.concate_conf) is not None and not (
             conf.slice_conf.slice_dim if conf.slice_conf else conf.concate_conf and conf.concate_conf.concate_dim

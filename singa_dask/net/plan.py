@@ -15,7 +15,7 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
 from singa_dask.net.node import Node
-from singa_dask.net.partition import WHOLE, partition
+from singa_dask.net.partition import WHOLE, cut_by_features, partition
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.registry import suggest
 
@@ -32,7 +32,8 @@ def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
         are not there.
     """
     nodes = open_loops(check_types(select(net.layer, phase)))
-    unrolled = sort(merge(unroll(nodes, net.unroll_len)))
+    by_features = cut_by_features(nodes, net.partition_dim) if n_workers > 1 else ()
+    unrolled = sort(merge(unroll(nodes, net.unroll_len), by_features))
     return sort(add_splits(partition(unrolled, n_workers, net.partition_dim)))
 
 
@@ -46,9 +47,12 @@ def select(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
 
 
 def check_types(nodes: Sequence[Node]) -> list[Node]:
-    """Refuse types that nobody knows, all at once."""
+    """Refuse types that nobody knows, or that a job does not name, all at once."""
     problems = []
     for node in nodes:
+        if LAYERS.is_hidden(node.conf.type):
+            message = f"{node.conf.type} is put in where an edge leads to another worker. Say location of its readers."
+            problems.append(node.problem(message, ("type",)))
         try:
             LAYERS.find(node.conf.type)
         except ConfigError as error:

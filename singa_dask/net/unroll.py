@@ -6,13 +6,13 @@ where all steps can be computed at once, which costs one call in place of many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS
+from singa_dask.layers import LAYERS, Connection
 from singa_dask.net.node import Node
 
 __all__ = ["merge", "unroll"]
@@ -128,29 +128,32 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
     return edge.steps[step]
 
 
-def _placed(conf: LayerConf) -> dict[str, int | None]:
-    """Return what puts a layer on the same workers as another."""
-    return {"partition_dim": conf.partition_dim, "location": conf.location}
-
-
-def merge(copies: Sequence[Node]) -> list[Node]:
+def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
     """Put the copies of a layer together where one call can compute all steps, and name whole layers plainly.
 
     That is so where the type says so (`Layer.over_time`), no step waits for a layer that waits for another step
     of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
     those of the next; Concate and Slice lead from copies to rows and back.
+
+    Parameters
+    ----------
+    copies : sequence of Node
+    by_features : collection of str
+        Layers of which each worker computes some features: a step of a recurrent one needs what all workers have
+        computed in the step before.
     """
     groups: dict[str, list[Node]] = {}
     for copy in copies:
         groups.setdefault(copy.layer, []).append(copy)
-    return _Merger(groups).nodes() if len(groups) < len(copies) else list(copies)
+    return _Merger(groups, by_features).nodes() if len(groups) < len(copies) else list(copies)
 
 
 class _Merger:
     """Joins copies, and keeps the Slices and Concates that this needs."""
 
-    def __init__(self, groups: Mapping[str, Sequence[Node]]) -> None:
+    def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
+        self.by_features = by_features
         self.lengths = {name: len(group) for name, group in groups.items()}
         self.edges = {name: self._edges_of(name) for name in groups}
         self.merged = {name for name in groups if self._can_merge(name)}
@@ -164,9 +167,11 @@ class _Merger:
         return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
-        if self.lengths[name] == 1:
-            return False
         kind = LAYERS.find(self.groups[name][0].conf.type)
+        if self.lengths[name] == 1 or (
+            name in self.by_features and kind.recurrent and kind.connection is Connection.ONE_TO_ALL
+        ):
+            return False
         return (
             kind.over_time
             and not self._waits_for_itself(name)
@@ -230,10 +235,9 @@ class _Merger:
             "type": "Concate",
             "srclayers": [copy.name for copy in copies],
             "concate_conf": {"concate_dim": 0},
-            **_placed(copies[0].conf),
         }
         node = Node(LayerConf.model_validate(conf), copies[0].index, tuple(copy.name for copy in copies))
-        self.concates[name] = replace(node, layer=node.name, n_steps=len(copies))
+        self.concates[name] = replace(node, layer=node.name, n_steps=len(copies), follows=True)
         return node.name
 
     def _step(self, copy: str) -> str:
@@ -245,8 +249,7 @@ class _Merger:
             first, n_steps = self.groups[name][0], self.lengths[name]
             block = {"slice_dim": 0, "num_slices": n_steps}
             conf: dict[str, Any] = {"name": f"slice({name})", "type": "Slice", "srclayers": [name], "slice_conf": block}
-            conf |= _placed(first.conf)
             node = Node(LayerConf.model_validate(conf), first.index, (name,))
             steps = tuple(f"{step}#{name}" for step in range(n_steps))
-            self.slices[name] = replace(node, layer=node.name, gives=steps)
+            self.slices[name] = replace(node, layer=node.name, gives=steps, follows=True)
         return copy

@@ -71,7 +71,7 @@ def ours(form: str) -> Callable[[], float]:
         sent[owner] += 1
         if sent[owner] < len(sharers[owner]):
             return
-        sent[owner], (total, *more) = 0, (sharer.grad for sharer in sharers[owner])
+        sent[owner], (total, *more) = 0, (sharer.grad for sharer in sharers[owner] if not sharer.is_idle)
         for grad in more:
             total += grad
         updater.update(0, step, owner.data.reshape(-1), total.reshape(-1), state[owner])

@@ -32,7 +32,8 @@ def trainer(net: NeuralNet, **conf: Any) -> CD:
     """Return CD that changes params right away by their whole gradients, as plain SGD with the rate `RATE`."""
 
     def update(step: int, param: Param) -> None:
-        param.data[...] -= RATE * param.grad
+        if not param.is_idle:
+            param.data[...] -= RATE * param.grad
 
     return CD(net, update=update, conf=AlgConf.model_validate({"alg": "CD", "cd_conf": conf}))
 
