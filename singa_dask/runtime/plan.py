@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Slice, slice_table
+from singa_dask.comm import Address, Slice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context
@@ -152,14 +152,42 @@ class JobPlan:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
         owners = [each.owner for each in kept.values()]
         sizes = [each.param.size for each in kept.values()]
+        slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
+        layout = plan_processes(cluster)
         return cls(
-            layout=plan_processes(cluster),
+            layout=layout,
             names=tuple(kept),
             owners=tuple(owner.name for owner in owners),
             boxes=tuple(each.param.box for each in kept.values()),
             scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
-            slices=tuple(slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)),
+            slices=tuple(_at_home(slices, [each.workers for each in kept.values()], layout)),
             dtype=net.context.param_dtype,
         )
+
+
+def _at_home(slices: Sequence[Slice], users: Sequence[Collection[int]], layout: Layout) -> Iterator[Slice]:
+    """Give slices that only workers of one process use to a server of that process, where there is one.
+
+    So parts of params that no other worker has never leave their process. ``users``: workers of each param in every
+    group; none where all have it.
+    """
+    process_of, cluster = layout.process_of, layout.cluster
+    places = [  # process of each worker, and of each server that its group talks to
+        (
+            [process_of[Address.worker(group, i)] for i in range(cluster.nworkers_per_group)],
+            [process_of[Address.server(layout.server_group_of(group), i)] for i in range(cluster.nservers_per_group)],
+        )
+        for group in range(cluster.nworker_groups)
+    ]
+    load = [0] * cluster.nservers_per_group
+    for piece in slices:
+        homes = [
+            server
+            for server in range(cluster.nservers_per_group)
+            if all({workers[i] for i in users[piece.param]} == {servers[server]} for workers, servers in places)
+        ]
+        server = piece.server if piece.server in homes or not homes else min(homes, key=load.__getitem__)
+        load[server] += piece.size
+        yield piece._replace(server=server)
