@@ -56,15 +56,21 @@ class Registry(Generic[T]):
         self.base: type[T] | None = None
         self._classes: dict[str, type[T]] = {}
         self._lazy: dict[str, tuple[str, str]] = {}
+        self._hidden: set[str] = set()
 
-    def register(self, *names: str) -> Callable[[C], C]:
-        """Register the decorated class under each of ``names`` (its own name when none is given)."""
+    def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
+        """Register the decorated class under each of ``names`` (its own name when none is given).
+
+        One that is ``hidden`` is put in by the system: jobs do not name it, nobody is offered it.
+        """
 
         def decorate(cls: C) -> C:
             for name in names or (cls.__name__,):
                 if name in self:
                     raise ValueError(f"{self.kind} {name!r} is registered twice")
                 self._classes[name] = cls
+                if hidden:
+                    self._hidden.add(name)
             return cls
 
         return decorate
@@ -141,8 +147,12 @@ class Registry(Generic[T]):
         self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
 
     def names(self) -> list[str]:
-        """Return all known names, sorted."""
-        return sorted({*self._classes, *self._lazy})
+        """Return all names that a job can say, sorted."""
+        return sorted({*self._classes, *self._lazy} - self._hidden)
+
+    def is_hidden(self, name: str) -> bool:
+        """Tell whether a part is put in by the system alone."""
+        return name in self._hidden
 
     def __contains__(self, name: object) -> bool:
         return name in self._classes or name in self._lazy

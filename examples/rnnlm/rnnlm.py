@@ -39,7 +39,7 @@ class Data(Layer):
         self.batch, self.n_batches = conf.store_conf.batchsize[0], 0
         self.starts: list[int] = []
         self.max_window = int(conf.user_conf.get("max_window", 10))
-        shape = (self.batch // self.context.n_workers, self.max_window + 1, 4)
+        shape = (self.batch // self.n_row_parts, self.max_window + 1, 4)
         self.feature(shape, wants_grad=False, dtype=np.int64)
 
     def check_source(self) -> None:

@@ -40,9 +40,9 @@ class Layer:
         Least and most sources; None is no upper bound.
     param_names : tuple of str
         Params in the order in which a job lists them; an unnamed one is called ``<layer>.<name>``.
-    reads : tuple of {"data", "labels", "stored", "index"}
+    reads : tuple of {"data", "labels", "ids", "stored", "index"}, or of tuples of them
         What it reads of each source; of those not named, "data". "stored" and "index" also take ``data`` where there
-        is nothing else.
+        is nothing else; "ids" are the records' numbers and their epochs. What is not named here may not be there.
     connection : Connection
         How the layer depends on its sources.
     is_input, is_loss, is_output : bool
@@ -60,8 +60,9 @@ class Layer:
         Each time step takes its own columns of a source that is not unrolled.
     by_feature : bool
         It can be partitioned by features: the net may give it a part of the columns. If not, it is partitioned by
-        records where the job says 1; one that reads records is then there whole on each worker.
-    passes : frozenset of {"data", "labels", "index"}
+        records where the job says 1; one that reads records, or takes its steps from columns, is then there whole on
+        each worker.
+    passes : frozenset of {"data", "labels", "ids", "index"}
         Of a layer that passes on what its consumers read: what it can pass on. What it cannot, they take as data.
     figures : tuple of str
         Figures that it adds: the workers of a group, which may have different layers, have to call them alike.
@@ -89,7 +90,7 @@ class Layer:
 
     n_sources: ClassVar[tuple[int, int | None]] = (1, 1)
     param_names: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[Read, ...]] = ()
+    reads: ClassVar[tuple[Read | tuple[Read, ...], ...]] = ()
     connection: ClassVar[Connection] = Connection.ONE_TO_ONE
     is_input: bool = False
     is_loss: bool = False
@@ -100,7 +101,7 @@ class Layer:
     recurrent: ClassVar[bool] = False
     steps_from_columns: ClassVar[bool] = False
     by_feature: ClassVar[bool] = False
-    passes: ClassVar[frozenset[Read]] = frozenset()
+    passes: frozenset[Read] = frozenset()
     figures: ClassVar[tuple[str, ...]] = ()
     first_step: int = 0
     n_steps: int = 1
@@ -173,7 +174,8 @@ class Layer:
         self.ops = ops
         self.setup(self.conf, self.sources, ops)
         for i, source in enumerate(self.sources if not self.passes else ()):
-            source.read_as.add(self.reads[i] if i < len(self.reads) else "data")
+            wanted = self.reads[i] if i < len(self.reads) else "data"
+            source.read_as.update((wanted,) if isinstance(wanted, str) else wanted)
 
     def feature(
         self,
@@ -276,7 +278,7 @@ class Layer:
                 feature.grad = self.ops.features(feature.shape, feature.dtype)
         if self.learns:
             for param in self.params:
-                if param.grad is None:
+                if param.grad is None and not param.is_idle:
                     param.take_grad(self.ops.zeros(param.memory_shape, param.dtype))
 
     def clear_windows(self) -> None:
@@ -338,7 +340,9 @@ class Layer:
         """
         labels = self.sources[source].labels
         if labels is None:
-            raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.")
+            hint = f" Does {self.conf.type} say that it reads them? See Layer.reads."
+            hint = "" if "labels" in self.sources[source].read_as else hint
+            raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if labels.min() < 0 or labels.max() >= n_classes:
             wrong = labels[(labels < 0) | (labels >= n_classes)][0]
             raise DataError(

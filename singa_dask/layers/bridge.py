@@ -9,13 +9,18 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+from singa_dask.layers.feature import Read
 
-__all__ = ["BridgeDst", "BridgeSrc", "Exchange"]
+__all__ = ["IN_FLIGHT", "BridgeDst", "BridgeSrc", "Exchange"]
 
 IN_FLIGHT = 2
 """Batches that may be on a bridge, or wait at its other end, where no gradient says that one was taken."""
 
-CARRIED = ("labels", "ids", "epochs")
+CARRIED: dict[str, Read] = {"labels": "labels", "ids": "ids", "epochs": "ids"}
+"""What goes over beside data and gradients, and as what it is read."""
+
+SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
+STREAM_START = "stream start"
 
 
 class Exchange(Protocol):
@@ -43,7 +48,7 @@ class _Bridge(Layer):
         The worker of the other end.
     """
 
-    passes = frozenset({"data", "labels"})
+    passes = frozenset({"data", "labels", "ids"})
     peer: int = 0
 
     def __init__(self, conf: LayerConf, context: Context) -> None:
@@ -65,7 +70,7 @@ class _Bridge(Layer):
         return exchange
 
 
-@LAYERS.register()
+@LAYERS.register(hidden=True)
 class BridgeSrc(_Bridge):
     """Sends what its source has computed, and takes the gradient that comes back."""
 
@@ -78,14 +83,17 @@ class BridgeSrc(_Bridge):
         """Return how many bytes of what is read at the other end go there in one step, and of gradients back."""
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
-        n_labels = n_rows * np.dtype(np.int32).itemsize if "labels" in feature.read_as else 0
-        return n_bytes * feature.wants_data + n_labels, n_bytes * feature.wants_grad
+        n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.read_as)
+        return n_bytes * feature.wants_data + n_more, n_bytes * feature.wants_grad
 
     def compute_feature(self, phase: Phase) -> None:
         source, sent = self.sources[0], {}
         if self.features[0].wants_data:
             sent["data"] = _plain(source.data)
-        sent |= {name: values for name in CARRIED if (values := getattr(source, name)) is not None}
+        wanted = [name for name, read in CARRIED.items() if read in self.features[0].read_as]
+        sent |= {name: values for name in wanted if (values := getattr(source, name)) is not None}
+        if self.context.stream_start:
+            sent[STREAM_START] = np.ones(1, np.int32)
         if not self.features[0].wants_grad:
             # nothing that comes back says that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
@@ -103,7 +111,7 @@ class BridgeSrc(_Bridge):
         self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].grad)
 
 
-@LAYERS.register()
+@LAYERS.register(hidden=True)
 class BridgeDst(_Bridge):
     """Gives what the other end has sent, and sends its gradient back."""
 
@@ -122,6 +130,7 @@ class BridgeDst(_Bridge):
             self.exchange.send(self.peer, self.key("taken"), (), ())
         for name in CARRIED:
             setattr(feature, name, received.get(name))
+        self.context.stream_start |= STREAM_START in received
 
     def compute_gradient(self, phase: Phase) -> None:
         self.exchange.send(self.peer, self.key("grad"), [_plain(self.features[0].grad)], ["grad"])

@@ -19,7 +19,7 @@ class _Several(Layer):
     """What layers with an output for each consumer share."""
 
     splits = False
-    passes = frozenset({"data", "labels"})
+    passes = frozenset({"data", "labels", "ids"})
     n_wired = 0
     count_key = ("", "")
 
@@ -36,7 +36,7 @@ class Split(_Several):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     over_time = True
-    passes = frozenset({"data", "labels", "index"})
+    passes = frozenset({"data", "labels", "ids", "index"})
     count_key = ("split_conf", "num_splits")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -93,6 +93,8 @@ class Slice(_Several):
             message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
             raise ConfigError(Problem(self.count_key, message))
         self.cuts = [Cut.of(size, k, n_slices) for k in range(n_slices)]
+        if not self.copies:
+            self.passes = frozenset({*self.passes, "index"})
         for cut in self.cuts:
             width = cut.size * (1 if self.axis else self.steps)
             made = self.feature((*shape[: self.axis], width, *shape[self.axis + 1 :]), dtype=source.dtype)
@@ -128,12 +130,10 @@ class Slice(_Several):
                 for name in ("labels", "index", "ids", "epochs"):
                     values = getattr(source, name)
                     setattr(feature, name, None if values is None else self.piece(values, k).reshape(-1))
-            if not feature.wants_data:
-                continue
-            if self.copies:
+            if self.copies and feature.wants_data:
                 own = feature.data if self.axis else _by_steps(feature.data, self.steps)
                 self.ops.copy(self.piece(source.data, k), out=own)
-            else:
+            elif not self.copies and source.data is not None:
                 feature.data = self.piece(source.data, k)
 
     def compute_gradient(self, phase: Phase) -> None:
@@ -156,7 +156,7 @@ class Concate(Layer):
     """
 
     n_sources = (1, None)
-    passes = frozenset({"data", "labels"})
+    passes = frozenset({"data", "labels", "ids"})
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.axis = conf.block(ConcateConf).concate_dim

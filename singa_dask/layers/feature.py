@@ -12,7 +12,7 @@ from singa_dask.conf import Phase
 
 __all__ = ["Context", "Cut", "Feature", "Read", "Stored"]
 
-Read: TypeAlias = Literal["data", "labels", "stored", "index"]
+Read: TypeAlias = Literal["data", "labels", "ids", "stored", "index", "nothing"]
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Feature:
     columns : Cut or None
         Which part of the features this is, along axis 1, where a layer is partitioned by features.
     read_as : set of str
-        What its consumers read: "data", "labels", "stored", "index".
+        What its consumers read: "data", "labels", "ids" (and epochs), "stored", "index"; "nothing" where nobody does.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class ImagePreprocess(Layer):
     SINGA cuts out the top left corner in tests, and never mirrors where nothing is cut off. It needs H = W.
     """
 
-    reads = ("stored",)
+    reads = (("stored", "labels", "ids"),)
     splits = False
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:

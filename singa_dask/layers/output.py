@@ -94,6 +94,8 @@ class Writer(Layer):
 class CSVOutput(Writer):
     """One line a record: its label, if the source has labels, and the values with six decimals."""
 
+    reads = (("data", "labels"),)
+
     def __init__(self, conf: LayerConf, context: Context) -> None:
         super().__init__(conf, context)
         self.file: Any = None
@@ -118,7 +120,7 @@ class RecordOutput(Writer):
     """
 
     n_sources = (1, 2)
-    reads = ("data", "labels")
+    reads = (("data", "labels"), "labels")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         super().setup(conf, sources, ops)

@@ -76,6 +76,8 @@ class Param:
         Gradient of this sharer alone; None until allocated.
     memory : ndarray, shape `memory_shape`
         What ``grad`` lies in.
+    is_idle : bool
+        Its gradient is always 0, so it has none; it counts among the sharers all the same.
     owner : Param
         The param whose values these are; itself when it is not shared.
     version : int
@@ -105,6 +107,7 @@ class Param:
         self._data: Any = None
         self.grad: Any = None
         self.memory: Any = None
+        self.is_idle = False
         self.owner: Param = self
         self.version = -1
         self.last_version = -1

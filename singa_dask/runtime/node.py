@@ -127,7 +127,8 @@ class Node:
             for owner in net.owners:
                 index = self.plan.names.index(owner.key)
                 owner.data = self._stub.worker_values(worker.group, index).reshape(owner.memory_shape)
-                grads = [param.memory.reshape(-1) for param in net.sharers(owner)] or [np.empty(0)]
+                none, sharers = np.empty(0, owner.dtype), net.sharers(owner)
+                grads = [none if param.is_idle else param.memory.reshape(-1) for param in sharers] or [none]
                 shares += [Share(worker, index, grad, owner.publish) for grad in grads]
             self._stub.attach(shares)
             self._gates.append(net.gate)
@@ -187,7 +188,7 @@ class Node:
         if message.kind == "stop-at":
             unit.stop_at = message.step
         else:
-            info = unit.progress
+            info = {"steps": list(unit.pace.progress)}
         self.post(Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info))
 
     def _receive(self, message: Message) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = ["Snapshots", "describe_params"]
 class _Snapshot:
     facts: dict[str, Any]
     parts: list[dict[str, Any]] = field(default_factory=list)
+    told: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
 
 
 class Snapshots:
@@ -30,12 +31,15 @@ class Snapshots:
         URL that ``step-<n>`` directories go to.
     n_parts, n_groups : int
         Servers that write a part, worker groups that say where they are.
+    n_tellers : int
+        Workers of each group that say where it is.
     """
 
-    def __init__(self, directory: str, n_parts: int, n_groups: int) -> None:
+    def __init__(self, directory: str, n_parts: int, n_groups: int, n_tellers: int = 1) -> None:
         self.directory = directory
         self.n_parts = n_parts
         self.n_groups = n_groups
+        self.n_tellers = n_tellers
         self._pending: dict[int, _Snapshot] = {}
 
     def __bool__(self) -> bool:
@@ -60,7 +64,10 @@ class Snapshots:
         if "error" in message.info:
             return self._fail(message.step, f"{message.src}: {message.info['error']}")
         if message.kind == "r-progress":
-            snapshot.facts["groups"][str(message.src.group)] = dict(message.info)
+            told = snapshot.told.setdefault(message.src.group, [])
+            told.append(message.info["steps"])
+            if len(told) == self.n_tellers:
+                snapshot.facts["groups"][str(message.src.group)] = _merged(told)
         else:
             snapshot.parts.append(dict(message.info))
         if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
@@ -77,6 +84,21 @@ class Snapshots:
         del self._pending[step]
         error = f"the checkpoint of step {step} was not written: {why}"
         return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
+
+
+def _merged(told: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return where a group is, from what its workers tell of their last steps: where all of them were last.
+
+    Readers of two workers must not go on at different records; where no step is common to all they start anew.
+    """
+    places = [{int(place["step"]): place["cursors"] for place in steps} for steps in told]
+    common = set.intersection(*map(set, places))
+    step = max(common, default=min(map(max, places)))
+    cursors: dict[str, dict[str, Any]] = {}
+    for place in places if common else ():
+        for phase, found in place[step].items():
+            cursors.setdefault(phase, {}).update(found)
+    return {"step": step, "cursors": cursors}
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -18,8 +18,8 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError
 from singa_dask.layers import Layer, Param, StoreInput
-from singa_dask.layers.bridge import IN_FLIGHT
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.pace import Pace
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.snapshot import Snapshots, describe_params
 from singa_dask.runtime.start import Start
@@ -56,8 +56,8 @@ class Worker:
         Current training step.
     bad_records : int
         Records that batches wanted and could not have so far, each once for every input layer.
-    progress : dict
-        Step and cursors at the start of the current step; others may read it at any time.
+    pace : Pace
+        Its ``progress`` has step and cursors at the start of the current step.
     stop_at : int
         Step at which the whole group stops early; -1 if it does not.
     stop_requested : bool
@@ -96,9 +96,12 @@ class Worker:
         reader = next(layer for layer in self.net.all_layers if layer.is_input)
         self._n_rows = reader.features[0].shape[0] * reader.n_row_parts
         cluster = job.cluster
-        self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups)
         # whose params and records the first worker may not have
         self._others = range(1, cluster.nworkers_per_group) if self.net.is_partitioned else range(0)
+        n_tellers = 1 + len(self._others)
+        self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups, n_tellers)
+        self._told: list[Message] = []
+        self.pace = Pace(self.net)
         self._step_s = array("d")
         self._wait_params_s = 0.0
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
@@ -106,7 +109,7 @@ class Worker:
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {phase: algorithm(net, self._collect, self._update, conf) for phase, net in nets.items()}
         self._running = self._algorithms[Phase.TRAIN]
-        self.progress = self._where()
+        self.pace.tell(self._where())
 
     @property
     def layer(self) -> Layer | None:
@@ -134,11 +137,12 @@ class Worker:
         started = time.perf_counter()
         self._shown = (self.step, started, 0.0, 0.0)
         while self.step < self.job.train_steps and not self._stopping():
-            self.progress = self._where()
+            self.pace.tell(self._where())
             self._rest()
+            self.pace.step()
             self._train_step()
             self.step += 1
-        self.progress = self._where()
+        self.pace.tell(self._where())
         seconds = time.perf_counter() - started
         self._finish()
         self._say("leave", Address.stub(0))
@@ -192,7 +196,8 @@ class Worker:
             self._collect_all()
         self._checkpoint()
         for phase, _, _, steps in self._tests():
-            if phase in self.nets and self.stop_at < 0:
+            # a stop that comes later than the last step finds other workers of the group at this
+            if phase in self.nets and self.step >= self.job.train_steps:
                 self._test(phase, steps)
         while self._snapshots:
             self._take(self._inbox.get())
@@ -268,7 +273,7 @@ class Worker:
         now, data, params = time.perf_counter(), self._data_wait_s(), self._wait_params_s
         n_steps = max(self.step + 1 - step, 1)
         event = self._metrics(Phase.TRAIN, self.net)
-        event["samples_per_s"] = n_steps * self._batchsize() / max(now - since, 1e-9)
+        event["samples_per_s"] = n_steps * self._n_rows / max(now - since, 1e-9)
         event["wait_data_ms"] = 1e3 * (data - waited_data) / n_steps
         event["wait_params_ms"] = 1e3 * (params - waited_params) / n_steps
         self._shown = (self.step + 1, now, data, params)
@@ -284,10 +289,6 @@ class Worker:
             "time": time.time(),
             "metrics": {name: list(pair) for name, pair in net.take_metrics().items()},
         }
-
-    def _batchsize(self) -> int:
-        """Return the records of one step of the whole group."""
-        return self._n_rows
 
     def _data_wait_s(self) -> float:
         return sum(getattr(layer, "wait_s", 0.0) for layer in self.net.layers)
@@ -327,8 +328,10 @@ class Worker:
         """Ask every server for its part; training goes on once all have taken their copy."""
         self._collect_all()
         where = self._where()
-        for _ in self._others:
-            for phase, cursors in self._hear("cursors").info.items():
+        while len(self._told) < len(self._others):
+            self._take(self._inbox.get())
+        while self._told:
+            for phase, cursors in self._told.pop().info.items():
                 where["cursors"][phase] |= cursors
         cluster = self.job.cluster
         facts = {
@@ -342,7 +345,8 @@ class Worker:
         }
         url = self._snapshots.begin(self.step, facts)
         for group in range(1, cluster.nworker_groups):
-            self._say("progress", Address.worker(group, 0), step=self.step)
+            for worker in (0, *self._others):
+                self._say("progress", Address.worker(group, worker), step=self.step)
         group = self.plan.layout.server_group_of(0)
         for i in range(cluster.nservers_per_group):
             self._say("snapshot", Address.server(group, i), step=self.step, info={"url": url})
@@ -353,6 +357,9 @@ class Worker:
         """Note what came for a checkpoint; go on without one that could not be written, unless it is the last."""
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
+        if message.kind == "cursors":  # it may be some steps ahead, while parts of an earlier checkpoint come in
+            self._told.append(message)
+            return
         event = self._snapshots.take(message)
         if event is None:
             return
@@ -375,15 +382,10 @@ class Worker:
             self._take(message)
 
     def _stopping(self) -> bool:
-        """Say whether the group stops before this step; the first worker agrees it with the others.
-
-        Workers of a group are never more than a step apart, so two steps ahead all of them can stop at once; where
-        bridges are between them it may be some steps more.
-        """
+        """Say whether the group stops before this step; the first worker agrees on one that none has reached."""
         if self.stop_requested and self.stop_at < 0:
             n = self.job.cluster.nworkers_per_group
-            ahead = 2 + (IN_FLIGHT * n if self.net.is_partitioned else 0)
-            stop_at = self.step + (ahead if n > 1 else 0)
+            stop_at = self.step + (2 + self.pace.ahead if n > 1 else 0)
             for i in range(1, n):
                 self._say("stop-at", Address.worker(self.address.group, i), step=stop_at)
             for _ in range(1, n):

@@ -36,6 +36,8 @@ def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None
     x = source(shape, labels=range(shape[0]))
     start, end, post = pair(x)
     feature = end.features[0]
+    for layer in (start, end):
+        layer.features[0].read_as |= {"data", "labels"}
     assert feature.shape == x.shape
     assert not end.arrived(Phase.TRAIN | Phase.FORWARD)
     forward(start)

@@ -19,6 +19,7 @@ class Columns(Layer):
     is_input = True
     over_time = True
     steps_from_columns = True
+    reads = (("data", "labels"),)
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.width = conf.user_conf["width"]

@@ -236,8 +236,9 @@ def test_describe_tells_all_layers_of_all_workers() -> None:
     net = Group(job(two_losses()), 2).nets[1]
     lines = net.describe().splitlines()
     assert len(lines) == 2 + len(net.all_layers)
-    (of_b,) = [line for line in lines if line.startswith("b@1 ")]
-    assert of_b.split(maxsplit=2)[1] == "InnerProduct"
+    assert lines[0].split() == ["worker", "layer", "type", "reads", "shape", "params"]
+    (of_b,) = [line for line in lines if line.split()[1] == "b@1"]
+    assert of_b.split(maxsplit=3)[:3] == ["1", "b@1", "InnerProduct"]
     assert "w_b 2 x 5" in of_b
     assert lines[-1] == f"{6 * 5 + 5 + 5 * 4 + 4 + 6 * 4 + 4:,} values to learn"
 

@@ -190,7 +190,9 @@ def test_requests_that_come_in_one_message_are_answered_in_one() -> None:
     values = [np.zeros(size, np.float32) for size in (3, 4)]
     conf = UpdaterConf.model_validate(SGD)
     slices = slice_table([3, 4], 1, 1)
-    server = Server(Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, [2, 2], conf, ClusterConf())
+    server = Server(
+        Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, [2, 2], conf, ClusterConf()
+    )
 
     def request(kind: str, process: int, param: int, fill: float, total: int = 1) -> Message:
         info = {"group": 0, "n": 1, "total": total, "in_place": False}

@@ -47,6 +47,39 @@ def test_workers_of_a_group_read_what_one_worker_reads(run_job: Run, carry_state
         np.testing.assert_allclose(shared.params()[name], values, atol=1e-5)
 
 
+def placed(places: dict[str, dict[str, int]], cluster: Any = None, carry_state: bool = False, **more: Any) -> JobConf:
+    """Return the job in float64, some of its layers partitioned, the others by features."""
+    given = job(cluster, carry_state, precision="float64", **more).model_dump(exclude_unset=True)
+    net = given["neuralnet"]
+    net["layer"] = [{**layer, **places.get(layer["name"], {})} for layer in net["layer"]]
+    return JobConf.model_validate({**given, "neuralnet": {**net, "partition_dim": 1}})
+
+
+PLACES: dict[str, dict[str, dict[str, int]]] = {
+    "features": {},
+    "reader": {"data": {"location": 1}},
+    "hybrid": {"data": {"partition_dim": -1}, "in": {"location": 1}, "ip": {"partition_dim": 0}},
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, name: str) -> None:
+    tests: dict[str, Any] = {"test_freq": 4, "test_steps": 2}
+    alone = run_job(placed({}, **tests))
+    shared = run_job(placed(PLACES[name], ALLREDUCE, **tests))
+    for phase in ("train", "test"):
+        assert shared.losses(phase) == pytest.approx(alone.losses(phase), rel=1e-9)
+    for key, values in alone.params().items():
+        np.testing.assert_allclose(shared.params()[key], values, rtol=1e-9, atol=1e-12)
+
+
+def test_a_partitioned_net_drops_states_where_another_worker_starts_the_text_anew(run_job: Run) -> None:
+    places = {"data": {"location": 1}, "gru": {"partition_dim": 0}}
+    alone = run_job(placed(places | {"data": {}}, carry_state=True, train_steps=160))
+    shared = run_job(placed(places, ALLREDUCE, carry_state=True, train_steps=160))
+    assert shared.losses() == pytest.approx(alone.losses(), rel=1e-8)
+
+
 def test_a_run_in_two_parts_is_one_run(run_job: Run) -> None:
     whole = run_job(job())
     half = run_job(job(train_steps=3))
