@@ -171,7 +171,7 @@ class Recurrent(Layer):
             What comes from the input, biases included, and from the state; ``xw`` may be columns of ``kept[rows]``.
         rows, after : slice
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no step()")
 
     def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
         """Put the gradients of a time step in the places of ``kept[rows]``.
@@ -183,7 +183,7 @@ class Recurrent(Layer):
             without its matrix product; anything where nothing does.
         rows, after : slice
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no step_grad()")
 
     # -- forward -------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.node import Node
+from singa_dask.net.params import whole_params
 from singa_dask.net.plan import plan
 
-__all__ = ["NeuralNet", "Node", "plan"]
+__all__ = ["NeuralNet", "Node", "plan", "whole_params"]

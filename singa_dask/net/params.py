@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from singa_dask.errors import Problem
@@ -11,7 +11,7 @@ from singa_dask.layers import Gate, Layer, Param
 from singa_dask.net.node import Node
 from singa_dask.registry import suggest
 
-__all__ = ["Logical", "Params"]
+__all__ = ["Logical", "Params", "whole_params"]
 
 
 @dataclass
@@ -43,6 +43,11 @@ class Logical:
     summed: bool = False
     holder: int = 0
     workers: set[int] = field(default_factory=set)
+
+
+def whole_params(logical: Mapping[str, Logical]) -> list[Param]:
+    """Return the owners of all that servers keep, each once, however many parts it has."""
+    return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
 
 
 class Params:

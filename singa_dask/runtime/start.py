@@ -12,7 +12,7 @@ from singa_dask.comm import Slice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
-from singa_dask.net import NeuralNet
+from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime import checkpoint
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.train import init
@@ -65,7 +65,7 @@ class Start:
             Nothing says how params start; all of them at once.
         """
         problems = []
-        for owner in {kept.owner.name: kept.owner for kept in net.logical.values()}.values():
+        for owner in whole_params(net.logical):
             if self.resumed:
                 _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
             elif owner.name in self._values_by_name():

@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.conf import InitConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.net import NeuralNet
+from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import philox
 from singa_dask.registry import Registry
 
@@ -150,7 +150,7 @@ def check_initialisers(net: NeuralNet) -> None:
         Some initialiser is unknown, or made for a matrix where the param is none; all at once.
     """
     problems = []
-    for param in {kept.owner.name: kept.owner for kept in net.logical.values()}.values():
+    for param in whole_params(net.logical):
         if param.conf.init is None:
             continue
         kind = param.conf.init.type
