@@ -14,7 +14,7 @@ import pytest
 from tests.contracts.records import pixels
 
 PROGRAM = Path(__file__).with_name("kill_convert.py")
-N_POINTS = 20
+N_POINTS = 12
 
 
 @pytest.mark.parametrize("suffix", [".arrow", ".lmdb"])

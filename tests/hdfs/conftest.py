@@ -7,10 +7,12 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+from distributed import Client
 
 from singa_dask.data import fs
-from tests.hdfs.cluster import MiniHdfs, wait_until
+from tests.hdfs.cluster import HOSTS, MiniHdfs, wait_until
 from tests.hdfs.jars import Missing
+from tests.runtime.processes import cluster
 
 DEMANDED = os.environ.get("CI") == "true" or os.environ.get("SINGA_DASK_REQUIRE_HDFS") == "1"
 
@@ -44,6 +46,13 @@ def folder(root: str) -> Iterator[str]:
     fs.makedirs(url)
     yield url
     fs.remove_tree(url)
+
+
+@pytest.fixture(scope="session")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Start Dask workers that say they are on the hosts of the DataNodes."""
+    with cluster(tmp_path_factory.mktemp("dask"), names=HOSTS) as (_, client):
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
 from singa_dask.data import fs
 from tests.cli.conftest import TINY
-from tests.runtime.processes import ROOT, cluster, program
+from tests.runtime.processes import ROOT, program
 
 DIGITS = ROOT / "data/digits/test.arrow"
 
@@ -25,21 +26,20 @@ def metrics(run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.cluster
-def test_a_run_from_hdfs_is_the_run_from_a_local_file(folder: str, tmp_path: Path) -> None:
+def test_a_run_from_hdfs_is_the_run_from_a_local_file(beside: Client, folder: str, tmp_path: Path) -> None:
     records = fs.join(folder, "records.arrow")
     fs.write_atomic(records, DIGITS.read_bytes())
     runs = {str(DIGITS): str(tmp_path / "run"), records: fs.join(folder, "run")}
-    with cluster(tmp_path) as (_, client):
-        for number, (path, run) in enumerate(runs.items()):
-            job = tmp_path / f"{number}.yaml"
-            job.write_text(TINY.replace(str(DIGITS), path))
-            options = ["--cluster", "configs/cluster/allreduce.yaml", "--set", "disp_freq=1", "--set", "test_freq=2"]
-            arguments = ["run", str(job), "--scheduler", client.scheduler.address, "--run-dir", run, "--json", *options]
-            done = subprocess.run(program(*arguments), cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            summary = json.loads(done.stdout)
-            assert summary == json.loads(fs.read_bytes(fs.join(run, "summary.json")))
-            assert (summary["state"], summary["steps"]) == ("done", 6)
+    for number, (path, run) in enumerate(runs.items()):
+        job = tmp_path / f"{number}.yaml"
+        job.write_text(TINY.replace(str(DIGITS), path))
+        options = ["--cluster", "configs/cluster/allreduce.yaml", "--set", "disp_freq=1", "--set", "test_freq=2"]
+        arguments = ["run", str(job), "--scheduler", beside.scheduler.address, "--run-dir", run, "--json", *options]
+        done = subprocess.run(program(*arguments), cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert summary == json.loads(fs.read_bytes(fs.join(run, "summary.json")))
+        assert (summary["state"], summary["steps"]) == ("done", 6)
     local, remote = map(metrics, runs.values())
     assert [event["step"] for event in local if event["phase"] == "train"] == list(range(6))
     assert {event["phase"] for event in local} == {"train", "test"}

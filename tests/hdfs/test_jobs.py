@@ -13,10 +13,12 @@ from singa_dask.data import STORES, fs, open_store
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import find, load_values
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
-from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
+from tests.runtime.harness import SINGLE, mlp
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "data/digits/test.arrow"
+# in one process: several are in test_cli
+TOGETHER = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def on(path: str, cluster: dict[str, Any], **changes: Any) -> JobConf:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["one process", "two processes"])
+@pytest.mark.parametrize("cluster", [SINGLE, TOGETHER], ids=["one worker", "two workers"])
 def test_a_job_is_the_same_from_hdfs_as_from_a_local_file(
     folder: str, digits: str, tmp_path: Path, cluster: dict[str, Any]
 ) -> None:

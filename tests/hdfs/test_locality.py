@@ -13,19 +13,18 @@ from distributed import Client
 
 from singa_dask.conf import JobConf
 from singa_dask.data import STORES, fs
-from singa_dask.runtime import Driver, Result
+from singa_dask.runtime import Driver, Result, local_cluster
 from singa_dask.runtime.checkpoint import find
 from tests.contracts.records import pixels
-from tests.hdfs.cluster import HOSTS, MiniHdfs
+from tests.hdfs.cluster import MiniHdfs
 from tests.runtime.harness import mlp
-from tests.runtime.processes import cluster
 
 pytestmark = pytest.mark.cluster
-N_FILES, N_RECORDS = 24, 480
+N_FILES, N_RECORDS = 24, 240
 TRIO = {"nworkers_per_group": 3, "nservers_per_group": 3}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def parts(mini: MiniHdfs) -> Iterator[str]:
     """Put records on HDFS, in files of one block each."""
     if not mini.has_webhdfs:
@@ -40,8 +39,8 @@ def parts(mini: MiniHdfs) -> Iterator[str]:
 
 
 def job_on(url: str, http: str, **changes: Any) -> JobConf:
-    """Return a job whose epoch is 240 steps."""
-    job = mlp(**{"cluster": TRIO, "train_steps": 240, **changes}).model_dump(mode="json")
+    """Return a job whose epoch is 120 steps."""
+    job = mlp(**{"cluster": TRIO, "train_steps": 120, **changes}).model_dump(mode="json")
     job["neuralnet"]["layer"][0]["store_conf"] |= {"path": url, "storage_options": {"http": http}}
     return JobConf.model_validate(job)
 
@@ -69,12 +68,11 @@ class Ran:
         return moved["local"] / (moved["local"] + moved["remote"])
 
 
-def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, tmp_path: Path) -> None:
-    with cluster(tmp_path, names=HOSTS) as (_, client):
-        ran = Ran(job_on(parts, mini.http), client, tmp_path / "beside")
-        half = Ran(job_on(parts, mini.http, train_steps=100), client, tmp_path / "half")
-        # on one worker, in the deal that was made for three
-        rest = Ran(job_on(parts, mini.http, cluster={}), client, tmp_path / "rest", resume=find(half.url))
+def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, beside: Client, tmp_path: Path) -> None:
+    ran = Ran(job_on(parts, mini.http), beside, tmp_path / "beside")
+    half = Ran(job_on(parts, mini.http, train_steps=50), beside, tmp_path / "half")
+    # on one worker, in the deal that was made for three
+    rest = Ran(job_on(parts, mini.http, cluster={}), beside, tmp_path / "rest", resume=find(half.url))
     assert ran.local_share() >= 0.95
     assert sorted(ran.manifest()["deals"]["data"]) == list(range(N_FILES))
     cursors = ran.manifest()["groups"]["0"]["cursors"]["train"]["data"]
@@ -87,8 +85,9 @@ def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, t
 
 
 def test_without_names_a_job_runs_all_the_same(parts: str, mini: MiniHdfs, tmp_path: Path) -> None:
-    with cluster(tmp_path) as (_, client):
-        job = job_on(parts, mini.http, cluster={"nworkers_per_group": 2}, train_steps=5)
+    with local_cluster(1, 3, processes=False) as client:
+        here = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
+        job = job_on(parts, mini.http, cluster=here, train_steps=5)
         strangers = Ran(job, client, tmp_path / "strangers")
         # nobody listens there
         untold = Ran(job_on(parts, "http://127.0.0.1:9", cluster={}, train_steps=5), client, tmp_path / "untold")

@@ -123,7 +123,7 @@ def forked() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [mlp, convnet, autoencoder, forked])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers)
@@ -157,7 +157,7 @@ def looped() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [recurrent, looped])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_over_time(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers, unroll_len=3)

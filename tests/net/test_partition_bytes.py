@@ -211,7 +211,7 @@ WIDTHS = {"data": 6, "fc1": 5, "act1": 5, "fc2": 7, "act2": 7, "drop": 7, "fc3":
 
 
 @pytest.mark.parametrize("make", [chain, forked])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_sends_the_least(make: Any, data: st.DataObject, n_workers: int) -> None:
     layers = placed(make(), data, n_workers)

@@ -50,7 +50,7 @@ def images() -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_layers_that_look_at_neighbours(data: st.DataObject, n_workers: int) -> None:
     layers = placed(images(), data, n_workers)
@@ -154,7 +154,7 @@ def cut_by_the_job() -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_pieces_that_the_job_cuts_itself(data: st.DataObject, n_workers: int) -> None:
     whole = cut_by_the_job()

@@ -12,8 +12,8 @@ from tests.net.group import Group
 from tests.net.jobs import dense, job, layer
 
 N_ROWS = 12
-N_GRAPHS = 500
-N_TESTS = 10
+N_GRAPHS = 160
+N_TESTS = 4
 
 
 class Grower:

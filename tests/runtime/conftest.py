@@ -1,5 +1,30 @@
 """Fixtures of the run time's tests."""
 
-from tests.runtime.harness import run_job
+from __future__ import annotations
 
-__all__ = ["run_job"]
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client
+
+from tests.runtime.harness import known, run_job, run_once
+from tests.runtime.processes import check_gone, cluster, residue, wait_until
+
+__all__ = ["known", "run_job", "run_once"]
+
+
+@pytest.fixture(scope="session")
+def nannies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Start a cluster whose workers are started again when they are lost."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as (_, client):
+        yield client
+
+
+@pytest.fixture
+def client(nannies: Client) -> Iterator[Client]:
+    """Give the cluster to a test, all of it, and see that nothing of a job is left on it."""
+    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there")
+    before = residue(nannies)
+    yield nannies
+    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there again")
+    check_gone(nannies, before)

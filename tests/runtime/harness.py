@@ -15,9 +15,11 @@ import pytest
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
+from singa_dask.layers import input as input_layer
 from singa_dask.runtime import checkpoint, plan_processes
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.unit import run_unit
+from tests.runtime.ahead import LittleAhead
 
 TIMEOUT_S = 60
 
@@ -61,48 +63,72 @@ def start_nodes(
     return nodes
 
 
+def run_to_its_end(
+    job: JobConf,
+    url: str,
+    resume: str | None = None,
+    init_from: Sequence[str] = (),
+    on_event: Callable[[list[Node], dict[str, Any]], None] | None = None,
+    deals: Mapping[str, Sequence[int]] | None = None,
+) -> Outcome:
+    """Run a job with its run directory at ``url``."""
+    outcome = Outcome(url)
+    nodes: list[Node] = []
+
+    def emit(event: dict[str, Any]) -> None:
+        outcome.events.append(event)
+        if on_event:
+            on_event(nodes, event)
+
+    def host(node: Node, unit: Any) -> None:
+        outcome.reports[str(unit)] = run_unit(node, unit, fs.join(url, "checkpoint"), resume, init_from)
+
+    nodes += start_nodes(job, emit, deals)
+    threads = [threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"
+    finally:
+        for node in nodes:
+            node.close()
+    return outcome
+
+
 @pytest.fixture
-def run_job(tmp_path: Path) -> Callable[..., Outcome]:
+def run_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Return a function that runs a job to its end: (job, resume=None, init_from=(), on_event=None, deals=None).
 
     ``on_event`` takes the nodes and each event, in the thread of the unit that tells it.
     """
+    monkeypatch.setattr(input_layer, "Loader", LittleAhead)
     counter = iter(range(1000))
 
-    def run(
-        job: JobConf,
-        resume: str | None = None,
-        init_from: Sequence[str] = (),
-        on_event: Callable[[list[Node], dict[str, Any]], None] | None = None,
-        deals: Mapping[str, Sequence[int]] | None = None,
-    ) -> Outcome:
-        outcome = Outcome(str(tmp_path / f"run{next(counter)}"))
-        nodes: list[Node] = []
+    def run(job: JobConf, *args: Any, **given: Any) -> Outcome:
+        return run_to_its_end(job, str(tmp_path / f"run{next(counter)}"), *args, **given)
 
-        def emit(event: dict[str, Any]) -> None:
-            outcome.events.append(event)
-            if on_event:
-                on_event(nodes, event)
+    return run
 
-        nodes += start_nodes(job, emit, deals)
 
-        def host(node: Node, unit: Any) -> None:
-            url = fs.join(outcome.url, "checkpoint")
-            outcome.reports[str(unit)] = run_unit(node, unit, url, resume, init_from)
+@pytest.fixture(scope="session")
+def known() -> dict[str, Outcome]:
+    """Keep what jobs have left that others are compared with."""
+    return {}
 
-        threads = [
-            threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(TIMEOUT_S)
-                assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"
-        finally:
-            for node in nodes:
-                node.close()
-        return outcome
+
+@pytest.fixture
+def run_once(
+    run_job: Callable[..., Outcome], known: dict[str, Outcome], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[JobConf], Outcome]:
+    """Return a function that runs a synchronous job, which always ends alike, once for all tests that ask for it."""
+
+    def run(job: JobConf) -> Outcome:
+        text = job.model_dump_json()
+        if text not in known:
+            known[text] = run_to_its_end(job, str(tmp_path_factory.mktemp("known") / "run"))
+        return known[text]
 
     return run
 

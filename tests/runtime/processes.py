@@ -43,7 +43,8 @@ class Cluster:
         self._start("scheduler", *common, "--port", "0")
         for name in names:
             self._start("worker", *common, *options, "--name", name, "--nthreads", "2", "--memory-limit", "0",
-                        "--local-directory", str(directory), "--preload", "tests.runtime.parts")  # fmt: skip
+                        "--local-directory", str(directory), "--preload", "tests.runtime.parts",
+                        "--preload", "tests.runtime.ahead")  # fmt: skip
 
     def _start(self, role: str, *options: str) -> None:
         log = (self.directory / f"{role}-{len(self.processes)}.log").open("wb")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +40,6 @@ from tests.runtime.test_ends import with_trap
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def nannies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Start a cluster whose workers are started again when they are lost."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as (_, client):
-        yield client
-
-
-@pytest.fixture
-def client(nannies: Client) -> Iterator[Client]:
-    """Give the cluster to a test, all of it, and see that nothing of a job is left on it."""
-    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there")
-    before = residue(nannies)
-    yield nannies
-    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there again")
-    check_gone(nannies, before)
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
     before = residue(client)
@@ -82,7 +64,17 @@ def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("framework", "place"), [("single", 0), *((name, place) for name in FRAMEWORKS[1:] for place in (0, -1))]
+    ("framework", "place"),
+    # every framework, workers and servers alone and beside each other, the first process and the last
+    [
+        ("single", 0),
+        ("sandblaster", 0),
+        ("sandblaster", -1),
+        ("allreduce", 0),
+        ("downpour", -1),
+        ("hogwild", 0),
+        ("hybrid", -1),
+    ],
 )
 def test_a_killed_process_ends_the_job_and_the_next_one_runs(
     client: Client, tmp_path: Path, framework: str, place: int

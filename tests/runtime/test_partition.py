@@ -40,27 +40,27 @@ def same(one: Outcome, other: Outcome) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("name", PLACES)
-def test_a_partitioned_job_is_the_same_run(run_job: RunJob, name: str, processes: int) -> None:
+def test_a_partitioned_job_is_the_same_run(run_job: RunJob, run_once: RunJob, name: str, processes: int) -> None:
     cluster = {"nworkers_per_group": 2, "nservers_per_group": 2}
     cluster |= {"nworkers_per_procs": 2 // processes, "nservers_per_procs": 2 // processes}
     tests = {"test_freq": 5, "test_steps": 2}
-    one = run_job(placed([{}] * 6, ONE, **tests))
+    one = run_once(placed([{}] * 6, ONE, **tests))
     other = run_job(placed(PLACES[name], cluster, **tests))
     same(one, other)
     assert other.losses("test") == pytest.approx(one.losses("test"), rel=1e-9)
 
 
 @pytest.mark.parametrize("n_workers", [3, 4])
-def test_uneven_parts(run_job: RunJob, n_workers: int) -> None:
+def test_uneven_parts(run_job: RunJob, run_once: RunJob, n_workers: int) -> None:
     cluster = {"nworkers_per_group": n_workers, "nworkers_per_procs": 2 if n_workers == 4 else 3}
-    same(run_job(placed([{}] * 6, ONE)), run_job(placed(PLACES["features"], cluster)))
+    same(run_once(placed([{}] * 6, ONE)), run_job(placed(PLACES["features"], cluster)))
 
 
 @pytest.mark.parametrize(("before", "after"), [("features", "whole"), ("elsewhere", "features"), ("", "elsewhere")])
-def test_a_run_goes_on_with_another_partition(run_job: RunJob, before: str, after: str) -> None:
+def test_a_run_goes_on_with_another_partition(run_job: RunJob, run_once: RunJob, before: str, after: str) -> None:
     two = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
     first = (PLACES[before], two) if before else ([{}] * 6, ONE)
-    whole = run_job(placed([{}] * 6, ONE))
+    whole = run_once(placed([{}] * 6, ONE))
     half = run_job(placed(*first, train_steps=6))
     step = Checkpoint(find(half.url))
     assert set(step.params()) == set(whole.params())

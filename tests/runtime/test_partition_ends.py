@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -27,7 +28,7 @@ from singa_dask.runtime.snapshot import Snapshots
 from singa_dask.runtime.worker import Worker
 from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp
-from tests.runtime.processes import ROOT, Driven, cluster, kill_worker
+from tests.runtime.processes import ROOT, Driven, kill_worker
 from tests.runtime.test_ends import MANY, states, stop_at
 
 Run = Callable[..., Outcome]
@@ -85,7 +86,7 @@ def test_a_fault_on_one_worker_frees_the_others_from_their_bridges(
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, name: str) -> None:
+def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
     topology = PROCESSES[2]
     tests = {"test_freq": 4, "test_steps": 1}
     stopped = run_job(job(PLACES[name], topology, {"how": ""}, train_steps=MANY, **tests), on_event=stop_at(5))
@@ -93,7 +94,7 @@ def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, name: str) -> None:
     reports = [report for unit, report in stopped.reports.items() if unit.startswith("worker")]
     (step,) = {report["step"] for report in reports}
     assert 6 < step < 20
-    whole = run_job(job([{}] * 7, ONE, {"how": ""}, train_steps=20, **tests))
+    whole = run_once(job([{}] * 7, ONE, {"how": ""}, train_steps=20, **tests))
     rest = run_job(
         job(PLACES[name], topology, {"how": ""}, train_steps=20, **tests),
         resume=f"{stopped.url}/checkpoint/step-{step}",
@@ -103,10 +104,12 @@ def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "processes"), list(zip(PLACES, (1, 2, 1, 2, 2), strict=True)))
-def test_checkpoints_on_the_way_are_those_of_the_whole_net(run_job: Run, name: str, processes: int) -> None:
+def test_checkpoints_on_the_way_are_those_of_the_whole_net(
+    run_job: Run, run_once: Run, name: str, processes: int
+) -> None:
     each = {"checkpoint_freq": 3, "train_steps": 10, "test_freq": 2, "test_steps": 1}
     each |= {"validate_freq": 5, "validate_steps": 1}
-    whole = run_job(job([{}] * 7, ONE, {"how": ""}, **each))
+    whole = run_once(job([{}] * 7, ONE, {"how": ""}, **each))
     other = run_job(job(PLACES[name], PROCESSES[processes], {"how": ""}, **each))
     steps = [event["step"] for event in other.events if event["event"] == "checkpoint"]
     assert steps == [3, 6, 9, 10]
@@ -306,21 +309,19 @@ def test_a_test_net_has_its_params_where_the_training_net_has_them(worker: int) 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("name", "place"), [("features", 0), ("pipeline", -1)])
-def test_a_killed_process_ends_the_job(tmp_path: Path, name: str, place: int) -> None:
+def test_a_killed_process_ends_the_job(client: Client, tmp_path: Path, name: str, place: int) -> None:
     made = job(PLACES[name], PROCESSES[2], {"how": ""}, train_steps=1_000_000)
-    with cluster(tmp_path) as (_, client):
-        result = Driven(made, client, tmp_path, kill_worker(place)).result
+    result = Driven(made, client, tmp_path, kill_worker(place)).result
     assert (result.state, result.exit_code, result.error) == ("failed", 4, ""), result
     assert f"Lost: {', '.join(result.topology['processes'][place])}." in result.reason
 
 
 @pytest.mark.cluster
-def test_a_signal_stops_a_pipeline_with_a_checkpoint(tmp_path: Path) -> None:
+def test_a_signal_stops_a_pipeline_with_a_checkpoint(client: Client, tmp_path: Path) -> None:
     made = job(PLACES["pipeline"], PROCESSES[2], {"how": ""}, train_steps=1_000_000)
-    with cluster(tmp_path) as (_, client):
-        stopped = Driven(made, client, tmp_path, lambda driven, event: driven.driver.stop("SIGINT"))
-        assert (stopped.result.state, stopped.result.exit_code) == ("stopped", 130), stopped.result
-        (step,) = stopped.checkpoints()
-        made = job(PLACES["pipeline"], PROCESSES[2], {"how": ""}, train_steps=step + 2)
-        rest = Driven(made, client, tmp_path, resume=f"{stopped.url}/checkpoint/step-{step}")
+    stopped = Driven(made, client, tmp_path, lambda driven, event: driven.driver.stop("SIGINT"))
+    assert (stopped.result.state, stopped.result.exit_code) == ("stopped", 130), stopped.result
+    (step,) = stopped.checkpoints()
+    made = job(PLACES["pipeline"], PROCESSES[2], {"how": ""}, train_steps=step + 2)
+    rest = Driven(made, client, tmp_path, resume=f"{stopped.url}/checkpoint/step-{step}")
     assert (rest.result.state, rest.result.steps) == ("done", step + 2), rest.result

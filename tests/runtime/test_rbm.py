@@ -80,9 +80,11 @@ def close(one: Outcome, other: Outcome, within: float = 1e-6) -> None:
 
 @pytest.mark.parametrize("cluster", [HERE, ALLREDUCE, THREE], ids=["here", "allreduce", "three"])
 @pytest.mark.parametrize("cd", [{}, {"cd_k": 3}, {"persistent": True}], ids=["cd1", "cd3", "persistent"])
-def test_workers_of_a_group_train_as_one(run_job: Run, cd: dict[str, Any], cluster: dict[str, Any]) -> None:
+def test_workers_of_a_group_train_as_one(
+    run_job: Run, run_once: Run, cd: dict[str, Any], cluster: dict[str, Any]
+) -> None:
     layers = [records(), *rbm(1, "data", 20, gaussian=cd == {})]
-    one = run_job(job(layers, cd, precision="float64"))
+    one = run_once(job(layers, cd, precision="float64"))
     several = run_job(job(layers, cd, precision="float64", cluster=cluster))
     assert {report["state"] for report in several.reports.values()} == {"done"}
     close(one, several, 1e-9)
@@ -90,8 +92,8 @@ def test_workers_of_a_group_train_as_one(run_job: Run, cd: dict[str, Any], clust
 
 
 @pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID])
-def test_an_rbm_on_features_that_do_not_learn(run_job: Run, cluster: dict[str, Any]) -> None:
-    first = run_job(job([records(), *rbm(1, "data", 20)]))
+def test_an_rbm_on_features_that_do_not_learn(run_job: Run, run_once: Run, cluster: dict[str, Any]) -> None:
+    first = run_once(job([records(), *rbm(1, "data", 20)]))
     layers = [records(), *frozen(1, "data", 20), *rbm(2, "sigmoid1", 10, gaussian=True)]
     second = run_job(job(layers, cluster=cluster), init_from=[first.url])
     assert {report["state"] for report in second.reports.values()} == {"done"}, second.reports
@@ -112,9 +114,9 @@ def test_what_an_algorithm_cannot_train_is_told_before_anything_runs() -> None:
         prepare(mlp(train_one_batch={"alg": "CD"}))
 
 
-def test_a_run_in_two_parts_is_one_run(run_job: Run) -> None:
+def test_a_run_in_two_parts_is_one_run(run_job: Run, run_once: Run) -> None:
     layers = [records(), *rbm(1, "data", 20)]
-    whole, half = run_job(job(layers)), run_job(job(layers, train_steps=5))
+    whole, half = run_once(job(layers)), run_job(job(layers, train_steps=5))
     rest = run_job(job(layers), resume=f"{half.url}/checkpoint/step-5")
     close(whole, rest, 0)
 
@@ -189,13 +191,13 @@ def test_tied_weights_by_central_differences(run_job: Run, gradient: str, part: 
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_tied_weights_learn_in_every_framework(run_job: Run, name: str) -> None:
+def test_tied_weights_learn_in_every_framework(run_job: Run, run_once: Run, name: str) -> None:
     outcome = run_job(tied("sum", cluster=FRAMEWORKS[name], train_steps=20))
     assert {report["state"] for report in outcome.reports.values()} == {"done"}
     losses = outcome.losses()
     assert losses[19] < 0.8 * losses[0]
     if FRAMEWORKS[name].get("nworker_groups", 1) == 1:
-        close(run_job(tied("sum", train_steps=20)), outcome, 1e-9)
+        close(run_once(tied("sum", train_steps=20)), outcome, 1e-9)
 
 
 def test_a_sum_changes_nothing_where_nothing_is_tied(run_job: Run) -> None:

@@ -63,9 +63,9 @@ PLACES: dict[str, dict[str, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, name: str) -> None:
+def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
     tests: dict[str, Any] = {"test_freq": 4, "test_steps": 2}
-    alone = run_job(placed({}, **tests))
+    alone = run_once(placed({}, **tests))
     shared = run_job(placed(PLACES[name], ALLREDUCE, **tests))
     for phase in ("train", "test"):
         assert shared.losses(phase) == pytest.approx(alone.losses(phase), rel=1e-9)
