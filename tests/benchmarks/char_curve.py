@@ -14,45 +14,20 @@ import numpy as np
 import torch
 
 from singa_dask.conf import JobConf, load
-from singa_dask.layers import Context, Param
-from singa_dask.net import NeuralNet
+from singa_dask.layers import Param
 from singa_dask.ops import get_ops
-from singa_dask.train import BP, SCHEDULES, UPDATERS, init
+from singa_dask.train import SCHEDULES
+from tests.benchmarks.loop import Loop
 
 SEED = 1
 # our gates in the order of PyTorch's, by the names of params in the job files
 GATES = {"GRU": ("r", "z", "c"), "LSTM": ("i", "f", "g", "o")}
 
 
-class Ours:
-    """The job's net, its updater, and no servers."""
-
-    def __init__(self, job: JobConf, dtype: Any) -> None:
-        self.net = NeuralNet.build(job, Context(seed=SEED, dtype=np.dtype(dtype)), get_ops("auto"))
-        self.net.allocate()
-        self.net.allocate_params()
-        for param in self.net.params:
-            assert param.conf.init is not None
-            param.data[...] = init(param.conf.init, param.name, param.shape, SEED, param.dtype)
-        self.updater = UPDATERS.find(job.updater.type)(job.updater)
-        self.state = {p.name: {s: np.zeros(p.size, dtype) for s in self.updater.state_names} for p in self.net.params}
-        self.algorithm = BP(self.net, update=self.update)
-
-    def update(self, step: int, param: Param) -> None:
-        """Change a param by its gradient."""
-        self.updater.update(step, step, param.data.reshape(-1), param.grad.reshape(-1), self.state[param.name])
-
-    def train(self, step: int) -> float:
-        """Train for one step; return the loss of a character."""
-        self.algorithm.train_one_batch(step)
-        total, count = self.net.take_metrics()["loss"]
-        return total / count
-
-
 class Theirs:
     """The same net in PyTorch, which reads the batches that ours has read."""
 
-    def __init__(self, job: JobConf, ours: Ours, carry: bool) -> None:
+    def __init__(self, job: JobConf, ours: Loop, carry: bool) -> None:
         layers = {layer.conf.type: layer for layer in ours.net.layers}
         self.kind = "GRU" if "GRU" in layers else "LSTM"
         recurrent, product = layers[self.kind], layers["InnerProduct"]
@@ -115,11 +90,12 @@ def main() -> None:
     kind = "lstm" if given.lstm else "gru"
     carry = f"neuralnet.layer[{kind}1].{kind}_conf.carry_state={str(given.carry).lower()}"
     job = load(f"configs/char-rnn/{kind}.yaml", sets=[carry]).job
-    ours = Ours(job, np.float64 if given.float64 else np.float32)
+    precision = "float64" if given.float64 else "float32"
+    ours = Loop(job, get_ops("auto", precision), precision=precision, seed=SEED, anneals=True)
     theirs = Theirs(job, ours, given.carry)
     losses: list[tuple[float, float]] = []
     for step in range(given.steps):
-        losses.append((ours.train(step), theirs.train(step)))
+        losses.append((ours.train_one_batch(), theirs.train(step)))
         if step % 20 == 19 or step == given.steps - 1:
             pair, apart = losses[-1], max(abs(a / b - 1) for a, b in losses)
             print(

@@ -27,13 +27,14 @@ __all__ = [
     "N_HIDDEN",
     "N_ROWS",
     "N_STEPS",
+    "N_WINDOWS",
     "RATE",
     "RHO",
     "first_values",
     "windows",
 ]
 
-N_CHARS, N_HIDDEN, N_ROWS, N_STEPS = 101, 512, 50, 50
+N_CHARS, N_HIDDEN, N_ROWS, N_STEPS, N_WINDOWS = 101, 512, 50, 50, 4
 RATE, RHO, CLIP, DELTA = 0.002, 0.95, 5.0, 1e-20
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 OURS = ("numpy", "onednn")
@@ -43,7 +44,7 @@ TOLERANCE = 1e-3
 def windows() -> Iterator[np.ndarray[Any, Any]]:
     """Yield windows of characters, (N_ROWS, N_STEPS + 1) int32, without end."""
     random = np.random.default_rng(0)
-    made = [random.integers(0, N_CHARS, (N_ROWS, N_STEPS + 1), np.int32) for _ in range(4)]
+    made = [random.integers(0, N_CHARS, (N_ROWS, N_STEPS + 1), np.int32) for _ in range(N_WINDOWS)]
     while True:
         yield from made
 

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Param
-from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
-from singa_dask.train import BP, UPDATERS
+from singa_dask.layers import LAYERS, Feature, Layer
+from singa_dask.ops import NumpyOps, get_ops
 from tests.benchmarks import char_rnn as net
 from tests.benchmarks.contender import CHECKED, serve
+from tests.benchmarks.loop import Loop
+
+__all__ = ["job_of", "loop_of"]
 
 
 @LAYERS.register("Windows")
@@ -61,32 +62,9 @@ def job_of(kind: str) -> JobConf:
     })  # fmt: skip
 
 
-class Loop:
-    """The net with its params, and who updates them."""
-
-    def __init__(self, kind: str, ops: str) -> None:
-        job = job_of(kind)
-        self.net = NeuralNet.build(job, Context(), get_ops(ops))
-        self.net.allocate()
-        self.net.allocate_params()
-        for param, values in zip(self.net.owners, net.first_values(kind), strict=True):
-            param.data[...] = values
-        self.updater = UPDATERS.find(job.updater.type)(job.updater)
-        names = self.updater.state_names
-        self.state = {p.name: {name: np.zeros(p.size, np.float32) for name in names} for p in self.net.owners}
-        self.algorithm = BP(self.net, update=self.update)
-        self.step = 0
-
-    def update(self, step: int, param: Param) -> None:
-        """Change a param by its gradient."""
-        self.updater.update(0, step, param.data.reshape(-1), param.grad.reshape(-1), self.state[param.name])
-
-    def train_one_batch(self) -> float:
-        """Train for one step; return its loss."""
-        self.algorithm.train_one_batch(self.step)
-        self.step += 1
-        total, count = self.net.take_metrics()["loss"]
-        return total / count
+def loop_of(kind: str, ops: NumpyOps, precision: str = "float32") -> Loop:
+    """Return the net with the values that all contenders have."""
+    return Loop(job_of(kind), ops, lambda shapes: net.first_values(kind), precision=precision)
 
 
 def main() -> None:
@@ -95,7 +73,7 @@ def main() -> None:
     parser.add_argument("kind", choices=net.GATES)
     parser.add_argument("ops")
     given = parser.parse_args()
-    loop = Loop(given.kind, given.ops)
+    loop = loop_of(given.kind, get_ops(given.ops))
     serve([loop.train_one_batch() for _ in range(CHECKED)], loop.train_one_batch)
 
 

@@ -12,77 +12,22 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import torch
 
-from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.layers import Context, Param
-from singa_dask.net import NeuralNet
+from singa_dask.conf import Phase
 from singa_dask.ops import get_ops, philox
-from singa_dask.train import CD, UPDATERS
 from tests.benchmarks.contender import CHECKED, Contender, serve
-from tests.benchmarks.net_ours import FixedBatch
+from tests.benchmarks.rbm_ours import DECAY, HIDDEN, MOMENTUM, RATE, VISIBLE, N, first_values, loop_of
 
-N, VISIBLE, HIDDEN = 100, 784, 1000
-RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.0002
 OURS, TORCH = ("numpy", "onednn"), ("eager", "stacked", "compile")
 TOLERANCE = 1e-4
 
 
-def first_values() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the batch, (N, VISIBLE) in 0..1, and the weights, (HIDDEN, VISIBLE)."""
-    random = np.random.default_rng(0)
-    batch = (random.random((N, VISIBLE)) < 0.2) * random.random((N, VISIBLE))
-    return batch.astype(np.float32), random.normal(0, 0.1, (HIDDEN, VISIBLE)).astype(np.float32)
-
-
-def job() -> JobConf:
-    """Return the job of the benchmark."""
-    rbm = {"hdim": HIDDEN}
-    layers = [
-        {"name": "data", "type": FixedBatch.__name__, "user_conf": {"shape": [N, VISIBLE]}},
-        {"name": "vis", "type": "RBMVis", "srclayers": ["data", "hid"], "rbm_conf": rbm, "param": [{"name": "w"}]},
-        {"name": "hid", "type": "RBMHid", "srclayers": ["vis"], "rbm_conf": rbm,
-         "param": [{"name": "w_", "share_from": "w", "share_gradient": "sum"}]},
-    ]  # fmt: skip
-    updater = {"type": "SGD", "momentum": MOMENTUM, "weight_decay": DECAY}
-    return JobConf.model_validate({
-        "neuralnet": {"layer": layers}, "train_one_batch": {"alg": "CD"}, "train_steps": 1,
-        "updater": {**updater, "learning_rate": {"type": "Fixed", "base_lr": RATE}},
-    })  # fmt: skip
-
-
 def ours(form: str) -> Callable[[], float]:
-    """Return a step with our layers, CD and updater; gradients are summed as a stub does, servers are left out."""
-    conf = job()
-    net = NeuralNet.build(conf, Context(), get_ops(form))
-    net.allocate()
-    net.allocate_params()
-    net.name2layer("data").features[0].data[...], net.param("w").data[...] = first_values()
-    updater = UPDATERS.find("SGD")(conf.updater)
-    state = {owner: {name: np.zeros(owner.size, np.float32) for name in updater.state_names} for owner in net.owners}
-    sharers = {owner: net.sharers(owner) for owner in net.owners}
-    sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
-
-    def update(step: int, param: Param) -> None:
-        owner = param.owner
-        sent[owner] += 1
-        if sent[owner] < len(sharers[owner]):
-            return
-        sent[owner], (total, *more) = 0, (sharer.grad for sharer in sharers[owner] if not sharer.is_idle)
-        for grad in more:
-            total += grad
-        updater.update(0, step, owner.data.reshape(-1), total.reshape(-1), state[owner])
-
-    algorithm = CD(net, update=update, conf=AlgConf(alg="CD"))
-
-    def step() -> float:
-        algorithm.train_one_batch(net.context.step + 1)
-        return net.take_metrics()["squared_error"][0]
-
-    return step
+    """Return a step with our layers, CD and updater, without servers."""
+    return loop_of(get_ops(form)).train_one_batch
 
 
 def pytorch(form: str) -> Callable[[], float]:

@@ -1,0 +1,141 @@
+"""A net with its updater in one loop, without servers: what the benchmarks of nets run of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import AlgConf, JobConf, LayerConf, Phase
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Param
+from singa_dask.net import NeuralNet
+from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, init
+
+__all__ = ["FixedBatch", "Loop", "dtype_of"]
+
+
+@LAYERS.register("FixedBatch")
+class FixedBatch(Layer):
+    """The same records in every step."""
+
+    n_sources = (0, 0)
+    is_input = True
+    splits = False
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        self.feature(conf.user_conf["shape"], wants_grad=False)
+
+    def compute_feature(self, phase: Phase) -> None:
+        pass
+
+    def hold(self, records: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> None:
+        """Take the records, and what is wanted of them."""
+        self.ops.copy(records, out=self.features[0].data)
+        self.features[0].labels = None if labels is None else self.ops.labels(labels.astype(np.int32))
+
+
+def dtype_of(precision: str) -> np.dtype[Any]:
+    """Return the type of features in a precision."""
+    return np.dtype({"bf16": BFLOAT16, "float64": np.float64}.get(precision, np.float32))
+
+
+class Loop:
+    """A net with its params, and who updates them; the gradients of those who share a param are added up.
+
+    Parameters
+    ----------
+    job : JobConf
+    ops : NumpyOps
+        Its device is to be the thread's: ``with ops.here()``.
+    values : callable, optional
+        Shapes of the params -> their first values, in their order; the job's own if not given.
+    precision : str
+        Of the features.
+    seed : int
+    rate : float
+        Factor of the job's learning rate.
+    anneals : bool
+        The learning rate follows the job's schedule; else it is that of the first step.
+
+    Attributes
+    ----------
+    net : NeuralNet
+    algorithm : Algorithm
+    n_steps : int
+        Trained so far.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        ops: NumpyOps,
+        values: Callable[[list[tuple[int, ...]]], Iterable[np.ndarray[Any, Any]]] | None = None,
+        *,
+        precision: str = "float32",
+        seed: int = 0,
+        rate: float = 1.0,
+        anneals: bool = False,
+    ) -> None:
+        self.rate, self.anneals, self.n_steps = rate, anneals, 0
+        self.net = net = NeuralNet.build(job, Context(seed=seed, dtype=dtype_of(precision)), ops)
+        net.allocate()
+        net.allocate_params()
+        if values is not None:
+            for param, first in zip(net.owners, values([p.shape for p in net.owners]), strict=True):
+                ops.copy(first, out=param.data)
+        else:
+            for param in net.owners:
+                assert param.conf.init is not None
+                ops.copy(init(param.conf.init, param.name, param.shape, seed, param.dtype), out=param.data)
+        self.updater = UPDATERS.find(job.updater.type)(job.updater, ops)
+        names = self.updater.state_names
+        self.state = {p: {name: ops.zeros((p.size,), p.dtype) for name in names} for p in net.owners}
+        self._sharers = {owner: net.sharers(owner) for owner in net.owners}
+        self._n_sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
+        conf: AlgConf = job.train_one_batch
+        self.algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, update=self.update, conf=conf)
+        self.algorithm.repeat_steps()
+
+    def update(self, step: int, param: Param) -> None:
+        """Take a gradient, and change the param when it has all of them."""
+        owner, ops = param.owner, self.net.ops
+        self._n_sent[owner] += 1
+        if self._n_sent[owner] < len(self._sharers[owner]):
+            return
+        self._n_sent[owner] = 0
+        total, *more = (sharer.grad.reshape(-1) for sharer in self._sharers[owner] if not sharer.is_idle)
+        for grad in more:
+            ops.add(total, grad, out=total)
+        value = owner.data.reshape(-1)
+        if owner.statistic:
+            ops.subtract(value, total, out=value)
+            return
+        conf, at = owner.conf, step if self.anneals else 0
+        scales = {"lr_scale": self.rate * conf.lr_scale, "wd_scale": conf.wd_scale}
+        self.updater.update(at, step, value, total, self.state[owner], **scales)
+
+    def train(self) -> None:
+        """Train for one step; nothing waits for a GPU."""
+        self.algorithm.train_one_batch(self.n_steps)
+        self.n_steps += 1
+
+    def train_one_batch(self) -> float:
+        """Train for one step; return its loss, or the error of an RBM."""
+        self.train()
+        figures = self.net.take_metrics()
+        total, count = figures["loss" if "loss" in figures else "squared_error"]
+        return total / count
+
+    def without_dropout(self) -> Callable[[], None]:
+        """Have Dropout layers keep everything; return what undoes it."""
+        drops = {layer: layer.keep for layer in self.net.layers if isinstance(layer, LAYERS.find("Dropout"))}
+        for drop in drops:
+            drop.keep = 1.0
+
+        def undo() -> None:
+            for drop, keep in drops.items():
+                drop.keep = keep
+
+        return undo
