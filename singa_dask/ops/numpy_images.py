@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops.scratch import Scratch, channels_last
 
-__all__ = ["NumpyImages"]
+__all__ = ["BYTE_PLACES", "NumpyImages"]
 
 # Arrays are Any: a backend has its own kind.
 Array = Any

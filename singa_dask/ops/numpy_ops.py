@@ -6,7 +6,7 @@ Kernels write into ``out`` and allocate nothing of batch size after their first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops import philox
 from singa_dask.ops.numpy_images import NumpyImages
+from singa_dask.ops.numpy_memory import NumpyMemory
 from singa_dask.ops.numpy_recurrent import NumpyRecurrent
+from singa_dask.ops.numpy_updates import NumpyUpdates
 
-__all__ = ["NumpyOps"]
+__all__ = ["STANH_X", "STANH_Y", "NumpyOps"]
 
 # Arrays are Any: a backend has its own kind.
 Array = Any
@@ -28,11 +30,14 @@ STANH_X = 0.66666667
 CROP_VALUES = 1 << 18
 
 
-class NumpyOps(NumpyImages, NumpyRecurrent):
+class NumpyOps(NumpyMemory, NumpyImages, NumpyRecurrent, NumpyUpdates):
     """Kernels for host memory. Float arrays are float32 or float64, all of one call the same, with any strides.
 
-    ``N`` is the batch, ``D`` and ``H`` the values of one record before and after a layer. Kernels on images are in
-    `NumpyImages`, those on time steps in `NumpyRecurrent`.
+    ``N`` is the batch, ``D`` and ``H`` the values of one record before and after a layer. Memory is in `NumpyMemory`,
+    kernels on images in `NumpyImages`, those on time steps in `NumpyRecurrent`, update rules in `NumpyUpdates`.
+
+    What counts something, e.g. `cross_entropy`, returns a number on a CPU. On other devices it returns an array (1,)
+    float64 that is good until the next call: see `accumulate`, or ``float(ops.to_host(figure)[0])``.
 
     Attributes
     ----------
@@ -41,24 +46,6 @@ class NumpyOps(NumpyImages, NumpyRecurrent):
     """
 
     name = "numpy"
-
-    # -- memory ----------------------------------------------------------------------------------
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        """Return memory that holds anything."""
-        return np.empty(shape, dtype)
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Array:
-        """Return memory that holds zeros."""
-        return np.zeros(shape, dtype)
-
-    def to_host(self, x: Array) -> np.ndarray[Any, Any]:
-        """Return ``x`` as a numpy array, a view where possible."""
-        return np.asarray(x)
-
-    def copy(self, x: Array, out: Array) -> None:
-        """``out = x``; dtypes may differ."""
-        np.copyto(out, x, casting="unsafe")
 
     # -- element by element ------------------------------------------------------------------------
 
@@ -156,15 +143,21 @@ class NumpyOps(NumpyImages, NumpyRecurrent):
         if b is not None:
             np.add(out, b, out=out)
 
-    def linear_grad_input(self, gy: Array, w: Array, out: Array, transpose: bool = False) -> None:
-        """``out = gy w``, (N, D), from ``gy`` (N, H) and weights as in `linear`."""
-        np.matmul(gy, w.T if transpose else w, out=out)
+    def linear_grad_input(
+        self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        """``out = gy w``, (N, D), ``gy`` (N, H), weights as in `linear`; added to ``out`` when ``accumulate``."""
+        self._multiply_matrices(gy, w.T if transpose else w, out, accumulate)
 
     def linear_grad_weight(
         self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
         """``out = gy^T x`` in the shape of the weights; added to ``out`` when ``accumulate``."""
         left, right = (x.T, gy) if transpose else (gy.T, x)
+        self._multiply_matrices(left, right, out, accumulate)
+
+    def _multiply_matrices(self, left: Array, right: Array, out: Array, accumulate: bool) -> None:
+        """``out = left right``; added to ``out`` when ``accumulate``."""
         if accumulate:
             product = self.scratch("product", out.shape, out.dtype)
             np.matmul(left, right, out=product)

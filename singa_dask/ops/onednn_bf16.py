@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.numpy_memory import NumpyMemory
 from singa_dask.ops.numpy_ops import NumpyOps
 from singa_dask.ops.onednn_library import BFLOAT16
 
 __all__ = ["WideningOps"]
 
 # What gives memory, or takes any type.
-AS_THEY_ARE = {"copy", "empty", "features", "lrn_memory", "pieces", "pool_places", "scratch", "to_host", "zeros"}
+AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "pool_places"}
 
 
 class WideningOps(NumpyOps):

@@ -193,9 +193,11 @@ class OneDnnOps(WideningOps):
         if not self._run("linear", (x, w, b, out), transpose):
             super().linear(x, w, b, out, transpose)
 
-    def linear_grad_input(self, gy: Array, w: Array, out: Array, transpose: bool = False) -> None:
-        if not self._run("linear_grad_input", (gy, w, out), transpose):
-            super().linear_grad_input(gy, w, out, transpose)
+    def linear_grad_input(
+        self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        if not self._run("linear_grad_input", (gy, w, out), transpose, accumulate):
+            super().linear_grad_input(gy, w, out, transpose, accumulate)
 
     def linear_grad_weight(
         self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False

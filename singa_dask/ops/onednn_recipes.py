@@ -275,11 +275,11 @@ def linear(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, tran
     return Call(engine, product(engine, x, right, out, b), [*reads, Operand(Arg.DST, out, True)])
 
 
-def linear_grad_input(engine: Engine, gy: Array, w: Array, out: Array, transpose: bool) -> Call:
+def linear_grad_input(engine: Engine, gy: Array, w: Array, out: Array, transpose: bool, accumulate: bool) -> Call:
     """Make the call of `NumpyOps.linear_grad_input`."""
     right = w.T if transpose else w
     reads = [Operand(Arg.SRC, gy), Operand(Arg.WEIGHTS, right)]
-    return Call(engine, product(engine, gy, right, out), [*reads, Operand(Arg.DST, out, True)])
+    return Call(engine, product(engine, gy, right, out, add=accumulate), [*reads, Operand(Arg.DST, out, True)])
 
 
 def linear_grad_weight(engine: Engine, x: Array, gy: Array, out: Array, transpose: bool, accumulate: bool) -> Call:

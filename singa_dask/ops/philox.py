@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words"]
+__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words", "words_of"]
 
 Key = Sequence[int | str]
 
@@ -37,8 +37,13 @@ def generator(key: Key, count: int = 0) -> np.random.Generator:
     count : int
         Where in the stream to start, in units of eight float32 values.
     """
+    return np.random.Generator(np.random.Philox(key=words_of(key), counter=count))
+
+
+def words_of(key: Key) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return the two words that a key is to Philox 4x64."""
     digest = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little"), counter=count))
+    return np.frombuffer(digest, "<u8")
 
 
 def uniform(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PIECE_VALUES", "Scratch", "channels_last"]
+__all__ = ["PIECE_VALUES", "Scratch", "channels_last", "in_layout"]
 
 # Arrays are Any: a backend has its own kind.
 Array = Any
@@ -20,19 +21,19 @@ class Scratch:
     """Memory by name; an object belongs to one thread, as two calls at once would write over each other."""
 
     def __init__(self) -> None:
-        self._scratch: dict[str, np.ndarray[Any, Any]] = {}
+        self._scratch: dict[str, Array] = {}
 
     def features(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, else as in C."""
-        return _in_layout(np.zeros(int(np.prod(shape, dtype=np.int64)), dtype), shape)
+        return in_layout(np.zeros(math.prod(shape), dtype), shape)
 
     def scratch(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
         """Return memory laid out like a feature that holds anything, good until the next call with this name."""
         dtype = np.dtype(dtype)
-        n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        n_bytes = math.prod(shape) * dtype.itemsize
         if name not in self._scratch or self._scratch[name].size < n_bytes:
             self._scratch[name] = np.empty(n_bytes, np.uint8)
-        return _in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+        return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
     def pieces(self, first: Array, *more: Array, n_values: int = PIECE_VALUES) -> Iterator[tuple[Array, ...]]:
         """Cut arrays with the same number of rows into pieces, at least a row each.
@@ -54,7 +55,8 @@ def channels_last(images: Array) -> Array:
     return images.transpose(0, 2, 3, 1)
 
 
-def _in_layout(flat: Array, shape: Sequence[int]) -> Array:
+def in_layout(flat: Array, shape: Sequence[int]) -> Array:
+    """Return a view of flat memory as a feature of a shape lies in it."""
     if len(shape) != 4:
         return flat.reshape(shape)
     n, c, h, w = shape

@@ -1,7 +1,7 @@
 """Update rules of the servers: value and gradient of a slice in, new value out, in place.
 
-After SINGA's src/utils/updater.cc. A rule works value by value, so cutting a param into slices or pieces
-never changes a bit; the base makes one pass over memory, in pieces that stay in cache.
+After SINGA's src/utils/updater.cc. The mathematics of each is a kernel of `ops`, which works value by value: cutting a
+param into slices never changes a bit. A rule of a user's own says its mathematics itself, in `Updater.rule`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import UpdaterConf
+from singa_dask.ops import NumpyOps
+from singa_dask.ops.numpy_updates import Preparation
 from singa_dask.registry import Registry
 from singa_dask.train.schedule import SCHEDULES
 
@@ -19,10 +21,8 @@ __all__ = ["SGD", "UPDATERS", "AdaDelta", "AdaGrad", "Adam", "AdamMax", "Nestero
 
 UPDATERS: Registry[Updater] = Registry("updater")
 
-Array = np.ndarray[Any, Any]
-
-# Values of a piece: those, gradient, state and scratch of it stay in a cache, and numpy has few calls to make.
-PIECE = 1 << 16
+# Arrays are Any: those of the kernels' device.
+Array = Any
 
 
 class Updater:
@@ -32,6 +32,8 @@ class Updater:
     ----------
     conf : UpdaterConf
         Its ``user_conf`` is for rules of the user's own.
+    ops : NumpyOps, optional
+        Kernels for the memory that slices lie in; numpy's unless given.
 
     Attributes
     ----------
@@ -41,13 +43,15 @@ class Updater:
 
     state_names: tuple[str, ...] = ()
 
-    def __init__(self, conf: UpdaterConf) -> None:
+    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
         self.conf = conf
+        self.ops = ops or NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
-        self._scratch = np.empty((3, 0))
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         """Change one piece of a slice in place.
+
+        Functions of numpy with an ``out`` compute on arrays of a GPU too.
 
         Parameters
         ----------
@@ -89,7 +93,7 @@ class Updater:
         value : (n,) float
             A view of the param's memory.
         grad : (n,) float
-            Sum of the sharers' gradients.
+            Sum of the sharers' gradients; read only.
         state : dict of str to (n,) arrays
             By `state_names`.
         n_sharers : int
@@ -97,121 +101,95 @@ class Updater:
         lr_scale, wd_scale : float
             The param's own factors of learning rate and weight decay.
         """
-        lr = self.schedule(step) * lr_scale
-        decay = self.conf.weight_decay * wd_scale
-        if self._scratch.dtype != value.dtype or self._scratch.shape[1] < min(PIECE, value.size):
-            self._scratch = np.empty((3, min(PIECE, value.size)), value.dtype)
-        # A net that diverges is found by its loss; it should not get there through warnings.
-        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-            for start in range(0, value.size, PIECE):
-                piece = slice(start, min(start + PIECE, value.size))
-                w, states = value[piece], {name: state[name][piece] for name in self.state_names}
-                tmp, tmp2, own = self._scratch[:, : w.size]
-                g = self._prepare(w, grad[piece], own, tmp, 1 / n_sharers, decay)
-                self.rule(w, g, lr, n_updates + 1, states, tmp, tmp2)
-
-    def _prepare(self, w: Array, g: Array, out: Array, tmp: Array, scale: float, decay: float) -> Array:
-        """Return the gradient that the rule sees, in ``out`` unless it is the one given."""
         # SINGA clips neither for AdaDelta nor for Adam and AdamMax; here clip_low and clip_high always hold.
-        if self.conf.clip_high > self.conf.clip_low:
-            g = np.clip(g, self.conf.clip_low, self.conf.clip_high, out=out)
-        if scale != 1:
-            g = np.multiply(g, scale, out=out)
-        if decay > 0:
-            np.multiply(w, decay, out=tmp)
-            g = np.add(g, tmp, out=out)
-        return g
+        conf = self.conf
+        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, conf.weight_decay * wd_scale)
+        self._apply(value, grad, self.schedule(step) * lr_scale, n_updates + 1, state, prep)
+
+    def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        """Update a slice by `rule`."""
+        names = self.state_names
+        with np.errstate(all="ignore"):
+            for value, grad, tmp, tmp2, *states in self.ops.update_pieces(prep, w, g, *(state[name] for name in names)):
+                self.rule(value, grad, lr, t, dict(zip(names, states, strict=True)), tmp, tmp2)
 
 
-@UPDATERS.register()
-class SGD(Updater):
-    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+class _Kernel(Updater):
+    """A rule that is one kernel of ops, which prepares the gradient too."""
 
-    def __init__(self, conf: UpdaterConf) -> None:
-        super().__init__(conf)
-        self.state_names = ("momentum",) if conf.momentum > 0 else ()
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        """Change values in place, of a slice or of a piece of one."""
+        raise NotImplementedError
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        np.multiply(g, lr, out=tmp)
-        if not state:
-            w -= tmp
-            return
-        v = state["momentum"]
-        v *= self.conf.momentum
-        v -= tmp
-        w += v
+        self.kernel(w, g, lr, t, state, Preparation())
+
+    def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        # a subclass may say another rule, around this one
+        own = type(self).rule is _Kernel.rule
+        (self.kernel if own else super()._apply)(w, g, lr, t, state, prep)
 
 
 @UPDATERS.register()
-class Nesterov(Updater):
+class SGD(_Kernel):
+    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+
+    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
+        super().__init__(conf, ops)
+        self.state_names = ("momentum",) if conf.momentum > 0 else ()
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.sgd(w, g, state.get("momentum"), lr, self.conf.momentum, prep)
+
+
+@UPDATERS.register()
+class Nesterov(_Kernel):
     """v' = mu v + lr g, w -= (1 + mu) v' - mu v."""
 
     state_names = ("momentum",)
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        v = state["momentum"]
-        v *= self.conf.momentum
-        np.copyto(tmp2, v)
-        np.multiply(g, lr, out=tmp)
-        v += tmp
-        np.multiply(v, 1 + self.conf.momentum, out=tmp)
-        tmp -= tmp2
-        w -= tmp
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.nesterov(w, g, state["momentum"], lr, self.conf.momentum, prep)
 
 
 @UPDATERS.register()
-class AdaGrad(Updater):
+class AdaGrad(_Kernel):
     """h += g^2, w -= lr g / sqrt(h + delta). SINGA always takes 1e-8 for ``delta``."""
 
     state_names = ("square",)
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        h = state["square"]
-        np.multiply(g, g, out=tmp)
-        h += tmp
-        _root_step(w, g, h, lr, self.conf.delta, tmp, tmp2)
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.adagrad(w, g, state["square"], lr, self.conf.delta, prep)
 
 
 @UPDATERS.register()
-class RMSProp(Updater):
+class RMSProp(_Kernel):
     """h = rho h + (1 - rho) g^2, w -= lr g / sqrt(h + delta)."""
 
     state_names = ("square",)
 
-    def __init__(self, conf: UpdaterConf) -> None:
-        super().__init__(conf)
+    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
+        super().__init__(conf, ops)
         assert conf.rmsprop_conf  # the conf makes sure of it
         self.rho = conf.rmsprop_conf.rho
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        h = state["square"]
-        _mean_square(h, g, self.rho, tmp)
-        _root_step(w, g, h, lr, self.conf.delta, tmp, tmp2)
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.rmsprop(w, g, state["square"], lr, self.rho, self.conf.delta, prep)
 
 
 @UPDATERS.register()
-class AdaDelta(Updater):
+class AdaDelta(_Kernel):
     """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
 
     state_names = ("square", "step_square")
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        h, u = state["square"], state["step_square"]
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
         rho, delta = self.conf.adadelta_conf.rho, self.conf.delta
-        _mean_square(h, g, rho, tmp)
-        np.add(u, delta, out=tmp)
-        np.sqrt(tmp, out=tmp)
-        tmp *= g
-        np.add(h, delta, out=tmp2)
-        np.sqrt(tmp2, out=tmp2)
-        tmp /= tmp2
-        _mean_square(u, tmp, rho, tmp2)
-        tmp *= lr
-        w -= tmp
+        self.ops.adadelta(w, g, state["square"], state["step_square"], lr, rho, delta, prep)
 
 
 @UPDATERS.register()
-class Adam(Updater):
+class Adam(_Kernel):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr m' / (sqrt(v') + delta).
 
     m' = m / (1 - b1^t) and v' = v / (1 - b2^t), as Kingma and Ba (2015) have it. With ``bias_correction: false``
@@ -220,24 +198,16 @@ class Adam(Updater):
 
     state_names = ("mean", "square")
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        m, v = state["mean"], state["square"]
-        conf = self.conf.adam_conf
-        _mean(m, g, conf.beta1, tmp)
-        _mean_square(v, g, conf.beta2, tmp)
-        if not conf.bias_correction:
-            _root_step(w, m, v, lr, self.conf.delta, tmp, tmp2)
-            return
-        np.multiply(v, 1 / (1 - conf.beta2**t), out=tmp)
-        np.sqrt(tmp, out=tmp)
-        tmp += self.conf.delta
-        np.multiply(m, lr / (1 - conf.beta1**t), out=tmp2)
-        tmp2 /= tmp
-        w -= tmp2
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        conf, correction = self.conf.adam_conf, None
+        if conf.bias_correction:
+            lr, correction = lr / (1 - conf.beta1**t), 1 / (1 - conf.beta2**t)
+        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, correction)
+        self.ops.adam(w, g, state["mean"], state["square"], *numbers, prep)
 
 
 @UPDATERS.register()
-class AdamMax(Updater):
+class AdamMax(_Kernel):
     """m = b1 m + (1 - b1) g, u = max(b2 u, |g|), w -= lr / (1 - b1^t) m / (u + delta).
 
     AdaMax of Kingma and Ba (2015), which has no delta: it only keeps 0 / 0 away. With ``bias_correction: false``
@@ -246,43 +216,9 @@ class AdamMax(Updater):
 
     state_names = ("mean", "largest")
 
-    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        m, u = state["mean"], state["largest"]
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
         conf = self.conf.adammax_conf
-        _mean(m, g, conf.beta1, tmp)
-        u *= conf.beta2
-        np.abs(g, out=tmp)
-        np.maximum(u, tmp, out=u)
         if conf.bias_correction:
             lr /= 1 - conf.beta1**t
-            np.add(u, self.conf.delta, out=tmp)
-        else:
-            u += self.conf.delta
-            np.copyto(tmp, u)
-        np.multiply(m, lr, out=tmp2)
-        tmp2 /= tmp
-        w -= tmp2
-
-
-def _mean(m: Array, g: Array, keep: float, tmp: Array) -> None:
-    """``m = keep m + (1 - keep) g``."""
-    m *= keep
-    np.multiply(g, 1 - keep, out=tmp)
-    m += tmp
-
-
-def _mean_square(h: Array, g: Array, keep: float, tmp: Array) -> None:
-    """``h = keep h + (1 - keep) g^2``."""
-    h *= keep
-    np.multiply(g, g, out=tmp)
-    tmp *= 1 - keep
-    h += tmp
-
-
-def _root_step(w: Array, g: Array, h: Array, lr: float, delta: float, tmp: Array, tmp2: Array) -> None:
-    """``w -= lr g / sqrt(h + delta)``."""
-    np.add(h, delta, out=tmp)
-    np.sqrt(tmp, out=tmp)
-    np.multiply(g, lr, out=tmp2)
-    tmp2 /= tmp
-    w -= tmp2
+        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, not conf.bias_correction)
+        self.ops.adamax(w, g, state["mean"], state["largest"], *numbers, prep)

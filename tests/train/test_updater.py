@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.conf import UpdaterConf
+from singa_dask.ops import NumpyOps
 from singa_dask.train import UPDATERS, Updater
-from singa_dask.train.updater import PIECE
+from tests.backends import BACKENDS, backend
 
 Array = np.ndarray[Any, Any]
+PIECE = NumpyOps.update_values
 SINGA = {"bias_correction": False}
 # Everything that changes the order of steps is on in the contract tests.
 MEMBERS: dict[str, dict[str, Any]] = {
@@ -49,9 +51,10 @@ def run(updater: Updater, w: Array, grads: list[Array], cuts: tuple[int, ...] = 
     bounds = [0, *sorted({min(cut, w.size) for cut in cuts}), w.size]
     state = zeros(updater, w)
     for t, grad in enumerate(grads):
+        grad.flags.writeable = False
         for a, b in pairwise(bounds):
             piece = {name: values[a:b] for name, values in state.items()}
-            updater.update(t, t, w[a:b], grad[a:b].copy(), piece, **more)
+            updater.update(t, t, w[a:b], grad[a:b], piece, **more)
     return w
 
 
@@ -112,7 +115,7 @@ def test_clip_then_average_then_decay(member: str) -> None:
     state, other = zeros(seen, w), zeros(plain, w)
     for t, grad in enumerate(grads):
         wanted = np.clip(grad, -1.0, 0.5) / 4 + 0.1 * 3.0 * by_hand
-        seen.update(t, t, w, grad.copy(), state, n_sharers=4, lr_scale=2.0, wd_scale=3.0)
+        seen.update(t, t, w, grad, state, n_sharers=4, lr_scale=2.0, wd_scale=3.0)
         plain.update(t, t, by_hand, wanted, other, lr_scale=2.0)
         np.testing.assert_allclose(w, by_hand, rtol=1e-12)
 
@@ -169,3 +172,47 @@ def test_the_rate_follows_the_step_and_not_the_number_of_updates() -> None:
     w = np.zeros(1)
     updater.update(25, 0, w, np.ones(1), {})
     assert w[0] == -0.25
+
+
+class Halved(UPDATERS.find("Adam")):  # type: ignore[misc]
+    """A rule of a user's around a built-in one."""
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Any, tmp: Array, tmp2: Array) -> None:
+        before = w.copy()
+        super().rule(w, g, lr, t, state, tmp, tmp2)
+        np.subtract(w, before, out=tmp)
+        np.multiply(tmp, 0.5, out=tmp)
+        np.add(before, tmp, out=w)
+
+
+def test_a_rule_of_a_user_around_a_built_in_one() -> None:
+    conf = {"clip_low": -1.0, "clip_high": 1.0, "weight_decay": 0.5}
+    adam = make("Adam", **conf)
+    w, grads = np.ones(PIECE + 3), [np.full(PIECE + 3, 3.0)]
+    whole = run(adam, w, grads, n_sharers=3)
+    np.testing.assert_allclose(run(Halved(adam.conf), w, grads, n_sharers=3), (w + whole) / 2, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", BACKENDS[1:])
+@pytest.mark.parametrize("member", [*MEMBERS, "Halved"])
+def test_kernels_of_any_device(member: str, name: str) -> None:
+    ops = backend(name)
+    conf = make("Adam" if member == "Halved" else member, weight_decay=0.01, clip_low=-2.0, clip_high=2.0).conf
+    kind = Halved if member == "Halved" else UPDATERS.find(conf.type)
+    random = np.random.default_rng(0)
+    w, *grads = random.normal(size=(4, 1000)).astype(np.float32)
+    there = ops.from_host(w.copy())
+    updater = kind(conf, ops)
+    state = {name: ops.zeros((1000,), np.float32) for name in updater.state_names}
+    for t, grad in enumerate(grads):
+        updater.update(t, t, there, ops.from_host(grad), state, n_sharers=3, lr_scale=0.5)
+    wanted = run(kind(conf), w, grads, n_sharers=3, lr_scale=0.5)
+    np.testing.assert_allclose(ops.to_host(there), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_that_says_nothing_is_named() -> None:
+    class Silent(Updater):
+        """A rule without a rule."""
+
+    with pytest.raises(TypeError, match=r"Silent does not say how to update: it has no rule\(\)"):
+        run(Silent(make("SGD").conf), np.ones(1), [np.ones(1)])

@@ -1,0 +1,241 @@
+"""NumpyUpdates: what every update rule of the servers means, in numpy.
+
+A rule works value by value, so cutting a param into slices or pieces never changes a bit. It makes one pass over
+memory, in pieces that stay in cache; the gradient is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.ops.scratch import Scratch
+
+__all__ = ["NumpyUpdates", "Preparation"]
+
+# Arrays are Any: a backend has its own kind.
+Array = Any
+
+# A net that diverges is found by its loss; it should not get there through warnings.
+quietly = np.errstate(all="ignore")
+
+
+class Preparation(NamedTuple):
+    """What is done to a gradient before a rule sees it: ``clip(g, low, high) scale + decay w``.
+
+    Attributes
+    ----------
+    low, high : float
+        Bounds, where ``high`` is more than ``low``; else the gradient is not clipped.
+    scale : float
+    decay : float
+        Not below 0.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    scale: float = 1.0
+    decay: float = 0.0
+
+
+class NumpyUpdates(Scratch):
+    """Kernels of update rules, a mixin of `NumpyOps`.
+
+    All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place. ``g``, (n,), is the gradient,
+    prepared as ``prep`` says; ``lr`` the learning rate.
+
+    Attributes
+    ----------
+    update_values : int
+        Most values of a piece.
+    """
+
+    # Values, gradient, state and scratch of a piece stay in a cache, and numpy has few calls to make.
+    update_values = 1 << 16
+
+    def update_pieces(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
+        """Cut a slice into pieces for a rule.
+
+        Yields
+        ------
+        tuple of (m,) arrays
+            Piece of ``w``, prepared gradient, two arrays of scratch, pieces of the state.
+        """
+        most = self.update_values
+        work = self.scratch("update", (3, min(most, w.size)), w.dtype)
+        for start in range(0, w.size, most):
+            value, grad, *states = (array[start : start + most] for array in (w, g, *state))
+            # The prepared gradient lies last: a rule that is called on this very piece computes in the first two.
+            tmp, tmp2, own = work[:, : value.size]
+            yield (value, _prepared(prep, value, grad, own, tmp), tmp, tmp2, *states)
+
+    @quietly
+    def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:
+        """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
+        state = () if velocity is None else (velocity,)
+        for value, grad, tmp, _, *velocities in self.update_pieces(prep, w, g, *state):
+            np.multiply(grad, lr, out=tmp)
+            if not velocities:
+                value -= tmp
+                continue
+            (v,) = velocities
+            v *= momentum
+            v -= tmp
+            value += v
+
+    @quietly
+    def nesterov(self, w: Array, g: Array, velocity: Array, lr: float, momentum: float, prep: Preparation) -> None:
+        """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
+        for value, grad, tmp, tmp2, v in self.update_pieces(prep, w, g, velocity):
+            v *= momentum
+            np.copyto(tmp2, v)
+            np.multiply(grad, lr, out=tmp)
+            v += tmp
+            np.multiply(v, 1 + momentum, out=tmp)
+            tmp -= tmp2
+            value -= tmp
+
+    @quietly
+    def adagrad(self, w: Array, g: Array, square: Array, lr: float, delta: float, prep: Preparation) -> None:
+        """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
+        for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
+            np.multiply(grad, grad, out=tmp)
+            h += tmp
+            _root_step(value, grad, h, lr, delta, tmp, tmp2)
+
+    @quietly
+    def rmsprop(
+        self, w: Array, g: Array, square: Array, lr: float, rho: float, delta: float, prep: Preparation
+    ) -> None:
+        """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
+        for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
+            _mean_square(h, grad, rho, tmp)
+            _root_step(value, grad, h, lr, delta, tmp, tmp2)
+
+    @quietly
+    def adadelta(
+        self,
+        w: Array,
+        g: Array,
+        square: Array,
+        step_square: Array,
+        lr: float,
+        rho: float,
+        delta: float,
+        prep: Preparation,
+    ) -> None:
+        """``h = rho h + (1 - rho) g^2``, ``d = g sqrt(u + delta) / sqrt(h + delta)``, ``w -= lr d``.
+
+        Then ``u = rho u + (1 - rho) d^2``; h is ``square`` and u ``step_square``.
+        """
+        for value, grad, tmp, tmp2, h, u in self.update_pieces(prep, w, g, square, step_square):
+            _mean_square(h, grad, rho, tmp)
+            np.add(u, delta, out=tmp)
+            np.sqrt(tmp, out=tmp)
+            tmp *= grad
+            np.add(h, delta, out=tmp2)
+            np.sqrt(tmp2, out=tmp2)
+            tmp /= tmp2
+            _mean_square(u, tmp, rho, tmp2)
+            tmp *= lr
+            value -= tmp
+
+    @quietly
+    def adam(
+        self,
+        w: Array,
+        g: Array,
+        mean: Array,
+        square: Array,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        delta: float,
+        correction: float | None,
+        prep: Preparation,
+    ) -> None:
+        """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, then a step.
+
+        With a ``correction``, a factor of v, it is ``w -= lr m / (sqrt(correction v) + delta)``, without it
+        ``w -= lr m / sqrt(v + delta)``. The correction of m belongs into ``lr``.
+        """
+        for value, grad, tmp, tmp2, m, v in self.update_pieces(prep, w, g, mean, square):
+            _mean(m, grad, beta1, tmp)
+            _mean_square(v, grad, beta2, tmp)
+            if correction is None:
+                _root_step(value, m, v, lr, delta, tmp, tmp2)
+                continue
+            np.multiply(v, correction, out=tmp)
+            np.sqrt(tmp, out=tmp)
+            tmp += delta
+            np.multiply(m, lr, out=tmp2)
+            tmp2 /= tmp
+            value -= tmp2
+
+    @quietly
+    def adamax(
+        self,
+        w: Array,
+        g: Array,
+        mean: Array,
+        largest: Array,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        delta: float,
+        keep_delta: bool,
+        prep: Preparation,
+    ) -> None:
+        """``m = beta1 m + (1 - beta1) g``, ``u = max(beta2 u, |g|)``, ``w -= lr m / (u + delta)``.
+
+        u is ``largest``. With ``keep_delta`` delta stays in it.
+        """
+        for value, grad, tmp, tmp2, m, u in self.update_pieces(prep, w, g, mean, largest):
+            _mean(m, grad, beta1, tmp)
+            u *= beta2
+            np.abs(grad, out=tmp)
+            np.maximum(u, tmp, out=u)
+            np.add(u, delta, out=tmp)
+            if keep_delta:
+                np.copyto(u, tmp)
+            np.multiply(m, lr, out=tmp2)
+            tmp2 /= tmp
+            value -= tmp2
+
+
+def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:
+    """Return the gradient that a rule sees, in ``out`` unless it is the one given."""
+    if prep.high > prep.low:
+        g = np.clip(g, prep.low, prep.high, out=out)
+    if prep.scale != 1:
+        g = np.multiply(g, prep.scale, out=out)
+    if prep.decay > 0:
+        np.multiply(w, prep.decay, out=tmp)
+        g = np.add(g, tmp, out=out)
+    return g
+
+
+def _mean(m: Array, g: Array, keep: float, tmp: Array) -> None:
+    """``m = keep m + (1 - keep) g``."""
+    m *= keep
+    np.multiply(g, 1 - keep, out=tmp)
+    m += tmp
+
+
+def _mean_square(h: Array, g: Array, keep: float, tmp: Array) -> None:
+    """``h = keep h + (1 - keep) g^2``."""
+    h *= keep
+    np.multiply(g, g, out=tmp)
+    tmp *= 1 - keep
+    h += tmp
+
+
+def _root_step(w: Array, g: Array, h: Array, lr: float, delta: float, tmp: Array, tmp2: Array) -> None:
+    """``w -= lr g / sqrt(h + delta)``."""
+    np.add(h, delta, out=tmp)
+    np.sqrt(tmp, out=tmp)
+    np.multiply(g, lr, out=tmp2)
+    tmp2 /= tmp
+    w -= tmp2

@@ -1,0 +1,131 @@
+"""The contract of the update rules: against their formulas in float64, the gradient only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.ops import NumpyOps
+from singa_dask.ops.numpy_updates import Preparation
+from tests.contracts.arrays import close, draw, get, put
+
+Array = np.ndarray[Any, Any]
+LR = 0.1
+PREPARATIONS = {
+    "plain": Preparation(),
+    "averaged": Preparation(scale=1 / 3),
+    "all": Preparation(low=-0.5, high=0.25, scale=0.5, decay=0.01),
+    "clipped to what is above": Preparation(low=0.5, high=0.75),
+}
+
+
+def sgd(w: Array, g: Array, v: Array, momentum: float) -> Any:
+    v = momentum * v - LR * g
+    return w + v, v
+
+
+def nesterov(w: Array, g: Array, v: Array, momentum: float) -> Any:
+    new = momentum * v + LR * g
+    return w - (1 + momentum) * new + momentum * v, new
+
+
+def adagrad(w: Array, g: Array, h: Array, delta: float) -> Any:
+    h = h + g**2
+    return w - LR * g / np.sqrt(h + delta), h
+
+
+def rmsprop(w: Array, g: Array, h: Array, rho: float, delta: float) -> Any:
+    h = rho * h + (1 - rho) * g**2
+    return w - LR * g / np.sqrt(h + delta), h
+
+
+def adadelta(w: Array, g: Array, h: Array, u: Array, rho: float, delta: float) -> Any:
+    h = rho * h + (1 - rho) * g**2
+    d = g * np.sqrt(u + delta) / np.sqrt(h + delta)
+    return w - LR * d, h, rho * u + (1 - rho) * d**2
+
+
+def adam(
+    w: Array, g: Array, m: Array, v: Array, beta1: float, beta2: float, delta: float, correction: float | None
+) -> Any:
+    m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+    root = np.sqrt(v + delta) if correction is None else np.sqrt(correction * v) + delta
+    return w - LR * m / root, m, v
+
+
+def adamax(w: Array, g: Array, m: Array, u: Array, beta1: float, beta2: float, delta: float, keep_delta: bool) -> Any:
+    m, u = beta1 * m + (1 - beta1) * g, np.maximum(beta2 * u, np.abs(g))
+    return w - LR * m / (u + delta), m, u + delta * keep_delta
+
+
+# Formula, and the numbers after the learning rate.
+RULES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (sgd, (0.9,)),
+    (nesterov, (0.9,)),
+    (adagrad, (0.01,)),
+    (rmsprop, (0.9, 0.01)),
+    (adadelta, (0.95, 0.01)),
+    (adam, (0.9, 0.999, 0.01, 1.5)),
+    (adam, (0.9, 0.999, 0.01, None)),
+    (adamax, (0.9, 0.99, 0.01, False)),
+    (adamax, (0.9, 0.99, 0.01, True)),
+]
+
+
+def prepared(prep: Preparation, w: Array, g: Array) -> Array:
+    if prep.high > prep.low:
+        g = np.clip(g, prep.low, prep.high)
+    made: Array = prep.scale * g + prep.decay * w
+    return made
+
+
+@pytest.mark.parametrize("prep", PREPARATIONS.values(), ids=PREPARATIONS)
+@pytest.mark.parametrize(("rule", "numbers"), RULES, ids=lambda value: getattr(value, "__name__", None))
+def test_update(ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any, prep: Preparation) -> None:
+    n_state = rule.__code__.co_argcount - 2 - len(numbers)
+    w, g = (draw(random, (1000,), dtype) for _ in range(2))
+    # means of squares are not below 0
+    state = [np.abs(draw(random, (1000,), dtype)) for _ in range(n_state)]
+    arrays = [put(ops, x.copy()) for x in (w, g, *state)]
+    wanted = [x.astype(np.float64) for x in (w, *state)]
+    for _ in range(2):
+        getattr(ops, rule.__name__)(*arrays, LR, *numbers, prep)
+        wanted = list(rule(wanted[0], prepared(prep, wanted[0], g.astype(np.float64)), *wanted[1:], *numbers))
+    value, grad, *states = (get(ops, x) for x in arrays)
+    np.testing.assert_array_equal(grad, g)
+    for actual, formula in zip((value, *states), wanted, strict=True):
+        close(actual, formula)
+
+
+def test_sgd_without_velocity(ops: NumpyOps, dtype: Any, random: Any) -> None:
+    w, g = (draw(random, (1000,), dtype) for _ in range(2))
+    value, grad = (put(ops, x.copy()) for x in (w, g))
+    prep = PREPARATIONS["all"]
+    ops.sgd(value, grad, None, LR, 0.0, prep)
+    wide = [x.astype(np.float64) for x in (w, g)]
+    close(get(ops, value), wide[0] - LR * prepared(prep, *wide))
+
+
+def test_a_slice_may_be_empty_and_what_is_no_number_stays_none(ops: NumpyOps, dtype: Any) -> None:
+    for size in (0, 3):
+        w, v = (ops.zeros((size,), dtype) for _ in range(2))
+        g = put(ops, np.full(size, np.nan, dtype))
+        ops.sgd(w, g, v, LR, 0.9, Preparation(low=-1.0, high=1.0))
+        assert np.isnan(get(ops, w)).all()
+
+
+def test_pieces_for_a_rule_of_a_user(ops: NumpyOps, dtype: Any, random: Any) -> None:
+    w, g, h = (draw(random, (70_000,), dtype) for _ in range(3))
+    arrays = [put(ops, x.copy()) for x in (w, g, h)]
+    prep = PREPARATIONS["all"]
+    for value, grad, tmp, tmp2, state in ops.update_pieces(prep, *arrays):
+        np.multiply(grad, 2, out=tmp)
+        np.copyto(tmp2, tmp)
+        np.add(state, tmp2, out=state)
+        value -= tmp
+    step = 2 * prepared(prep, *(x.astype(np.float64) for x in (w, g)))
+    close(get(ops, arrays[0]), w - step)
+    close(get(ops, arrays[2]), h + step)
