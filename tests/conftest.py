@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import os
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +18,44 @@ from singa_dask.api import REGISTRIES
 
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("house")
+
+
+def has_gpu() -> bool:
+    """Return whether CuPy is installed and there is a GPU for it; CuPy itself takes too long to ask."""
+    if "SIMULATED_DEVICES" in os.environ or importlib.util.find_spec("cupy") is None:
+        return False
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def use_simulated_gpu() -> None:
+    """Let this process, and those that it starts, find the stand-in for CuPy before any other."""
+    simulated = str(Path(__file__).parent / "simulated")
+    if simulated not in sys.path:
+        sys.path.insert(0, simulated)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if simulated not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [simulated, *paths]))
+
+
+def is_simulated() -> bool:
+    """Return whether tests compute on a simulated GPU."""
+    return str(Path(__file__).parent / "simulated") in sys.path
+
+
+if not has_gpu():
+    use_simulated_gpu()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what only a real GPU shows where there is none."""
+    if item.get_closest_marker("gpu") and is_simulated():
+        pytest.skip("there is no GPU here, or no CuPy")
+
 
 OUR_THREADS = ("worker-", "server-", "prefetch-", "stub-", "singa-")
 ENDS_WITHIN_S = 10.0
@@ -46,3 +89,12 @@ def no_thread_left() -> Iterator[None]:
     for thread in ours:
         thread.join(ENDS_WITHIN_S)
     assert [thread.name for thread in ours if thread.is_alive()] == []
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left_on_a_device() -> Iterator[None]:
+    """Fail a test that left work on a simulated GPU which fails when it runs."""
+    yield
+    simulated = sys.modules.get("cupy._world")
+    if simulated is not None:
+        simulated.settle()

@@ -1,0 +1,1 @@
+"""As in CuPy: see the modules inside."""

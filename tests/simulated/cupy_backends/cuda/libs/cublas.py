@@ -1,0 +1,168 @@
+"""Matrix products, as cuBLAS has them: columns first, with leading dimensions."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from cupy import _errors, _memory, _stream, _world
+
+__all__ = [
+    "CUBLAS_COMPUTE_32F",
+    "CUBLAS_COMPUTE_32F_FAST_16BF",
+    "CUBLAS_COMPUTE_32F_FAST_TF32",
+    "CUBLAS_COMPUTE_32F_PEDANTIC",
+    "CUBLAS_COMPUTE_64F",
+    "CUBLAS_DEFAULT_MATH",
+    "CUBLAS_GEMM_DEFAULT",
+    "CUBLAS_GEMM_DEFAULT_TENSOR_OP",
+    "CUBLAS_OP_N",
+    "CUBLAS_OP_T",
+    "CUBLAS_POINTER_MODE_HOST",
+    "CUBLASError",
+    "gemmEx",
+    "gemmStridedBatchedEx",
+]
+
+CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
+CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_COMPUTE_64F = 68, 69, 70
+CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_COMPUTE_32F_FAST_TF32 = 75, 77
+CUBLAS_GEMM_DEFAULT, CUBLAS_GEMM_DEFAULT_TENSOR_OP = -1, 99
+CUBLAS_DEFAULT_MATH, CUBLAS_POINTER_MODE_HOST = 0, 0
+
+DTYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 14: np.dtype(ml_dtypes.bfloat16)}
+SINGLE = (
+    CUBLAS_COMPUTE_32F,
+    CUBLAS_COMPUTE_32F_PEDANTIC,
+    CUBLAS_COMPUTE_32F_FAST_16BF,
+    CUBLAS_COMPUTE_32F_FAST_TF32,
+)
+# The types of A and B, of C, and the types of the computation that go with them.
+KNOWN = {
+    (0, 0): SINGLE,
+    (1, 1): (CUBLAS_COMPUTE_64F,),
+    (14, 14): (CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC),
+    (14, 0): (CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC),
+}
+INVALID, NOT_SUPPORTED = "CUBLAS_STATUS_INVALID_VALUE", "CUBLAS_STATUS_NOT_SUPPORTED"
+
+
+class CUBLASError(RuntimeError):
+    """What cuBLAS says of arguments that it does not take."""
+
+
+def _matrices(address: int, kind: int, rows: int, columns: int, lead: int, stride: int, count: int) -> tuple[Any, Any]:
+    """Return the block at an address and its matrices, of shape (count, rows, columns), columns first in memory."""
+    if lead < max(1, rows):
+        raise CUBLASError(f"{INVALID}: a leading dimension of {lead} for {rows} rows")
+    block = _memory.find(address, "gemm")
+    dtype = DTYPES[kind]
+    last = (count - 1) * stride + (columns - 1) * lead + rows
+    offset = address - block.start
+    if rows and columns and offset + last * dtype.itemsize > block.nbytes:
+        why = f"gemm: {last} elements of {dtype} at byte {offset} of an array of {block.nbytes} bytes"
+        raise _errors.CUDARuntimeError(_errors.ILLEGAL_ADDRESS, why)
+    if offset % dtype.itemsize:
+        raise _errors.CUDARuntimeError(716, "gemm: misaligned address")
+    strides = (stride * dtype.itemsize, dtype.itemsize, lead * dtype.itemsize)
+    return block, np.ndarray((count, rows, columns), dtype, block.bytes, offset, strides)
+
+
+def _scalar(address: int, compute: int) -> Any:
+    """Read a factor from host memory."""
+    kind = ctypes.c_double if compute == CUBLAS_COMPUTE_64F else ctypes.c_float
+    value = kind.from_address(address).value
+    return np.float64(value) if compute == CUBLAS_COMPUTE_64F else np.float32(value)
+
+
+def _operand(values: Any, transposed: int, compute: int) -> Any:
+    """Return what the multiplication sees of A or B: float32 or float64, with fewer bits where `compute` says so."""
+    values = values.transpose(0, 2, 1) if transposed else values
+    if compute == CUBLAS_COMPUTE_64F:
+        return values
+    values = values.astype(np.float32)
+    if compute == CUBLAS_COMPUTE_32F_FAST_16BF:
+        return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    if compute == CUBLAS_COMPUTE_32F_FAST_TF32:
+        bits = values.view(np.uint32)
+        rounded = (bits + np.uint32(0x0FFF) + (bits >> 13 & np.uint32(1))) & np.uint32(0xFFFFE000)
+        return rounded.view(np.float32)
+    return values
+
+
+def gemmStridedBatchedEx(
+    handle: int,
+    transa: int,
+    transb: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha: int,
+    A: int,
+    Atype: int,
+    lda: int,
+    strideA: int,
+    B: int,
+    Btype: int,
+    ldb: int,
+    strideB: int,
+    beta: int,
+    C: int,
+    Ctype: int,
+    ldc: int,
+    strideC: int,
+    batchCount: int,
+    computeType: int,
+    algo: int,
+) -> None:
+    """Each C = alpha * op(A) op(B) + beta * C, on the current stream."""
+    if handle != 0x5000 + _world.current_device():
+        raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
+    if Atype != Btype or computeType not in KNOWN.get((Atype, Ctype), ()):
+        raise CUBLASError(f"{NOT_SUPPORTED}: types {Atype}, {Btype}, {Ctype} in {computeType}")
+    if {transa, transb} - {CUBLAS_OP_N, CUBLAS_OP_T} or min(m, n, k, batchCount) < 0:
+        raise CUBLASError(INVALID)
+    if min(m, n, batchCount) == 0:
+        return
+    first, second = _scalar(alpha, computeType), _scalar(beta, computeType)
+    rows_a, columns_a = (k, m) if transa else (m, k)
+    rows_b, columns_b = (n, k) if transb else (k, n)
+    block_a, a = _matrices(A, Atype, rows_a, columns_a, lda, strideA, batchCount)
+    block_b, b = _matrices(B, Btype, rows_b, columns_b, ldb, strideB, batchCount)
+    block_c, c = _matrices(C, Ctype, m, n, ldc, strideC, batchCount)
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            product = first * np.matmul(_operand(a, transa, computeType), _operand(b, transb, computeType))
+            c[...] = product if second == 0 else product + second * c.astype(product.dtype)
+
+    queue = _stream.get_current_stream()._queue
+    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c), checked=True))
+
+
+def gemmEx(
+    handle: int,
+    transa: int,
+    transb: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha: int,
+    A: int,
+    Atype: int,
+    lda: int,
+    B: int,
+    Btype: int,
+    ldb: int,
+    beta: int,
+    C: int,
+    Ctype: int,
+    ldc: int,
+    computeType: int,
+    algo: int,
+) -> None:
+    """C = alpha * op(A) op(B) + beta * C, on the current stream."""
+    first, second, third = (handle, transa, transb, m, n, k, alpha), (A, Atype, lda, 0), (B, Btype, ldb, 0)
+    gemmStridedBatchedEx(*first, *second, *third, beta, C, Ctype, ldc, 0, 1, computeType, algo)
