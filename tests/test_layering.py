@@ -34,11 +34,15 @@ LEVELS = {
 }
 # What a room may not use although it lies lower: it is handed it.
 HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "train": {"comm"}}
+# What runs on a GPU; imported when one is asked for.
+GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy_*.py")}
 # Who may import a package: rooms, or files.
 CONFINED = {
     "asyncio": {"comm"},
     "click": {"cli"},
-    "cupy": {"ops/cupy_ops.py"},
+    "cudnn": GPU_FILES,
+    "cupy": GPU_FILES,
+    "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "cli"},
     "distributed": {"comm", "runtime", "observe", "cli"},
     "fsspec": {"data/fs.py", "data/hdfs.py", "data/hdfs_clients.py"},
@@ -60,7 +64,7 @@ DISTRIBUTIONS = {
 LIBRARIES = {"onednn-cpu-gomp"}
 
 # Modules of extras: what needs them says what to install.
-OPTIONAL = {"PIL", "cupy"}
+OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from typing import Any
 
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops import philox
@@ -21,6 +23,9 @@ LOG = logging.getLogger(__name__)
 OPS: Registry[NumpyOps] = Registry("device")
 OPS.register("cpu", "numpy")(NumpyOps)
 OPS.register("onednn")(OneDnnOps)
+OPS.add("cupy", "singa_dask.ops.cupy_ops:CupyOps", "Install it: pip install 'singa-dask[cuda12]', or [cuda13].")
+
+GPU = re.compile(r"cuda:(\d+)")
 
 
 def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
@@ -29,9 +34,11 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     Parameters
     ----------
     name : str
-        A backend by its own name; ``"auto"``: the fastest that is there for the CPU.
+        A backend by its own name; ``"auto"``: the fastest that is there for the CPU; ``"cuda:<number>"``: a GPU, as
+        CUDA numbers those that this process sees; ``"cupy"``: the first of them.
     precision : str
-        Of the features: ``"float32"``, ``"float64"`` or ``"bf16"``.
+        Of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds what matrix
+        products and convolutions multiply.
 
     Raises
     ------
@@ -39,16 +46,29 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
         No such device, or it cannot be used here; says what is known, or what to install. Or not in this precision,
         with the path ``precision``.
     """
+    if name == "cupy" or name.startswith("cuda"):
+        return _on_gpu(name, precision)
     ops = _fastest(precision) if name == "auto" else OPS.find(name)()
     if precision == "bf16":
         _check_bfloat16(ops)
     return ops
 
 
+def _on_gpu(name: str, precision: str) -> NumpyOps:
+    """Return the kernels of a GPU."""
+    number = GPU.fullmatch("cuda:0" if name == "cupy" else name)
+    if number is None:
+        raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
+    # the class of an extra, which is imported when it is first asked for
+    cupy_ops: Any = OPS.find("cupy")
+    made: NumpyOps = cupy_ops(int(number[1]), precision)
+    return made
+
+
 def _check_bfloat16(ops: NumpyOps) -> None:
     """Raise `ConfigError` where kernels do no bfloat16."""
     if not isinstance(ops, OneDnnOps):
-        message = f"bf16 is for ops onednn, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
+        message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
     elif not ops.does_bfloat16:
         message = "bf16 needs AVX-512, which this CPU lacks. Say float32."
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 
 from singa_dask.ops import NumpyOps
 from tests.backends import BACKENDS, backend
+from tests.contracts.arrays import BASES
 
 
 @pytest.fixture(params=BACKENDS)
-def ops(request: pytest.FixtureRequest) -> NumpyOps:
-    return backend(request.param)
+def ops(request: pytest.FixtureRequest) -> Iterator[NumpyOps]:
+    yield backend(request.param)
+    BASES.clear()
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from tests.contracts.arrays import LAYOUTS, blank, close, draw, lay
+from tests.contracts.arrays import LAYOUTS, blank, close, draw, get, lay, put
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -76,7 +76,6 @@ def test_convolution(
     w, b = draw(random, (filters, shape[1] * kernel[0] * kernel[1]), dtype), draw(random, (filters,), dtype)
     w = w.reshape(filters, shape[1], *kernel)
     gy = lay(draw(random, output_shape(shape, filters, kernel, stride, pad), dtype), layout)
-    y, gx, gw, gb = blank(gy.shape, dtype, layout), blank(shape, dtype, layout), np.empty_like(w), np.empty_like(b)
     source, wanted = padded(x, pad), np.zeros(gy.shape)
     wanted_x, wanted_w, wanted_b = np.zeros(source.shape), np.zeros(w.shape), gy.sum(axis=(0, 2, 3), dtype=np.float64)
     wide_w, wide_g = w.astype(np.float64), gy.astype(np.float64)
@@ -84,51 +83,55 @@ def test_convolution(
         wanted += np.einsum("nchw,fc->nfhw", source[pixels], wide_w[:, :, k, m], optimize=True)
         wanted_x[pixels] += np.einsum("nfhw,fc->nchw", wide_g, wide_w[:, :, k, m], optimize=True)
         wanted_w[:, :, k, m] = np.einsum("nfhw,nchw->fc", wide_g, source[pixels], optimize=True)
+    wanted_y = wanted + b[:, None, None]
 
+    y, gx = put(ops, blank(gy.shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, w, b, gy, gw, gb = (put(ops, one) for one in (x, w, b, gy, np.empty_like(w), np.empty_like(b)))
     for _ in range(2):  # the second call meets what the first one kept
         ops.conv2d(x, w, b, y, stride, pad)
-        close(y, wanted + b[:, None, None])
+        close(get(ops, y), wanted_y)
     ops.conv2d(x, w, None, y, stride, pad)
-    close(y, wanted)
+    close(get(ops, y), wanted)
     ops.conv2d_grad_input(gy, w, gx, stride, pad)
-    close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+    close(get(ops, gx), wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
     ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad)
-    close(gw, wanted_w)
-    close(gb, wanted_b)
+    close(get(ops, gw), wanted_w)
+    close(get(ops, gb), wanted_b)
     ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad, accumulate=True)
-    close(gw, 2 * wanted_w)
-    close(gb, 2 * wanted_b)
+    close(get(ops, gw), 2 * wanted_w)
+    close(get(ops, gb), 2 * wanted_b)
     ops.conv2d_grad_weight(x, gy, gw, None, stride, pad)
-    close(gw, wanted_w)
-    close(gb, 2 * wanted_b)
+    close(get(ops, gw), wanted_w)
+    close(get(ops, gb), 2 * wanted_b)
     ops.conv2d_grad_weight(x, gy, gw, None, stride, pad, accumulate=True)
-    close(gw, 2 * wanted_w)
+    close(get(ops, gw), 2 * wanted_w)
 
 
 def test_weights_that_change_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:
-    x, w = lay(draw(random, (2, 3, 6, 6), dtype), "features"), draw(random, (4, 3, 3, 3), dtype)
-    y, gx = blank((2, 4, 4, 4), dtype, "features"), blank(x.shape, dtype, "features")
+    x, w = put(ops, lay(draw(random, (2, 3, 6, 6), dtype), "features")), put(ops, draw(random, (4, 3, 3, 3), dtype))
+    y, gx = put(ops, blank((2, 4, 4, 4), dtype, "features")), put(ops, blank((2, 3, 6, 6), dtype, "features"))
     ops.conv2d(x, w, None, y, (1, 1), (0, 0))
-    first = y.copy()
+    first = get(ops, y).copy()
     w *= 2
     ops.conv2d(x, w, None, y, (1, 1), (0, 0))
-    close(y, 2.0 * first)
+    close(get(ops, y), 2.0 * first)
     ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
-    first = gx.copy()
+    first = get(ops, gx).copy()
     w *= 2
     ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
-    close(gx, 2.0 * first)
+    close(get(ops, gx), 2.0 * first)
 
 
 def test_other_batches_and_other_memory_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:
-    w = draw(random, (4, 3, 3, 3), dtype)
+    w = put(ops, draw(random, (4, 3, 3, 3), dtype))
     x = lay(draw(random, (5, 3, 6, 6), dtype), "features")
-    whole = blank((5, 4, 4, 4), dtype, "features")
-    ops.conv2d(x, w, None, whole, (1, 1), (0, 0))
+    y = put(ops, blank((5, 4, 4, 4), dtype, "features"))
+    ops.conv2d(put(ops, x), w, None, y, (1, 1), (0, 0))
+    whole = get(ops, y).astype(np.float64)
     for rows, layout in ((slice(0, 2), "plain"), (slice(2, 5), "features"), (slice(4, 5), "features")):
-        y = blank(whole[rows].shape, dtype, "features")
-        ops.conv2d(lay(x[rows], layout), w, None, y, (1, 1), (0, 0))
-        close(y, whole[rows].astype(np.float64))
+        y = put(ops, blank(whole[rows].shape, dtype, "features"))
+        ops.conv2d(put(ops, lay(x[rows], layout)), w, None, y, (1, 1), (0, 0))
+        close(get(ops, y), whole[rows])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -151,17 +154,18 @@ def test_max_pool(
         wanted[:, :, i, j] = window[n, c, k, m]
         wanted_x[n, c, i * stride[0] + k, j * stride[1] + m] += gy[:, :, i, j]
 
-    y, gx, where = blank(out_shape, dtype, layout), blank(shape, dtype, layout), ops.pool_places(out_shape, kernel)
+    y, gx = put(ops, blank(out_shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy, where = put(ops, x), put(ops, gy), ops.pool_places(out_shape, kernel)
     assert where.dtype == (np.uint8 if kernel[0] * kernel[1] <= 256 else np.int32)
     for _ in range(2):
         ops.max_pool(x, y, where, kernel, stride, pad)
-        np.testing.assert_array_equal(y, wanted)
-        np.testing.assert_array_equal(where, places)
+        np.testing.assert_array_equal(get(ops, y), wanted)
+        np.testing.assert_array_equal(get(ops, where), places)
         ops.max_pool_grad(gy, where, gx, kernel, stride, pad)
-        close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+        close(get(ops, gx), wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
     y[...] = np.nan
     ops.max_pool(x, y, None, kernel, stride, pad)
-    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(get(ops, y), wanted)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -171,16 +175,17 @@ def test_the_gradient_of_all_ties(
 ) -> None:
     x = lay(random.integers(-2, 1, shape).astype(dtype), layout)
     out_shape = output_shape(shape, shape[1], kernel, stride, pad)
-    gy, y = lay(draw(random, out_shape, dtype), layout), blank(out_shape, dtype, layout)
-    ops.max_pool(x, y, None, kernel, stride, pad)
+    gy = lay(draw(random, out_shape, dtype), layout)
     source, wanted = padded(x, pad, -np.inf), padded(np.zeros(shape), pad)
     for i, j in np.ndindex(*out_shape[2:]):
         part = np.s_[:, :, i * stride[0] : i * stride[0] + kernel[0], j * stride[1] : j * stride[1] + kernel[1]]
         largest = source[part].max(axis=(2, 3), keepdims=True)
         wanted[part] += (source[part] == largest) * gy[:, :, i : i + 1, j : j + 1]
-    gx = blank(shape, dtype, layout)
+    y, gx = put(ops, blank(out_shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy = put(ops, x), put(ops, gy)
+    ops.max_pool(x, y, None, kernel, stride, pad)
     ops.max_pool_grad_ties(x, y, gy, gx, kernel, stride, pad)
-    close(gx, wanted[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+    close(get(ops, gx), wanted[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -209,12 +214,13 @@ def test_avg_pool(
         wanted[:, :, i, j] = source[:, :, rows, columns].sum(axis=(2, 3)) / count
         wanted_x[:, :, rows, columns] += (gy[:, :, i, j] / count)[:, :, None, None]
 
-    y, gx = blank(out_shape, dtype, layout), blank(shape, dtype, layout)
+    y, gx = put(ops, blank(out_shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy = put(ops, x), put(ops, gy)
     for _ in range(2):
         ops.avg_pool(x, y, kernel, stride, pad, count_pad)
-        close(y, wanted)
+        close(get(ops, y), wanted)
         ops.avg_pool_grad(gy, gx, kernel, stride, pad, count_pad)
-        close(gx, wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+        close(get(ops, gx), wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -238,15 +244,16 @@ def test_lrn(
     inner = np.einsum("cd,ndhw->nchw", near, g * wide * sums ** (-beta - 1))
     wanted, wanted_x = wide * sums**-beta, g * sums**-beta - 2 * beta * alpha / size * wide * inner
 
-    y, gx, work = blank(shape, dtype, layout), blank(shape, dtype, layout), ops.lrn_memory(shape, dtype, *how)
+    y, gx = put(ops, blank(shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy, work = put(ops, x), put(ops, gy), ops.lrn_memory(shape, dtype, *how)
     for _ in range(2):
         ops.lrn(x, y, work, *how)
-        close(y, wanted)
+        close(get(ops, y), wanted)
         ops.lrn_grad(x, gy, gx, work, *how)
-        close(gx, wanted_x)
+        close(get(ops, gx), wanted_x)
     y[...] = np.nan
     ops.lrn(x, y, None, *how)
-    close(y, wanted)
+    close(get(ops, y), wanted)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -255,7 +262,6 @@ def test_batch_norm(ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: 
     eps, axes, c = 1e-3, tuple(i for i in range(len(shape)) if i != 1), shape[1]
     x, gy = lay(3 * draw(random, shape, dtype) + 1, layout), lay(draw(random, shape, dtype), layout)
     scale, shift = draw(random, (c,), dtype), draw(random, (c,), dtype)
-    mean, var = np.full(c, np.nan, dtype), np.full(c, np.nan, dtype)
     over = (slice(None), *(None,) * (len(shape) - 2))  # how values of channels meet x
     wide, g = x.astype(np.float64), gy.astype(np.float64)
     wanted_mean, wanted_var = wide.mean(axis=axes), wide.var(axis=axes)
@@ -266,29 +272,34 @@ def test_batch_norm(ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: 
         g - wanted_shift[over] / count - normal * wanted_scale[over] / count
     )
 
-    y, gx, grad_scale, grad_shift = blank(shape, dtype, layout), blank(shape, dtype, layout), mean.copy(), mean.copy()
+    wanted_y = scale[over] * normal + shift[over]
+    known_mean, known_var = draw(random, (c,), dtype), draw(random, (c,), dtype) ** 2
+    wanted_known = scale[over] * (wide - known_mean[over]) / np.sqrt(known_var + eps)[over] + shift[over]
+
+    y, gx = put(ops, blank(shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy, scale, shift = (put(ops, one) for one in (x, gy, scale, shift))
+    mean, var, grad_scale, grad_shift = (put(ops, np.full(c, np.nan, dtype)) for _ in range(4))
     for _ in range(2):
         ops.batch_norm(x, scale, shift, mean, var, y, eps, True)
-        close(mean, wanted_mean)
-        close(var, wanted_var)
-        close(y, scale[over] * normal + shift[over])
+        close(get(ops, mean), wanted_mean)
+        close(get(ops, var), wanted_var)
+        close(get(ops, y), wanted_y)
         ops.batch_norm_grad(x, gy, scale, mean, var, gx, grad_scale, grad_shift, eps)
-        close(gx, wanted_x)
-        close(grad_scale, wanted_scale)
-        close(grad_shift, wanted_shift)
+        close(get(ops, gx), wanted_x)
+        close(get(ops, grad_scale), wanted_scale)
+        close(get(ops, grad_shift), wanted_shift)
     grad_scale[...] = grad_shift[...] = np.nan
     ops.batch_norm_grad(x, gy, scale, mean, var, None, grad_scale, grad_shift, eps)
-    close(grad_scale, wanted_scale)
-    close(grad_shift, wanted_shift)
-    mean, var = draw(random, (c,), dtype), draw(random, (c,), dtype) ** 2
-    kept = mean.copy(), var.copy()
+    close(get(ops, grad_scale), wanted_scale)
+    close(get(ops, grad_shift), wanted_shift)
+    mean, var = put(ops, known_mean.copy()), put(ops, known_var.copy())
     ops.batch_norm(x, scale, shift, mean, var, y, eps, False)
-    close(y, scale[over] * (wide - mean[over]) / np.sqrt(var + eps)[over] + shift[over])
-    np.testing.assert_array_equal((mean, var), kept)
+    close(get(ops, y), wanted_known)
+    np.testing.assert_array_equal((get(ops, mean), get(ops, var)), (known_mean, known_var))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 7), (4,), (2, 3, 4)])
 def test_memory_of_features(ops: NumpyOps, dtype: Any, shape: Any) -> None:
     made = ops.features(shape, dtype)
-    assert made.shape == shape and made.dtype == dtype and not made.any()
+    assert made.shape == shape and made.dtype == dtype and not get(ops, made).any()
     assert (made.transpose(0, 2, 3, 1) if len(shape) == 4 else made).flags.c_contiguous

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from tests.contracts.arrays import blank, close, draw, lay
+from tests.contracts.arrays import blank, close, draw, get, lay, put, untouched
 
 Array = np.ndarray[Any, Any]
 SIZES = [(1, 1), (3, 5), (50, 33), (300, 170)]
 EPSILON = 1e-6
+
+
+def missing(ops: NumpyOps, n: int, d: int, dtype: Any) -> Any:
+    """Return memory of the device that holds NaN."""
+    return put(ops, np.full((n, d), np.nan, dtype))
 
 
 def logistic(x: Array) -> Array:
@@ -61,61 +66,61 @@ def near(actual: Array, wanted: Array) -> None:
 @pytest.mark.parametrize(("n", "d"), SIZES)
 def test_gru_step(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int, inside: bool) -> None:
     xw, hu, h = (draw(random, (n, k * d), dtype) for k in (3, 3, 1))
-    gates, out = np.full((n, 4 * d), np.nan, dtype), np.full((n, d), np.nan, dtype)
-    given = xw
+    gates, out, given = missing(ops, n, 4 * d, dtype), missing(ops, n, d, dtype), put(ops, xw)
     if inside:
+        gates[:, : 3 * d] = given
         given = gates[:, : 3 * d]
-        given[...] = xw
-    ops.gru_step(given, hu, h, out=out, gates=gates)
+    ops.gru_step(given, put(ops, hu), put(ops, h), out=out, gates=gates)
     wide = [x.astype(np.float64) for x in (xw, hu, h)]
-    close(out, gru(*wide))
+    close(get(ops, out), gru(*wide))
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 5), (40, 7)])
 def test_gru_step_grad(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int) -> None:
     xw, hu, h, gy, gh = (draw(random, (n, k * d), dtype) for k in (3, 3, 1, 1, 1))
-    gates, out = np.empty((n, 4 * d), dtype), np.empty((n, d), dtype)
-    ops.gru_step(xw, hu, h, out=out, gates=gates)
     wide = [x.astype(np.float64) for x in (xw, hu, h)]
     by_input, by_state, direct = differences(gru, wide, [gy.astype(np.float64) + gh])
-    ops.gru_step_grad(gates, h, gy, gh)
-    near(gates[:, : 3 * d], by_input)
-    near(gates[:, d:], by_state)
-    near(gh, direct)
+    gates, before, back = missing(ops, n, 4 * d, dtype), put(ops, h), put(ops, gh)
+    ops.gru_step(put(ops, xw), put(ops, hu), before, out=missing(ops, n, d, dtype), gates=gates)
+    ops.gru_step_grad(gates, before, put(ops, gy), back)
+    near(get(ops, gates)[:, : 3 * d], by_input)
+    near(get(ops, gates)[:, d:], by_state)
+    near(get(ops, back), direct)
 
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("n", "d"), SIZES)
 def test_lstm_step(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int, inside: bool) -> None:
     xw, hu, c = (draw(random, (n, k * d), dtype) for k in (4, 4, 1))
-    gates = xw.copy() if inside else np.full((n, 4 * d), np.nan, dtype)
-    out, out_c = (np.full((n, d), np.nan, dtype) for _ in range(2))
-    ops.lstm_step(gates if inside else xw, hu, c, out=out, out_c=out_c, gates=gates)
     wanted, wanted_c = lstm(xw.astype(np.float64) + hu, c.astype(np.float64))
-    close(out, wanted)
-    close(out_c, wanted_c)
+    given = put(ops, xw)
+    gates = given if inside else missing(ops, n, 4 * d, dtype)
+    out, out_c = (missing(ops, n, d, dtype) for _ in range(2))
+    ops.lstm_step(given, put(ops, hu), put(ops, c), out=out, out_c=out_c, gates=gates)
+    close(get(ops, out), wanted)
+    close(get(ops, out_c), wanted_c)
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 5), (40, 7)])
 def test_lstm_step_grad(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int) -> None:
     xw, hu, c, gy, gh, gc = (draw(random, (n, k * d), dtype) for k in (4, 4, 1, 1, 1, 1))
-    gates, out, out_c = np.empty((n, 4 * d), dtype), np.empty((n, d), dtype), np.empty((n, d), dtype)
-    ops.lstm_step(xw, hu, c, out=out, out_c=out_c, gates=gates)
     weights = [gy.astype(np.float64) + gh, gc.astype(np.float64)]
     by_gates, before = differences(lstm, [xw.astype(np.float64) + hu, c.astype(np.float64)], weights)
-    ops.lstm_step_grad(gates, c, out_c, gy, gh, gc)
-    near(gates, by_gates)
-    near(gc, before)
+    gates, cell, new, back = missing(ops, n, 4 * d, dtype), put(ops, c), missing(ops, n, d, dtype), put(ops, gc)
+    ops.lstm_step(put(ops, xw), put(ops, hu), cell, out=missing(ops, n, d, dtype), out_c=new, gates=gates)
+    ops.lstm_step_grad(gates, cell, new, put(ops, gy), put(ops, gh), back)
+    near(get(ops, gates), by_gates)
+    near(get(ops, back), before)
 
 
 def test_gates_far_out_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
-    far = np.array([[-1e4, 1e4, -200.0, 200.0]], dtype)
-    gates, out, out_c = np.empty((1, 4), dtype), np.empty((1, 1), dtype), np.empty((1, 1), dtype)
-    ops.lstm_step(far, far, np.ones((1, 1), dtype), out=out, out_c=out_c, gates=gates)
-    close(gates, np.array([[0, 1, 0, 1.0]]))
-    close(out_c, np.array([[1.0]]))
-    ops.gru_step(far[:, :3], np.zeros((1, 3), dtype), out_c, out=out, gates=gates)
-    close(out, np.array([[1.0]]))
+    far = put(ops, np.array([[-1e4, 1e4, -200.0, 200.0]], dtype))
+    gates, out, out_c = (missing(ops, 1, n, dtype) for n in (4, 1, 1))
+    ops.lstm_step(far, far, put(ops, np.ones((1, 1), dtype)), out=out, out_c=out_c, gates=gates)
+    close(get(ops, gates), np.array([[0, 1, 0, 1.0]]))
+    close(get(ops, out_c), np.array([[1.0]]))
+    ops.gru_step(far[:, :3], ops.zeros((1, 3), dtype), out_c, out=out, gates=gates)
+    close(get(ops, out), np.array([[1.0]]))
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -125,19 +130,34 @@ def test_rows_of_a_table(
     ops: NumpyOps, dtype: Any, random: Any, n: int, v: int, d: int, layout: str, kind: Any
 ) -> None:
     table, gy = draw(random, (v, d), dtype), lay(draw(random, (n, d), dtype), layout)
+    there, grads = put(ops, table), put(ops, gy)
     index = random.integers(0, v, n).astype(kind)
     for padded in (False, True):
         if padded:
             index[::3] = -1
         ones = (index[:, None] == np.arange(v)).astype(np.float64)
-        out = blank((n, d), dtype, layout)
-        ops.take_rows(table, index, out=out)
-        np.testing.assert_array_equal(out, (ones @ table).astype(dtype))
-        rows = blank((n, v), dtype, layout)
-        ops.one_hot(index, out=rows)
-        np.testing.assert_array_equal(rows, ones)
-        grad = blank((v, d), dtype, layout)
-        ops.add_rows(gy, index, out=grad)
-        close(grad, ones.T @ gy)
-        ops.add_rows(gy, index, out=grad, accumulate=True)
-        close(grad, 2 * ones.T @ gy)
+        # as a layer has them, and as they are most quickly read
+        for places in (index, ops.labels(index.copy()), ops.from_host(index)):
+            out, rows = put(ops, blank((n, d), dtype, layout)), put(ops, blank((n, v), dtype, layout))
+            ops.take_rows(there, places, out=out)
+            ops.one_hot(places, out=rows)
+            taken = get(ops, out)
+            assert untouched(taken)
+            np.testing.assert_array_equal(taken, (ones @ table).astype(dtype))
+            close(get(ops, rows), ones)
+            grad = put(ops, blank((v, d), dtype, layout))
+            for times in (1, 2):
+                ops.add_rows(grads, places, out=grad, accumulate=times == 2)
+                close(get(ops, grad), times * (ones.T @ gy))
+
+
+def test_rows_are_added_in_the_same_order_each_time(ops: NumpyOps, random: Any) -> None:
+    # more places than 16 bits have, nearly all of which nothing is added to
+    gy, index = put(ops, draw(random, (500, 5), np.float32)), random.integers(0, 3, 500)
+    sums = []
+    for _ in range(2):
+        out = put(ops, np.zeros((33000, 5), np.float32))
+        ops.add_rows(gy, index, out=out)
+        sums.append(get(ops, out))
+    np.testing.assert_array_equal(*sums)
+    assert sums[0].any(axis=1).sum() == 3

@@ -163,7 +163,7 @@ def test_a_copy_changes_type_and_layout(ops: NumpyOps) -> None:
 
 
 def test_bfloat16_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="precision: bf16 is for ops onednn, not numpy"):
+    with pytest.raises(ConfigError, match="precision: bf16 is for ops onednn and cupy, not numpy"):
         get_ops("numpy", "bf16")
     monkeypatch.setattr(onednn_library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
     with pytest.raises(ConfigError, match=r"precision: bf16 (is for ops onednn|needs AVX-512)"):

@@ -1,0 +1,81 @@
+// Normalisation over channels of images that lie dense in memory as N, H, W, C: a thread a value, neighbours in memory
+// are neighbours in a warp. Value: type of the images. Index: counts all values.
+
+typedef wide<Value>::type Sum;
+
+#define THREADS 256
+// Values before and after its own that a block of lrn_grad keeps; with more neighbours it computes them anew.
+#define MARGIN 64
+
+// sum^-beta; a power costs many times what the roots do that the usual exponents come down to.
+static __device__ Sum factor_of(Sum sum, Sum beta) {
+    if (beta == (Sum)0.75) {
+        Sum root = rsqrt(sum);
+        return root * root * rsqrt(root);
+    }
+    if (beta == (Sum)1) return (Sum)1 / sum;
+    if (beta == (Sum)0.5) return rsqrt(sum);
+    return pow(sum, -beta);
+}
+
+// What the windows say: channels of a pixel, channels of a window to each side, alpha / size, beta and knorm.
+#define WINDOWS int channels, int reach, Sum share, Sum beta, Sum knorm
+
+template <bool KEEP>
+static __device__ void divide(const Value* x, Value* y, Sum* work, Index total, WINDOWS) {
+    for (Index i = THREAD; i < total; i += N_THREADS) {
+        int channel = (int)(i % channels);
+        int before = channel < reach ? channel : reach;
+        int after = channels - 1 - channel < reach ? channels - 1 - channel : reach;
+        Sum sum = 0;
+        for (int k = -before; k <= after; k++) {
+            Sum value = x[i + k];
+            sum += value * value;
+        }
+        sum = sum * share + knorm;
+        y[i] = (Value)((Sum)x[i] * factor_of(sum, beta));
+        if (KEEP) work[i] = sum;
+    }
+}
+
+extern "C" __global__ void lrn(const Value* x, Value* y, Index total, WINDOWS) {
+    divide<false>(x, y, nullptr, total, channels, reach, share, beta, knorm);
+}
+
+extern "C" __global__ void lrn_keep(const Value* x, Value* y, Sum* work, Index total, WINDOWS) {
+    divide<true>(x, y, work, total, channels, reach, share, beta, knorm);
+}
+
+// gy x sum^(-beta - 1)
+static __device__ Sum inner_of(const Value* x, const Value* gy, const Sum* work, Index i, Sum beta) {
+    Sum sum = work[i];
+    return (Sum)gy[i] * (Sum)x[i] * factor_of(sum, beta) / sum;
+}
+
+extern "C" __global__ void lrn_grad(const Value* x, const Value* gy, const Sum* work, Value* gx, Index total, WINDOWS) {
+    __shared__ Sum kept[THREADS + 2 * MARGIN];
+    bool keeps = reach <= MARGIN;
+    Index step = (Index)gridDim.x * THREADS;
+    for (Index start = (Index)blockIdx.x * THREADS; start < total; start += step) {
+        // all threads of a block come here equally often
+        if (keeps) {
+            for (int k = threadIdx.x; k < THREADS + 2 * reach; k += THREADS) {
+                Index i = start + k - reach;
+                if (i >= 0 && i < total) kept[k] = inner_of(x, gy, work, i, beta);
+            }
+        }
+        __syncthreads();
+        Index i = start + threadIdx.x;
+        if (i < total) {
+            int channel = (int)(i % channels);
+            int before = channel < reach ? channel : reach;
+            int after = channels - 1 - channel < reach ? channels - 1 - channel : reach;
+            Sum sum = 0;
+            for (int k = -before; k <= after; k++) {
+                sum += keeps ? kept[(int)threadIdx.x + reach + k] : inner_of(x, gy, work, i + k, beta);
+            }
+            gx[i] = (Value)((Sum)gy[i] * factor_of(work[i], beta) - 2 * beta * share * (Sum)x[i] * sum);
+        }
+        __syncthreads();
+    }
+}

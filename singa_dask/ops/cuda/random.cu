@@ -1,0 +1,121 @@
+// Random numbers by address, the bits of `singa_dask.ops.philox.uniform`: Philox 4x64 with ten rounds, after Salmon et
+// al., "Parallel random numbers: as easy as 1, 2, 3" (2011), counted as numpy does.
+//
+// `words` holds the two 64-bit words of a key, those of a second key, and the number of the first row.
+// T is the type of what is written. An array is (N, A, B, C) with strides in values.
+
+typedef unsigned long long u64;
+
+#define VALUES 8
+
+// Products and sums that are rounded each by itself, as numpy's are.
+#ifdef __CUDA_ARCH__
+__device__ float times(float a, float b) { return __fmul_rn(a, b); }
+__device__ float plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ double plus(double a, double b) { return __dadd_rn(a, b); }
+#else
+__device__ float times(float a, float b) { return a * b; }
+__device__ float plus(float a, float b) { return a + b; }
+__device__ double plus(double a, double b) { return a + b; }
+#endif
+
+// Eight values in [0, 1): those of one step of the counter.
+__device__ void draw(u64 key0, u64 key1, u64 counter, float* values) {
+    const u64 m0 = 0xD2E7470EE14C6C93ull, m1 = 0xCA5A826395121157ull;
+    u64 c[4] = {counter, 0, 0, 0};
+    for (int round = 0; round < 10; ++round) {
+        const u64 high0 = __umul64hi(m0, c[0]), low0 = m0 * c[0], high1 = __umul64hi(m1, c[2]), low1 = m1 * c[2];
+        c[0] = high1 ^ c[1] ^ key0;
+        c[1] = low1;
+        c[2] = high0 ^ c[3] ^ key1;
+        c[3] = low0;
+        key0 += 0x9E3779B97F4A7C15ull;
+        key1 += 0xBB67AE8584CAA73Bull;
+    }
+    for (int k = 0; k < VALUES; ++k)
+        values[k] = (float)((unsigned int)(c[k / 2] >> (k % 2 * 32)) >> 8) * (1.0f / 16777216.0f);
+}
+
+struct Images {
+    long long n_rows, a, b, c, row, step_a, step_b, step_c;
+
+    // Where value i of a row is.
+    __device__ long long at(long long i) const {
+        if (a == 1 && b == 1) return i * step_c;
+        const long long line = i / c;
+        return line / b * step_a + line % b * step_b + i % c * step_c;
+    }
+};
+
+#define SHAPE long long n_rows, long long a, long long b, long long c
+#define STEPS(x) long long x##_row, long long x##_a, long long x##_b, long long x##_c
+#define IMAGES(x) Images{n_rows, a, b, c, x##_row, x##_a, x##_b, x##_c}
+
+// Go through all values: a thread draws eight of a row at a time.
+#define EACH_COUNT                                                                                    \
+    const long long size = a * b * c, counts = (size + VALUES - 1) / VALUES;                          \
+    for (long long count = THREAD; count < n_rows * counts; count += N_THREADS)
+#define COUNT_OF_ROW                                                                                  \
+    const long long n = count / counts, first = count % counts * VALUES;                              \
+    const int n_here = size - first < VALUES ? (int)(size - first) : VALUES;                          \
+    /* numpy steps its counter before it draws */                                                     \
+    const u64 counter = (words[4] + n) * counts + count % counts + 1;                                 \
+    float u[VALUES];                                                                                  \
+    draw(words[0], words[1], counter, u)
+
+extern "C" __global__ void uniform(
+    const u64* words, T* out, SHAPE, STEPS(out), double low, double width
+) {
+    typedef wide<T>::type W;
+    const Images to = IMAGES(out);
+    EACH_COUNT {
+        COUNT_OF_ROW;
+        for (int k = 0; k < n_here; ++k)
+            out[n * to.row + to.at(first + k)] = (T)plus((W)times(u[k], (float)width), (W)low);
+    }
+}
+
+extern "C" __global__ void dropout_mask(
+    const u64* words, T* out, SHAPE, STEPS(out), double keep
+) {
+    typedef wide<T>::type W;
+    const Images to = IMAGES(out);
+    EACH_COUNT {
+        COUNT_OF_ROW;
+        for (int k = 0; k < n_here; ++k)
+            out[n * to.row + to.at(first + k)] = (T)(u[k] < (float)keep ? (W)(1 / keep) : (W)0);
+    }
+}
+
+// out may be p: each value is read by who writes it.
+extern "C" __global__ void bernoulli(
+    const u64* words, const P* p, T* out, SHAPE, STEPS(p), STEPS(out)
+) {
+    typedef wide<P>::type V;
+    typedef wide<T>::type W;
+    const Images from = IMAGES(p), to = IMAGES(out);
+    EACH_COUNT {
+        COUNT_OF_ROW;
+        for (int k = 0; k < n_here; ++k) {
+            const V chance = (V)p[n * from.row + from.at(first + k)];
+            out[n * to.row + to.at(first + k)] = (T)((V)u[k] < chance ? (W)1 : (W)0);
+        }
+    }
+}
+
+// Box and Muller's transform of values of two keys: those of the angle and those of the radius.
+extern "C" __global__ void gaussian(
+    const u64* words, T* out, SHAPE, STEPS(out), double mean, double std
+) {
+    typedef wide<T>::type W;
+    const Images to = IMAGES(out);
+    EACH_COUNT {
+        COUNT_OF_ROW;
+        float v[VALUES];
+        draw(words[2], words[3], counter, v);
+        for (int k = 0; k < n_here; ++k) {
+            const float angle = times(u[k], 6.2831855f), radius = sqrtf(-2 * log1pf(-v[k]));
+            out[n * to.row + to.at(first + k)] = (T)plus((W)times(cosf(angle) * radius, (float)std), (W)mean);
+        }
+    }
+}

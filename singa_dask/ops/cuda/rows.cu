@@ -1,0 +1,93 @@
+// Rows of tables. In is the type of values that are read, Out of those that are written, Index of places in a table.
+// Blocks go along a row; blockIdx.y is the row. Steps, in values, are from row to row and from column to column.
+
+typedef wide<Out>::type Sum;
+
+#define COLUMN ((long long)blockIdx.x * blockDim.x + threadIdx.x)
+#define N_COLUMNS ((long long)gridDim.x * blockDim.x)
+
+// out[row] = table[index[row]], zeros where the index is negative
+extern "C" __global__ void take_rows(
+    const In* table, const Index* index, Out* out, long long n, long long d,
+    long long table_step, long long table_column, long long out_step, long long out_column
+) {
+    for (long long row = blockIdx.y; row < n; row += gridDim.y) {
+        const Index place = index[row];
+        for (long long column = COLUMN; column < d; column += N_COLUMNS)
+            out[row * out_step + column * out_column] =
+                place < 0 ? Out(0) : Out(Sum(table[place * table_step + column * table_column]));
+    }
+}
+
+// out[row] = 1 at index[row], else 0
+extern "C" __global__ void one_hot(
+    const Index* index, Out* out, long long n, long long d, long long out_step, long long out_column
+) {
+    for (long long row = blockIdx.y; row < n; row += gridDim.y)
+        for (long long column = COLUMN; column < d; column += N_COLUMNS)
+            out[row * out_step + column * out_column] = index[row] == column ? Out(1) : Out(0);
+}
+
+#define LANES 32
+#define GROUPS 8
+
+// out[row] = sum of gy[order[k]] for k from bounds[row] to bounds[row + 1], added to out where `more`. A block has
+// LANES columns of a row: its groups sum every GROUPS-th row each, the first adds up the sums, always in this order.
+extern "C" __global__ void add_rows(
+    const In* gy, const int* order, const int* bounds, Out* out, long long n, long long d,
+    long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
+) {
+    __shared__ Sum sums[GROUPS][LANES];
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    const long long column = (long long)blockIdx.x * LANES + lane;
+    for (long long row = blockIdx.y; row < n; row += gridDim.y) {
+        const int first = bounds[row], end = bounds[row + 1];
+        Out* to = out + row * out_step + column * out_column;
+        if (first == end) {
+            if (group == 0 && column < d && !more) *to = Out(0);
+            continue;
+        }
+        Sum sum = 0;
+        if (column < d)
+            for (int k = first + group; k < end; k += GROUPS)
+                sum += Sum(gy[order[k] * gy_step + column * gy_column]);
+        sums[group][lane] = sum;
+        __syncthreads();
+        if (group == 0 && column < d) {
+            for (int other = 1; other < GROUPS; other++) sum += sums[other][lane];
+            *to = Out(more ? Sum(*to) + sum : sum);
+        }
+        __syncthreads();
+    }
+}
+
+#define MASKS 4
+
+// The same with an index as it is: a block finds the places of its row among blockDim.x of them at a time, MASKS warps.
+extern "C" __global__ void find_rows(
+    const In* gy, const Index* index, Out* out, long long v, long long d, int n,
+    long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
+) {
+    __shared__ unsigned int masks[MASKS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const long long column = COLUMN;
+    for (long long row = blockIdx.y; row < v; row += gridDim.y) {
+        Sum sum = 0;
+        for (int first = 0; first < n; first += blockDim.x) {
+            const int k = first + threadIdx.x;
+            unsigned int mask = k < n && index[k] == row ? 1u << lane : 0u;
+            for (int apart = 16; apart; apart /= 2) mask |= __shfl_xor_sync(0xffffffff, mask, apart);
+            if (lane == 0) masks[warp] = mask;
+            __syncthreads();
+            for (int other = 0; other < MASKS; other++)
+                for (unsigned int left = masks[other]; left; left &= left - 1)
+                    if (column < d)
+                        sum += Sum(gy[(first + 32 * other + __ffs(left) - 1) * gy_step + column * gy_column]);
+            __syncthreads();
+        }
+        if (column < d) {
+            Out* to = out + row * out_step + column * out_column;
+            *to = Out(more ? Sum(*to) + sum : sum);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+// Put before each source: a 16-bit float, the type that sums are made in, and the threads of a warp.
+// Plain CUDA C++: no header is included.
+
+struct bfloat16 {
+    unsigned short bits;
+
+    __device__ bfloat16() {}
+    __device__ bfloat16(float value) {
+        union { float number; unsigned int word; } of;
+        of.number = value;
+        // to the nearest, of two the even one; what is not a number stays one
+        bits = value != value ? 0x7fc0 : (unsigned short)((of.word + 0x7fff + ((of.word >> 16) & 1)) >> 16);
+    }
+    __device__ operator float() const {
+        union { unsigned int word; float number; } of;
+        of.word = (unsigned int)bits << 16;
+        return of.number;
+    }
+};
+
+// wide<T>::type is what kernels compute in: float, or double for doubles.
+template <typename T> struct wide { typedef float type; };
+template <> struct wide<double> { typedef double type; };
+
+// The number of a thread of a one-dimensional grid, and how many there are.
+#define THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
+#define N_THREADS ((long long)gridDim.x * blockDim.x)
+#define WARP 32
+
+// The sum over the threads of a block, given to each of them, always added in the same order. Blocks are whole warps.
+template <typename V> __device__ V block_sum(V value) {
+    __shared__ V parts[WARP];
+    for (int step = WARP / 2; step; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    const int n_warps = blockDim.x / WARP;
+    if (n_warps == 1) return value;
+    __syncthreads();  // so that the last sum has been read
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = parts[0];
+    for (int k = 1; k < n_warps; ++k) value += parts[k];
+    return value;
+}
+
+// The largest value of the threads of a block, given to each of them; what is not a number is passed over.
+template <typename V> __device__ V block_max(V value) {
+    __shared__ V parts[WARP];
+    for (int step = WARP / 2; step; step /= 2) {
+        const V other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = other > value || value != value ? other : value;
+    }
+    const int n_warps = blockDim.x / WARP;
+    if (n_warps == 1) return value;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = parts[0];
+    for (int k = 1; k < n_warps; ++k) value = parts[k] > value || value != value ? parts[k] : value;
+    return value;
+}

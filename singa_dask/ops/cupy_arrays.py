@@ -1,0 +1,226 @@
+"""CupyMemory: what memory of a GPU is, and what else its kernels share: integers from the host, strides, grids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import cupy
+import numpy as np
+
+from singa_dask.ops.cupy_device import SMALL_BYTES, CupyDevice, c_name, dense, in_memory, laid_out_like
+from singa_dask.ops.cupy_figures import Arrivals
+from singa_dask.ops.numpy_memory import NumpyMemory
+from singa_dask.ops.scratch import channels_last, in_layout
+
+__all__ = ["THREADS", "WARP", "CupyMemory", "Uploaded", "blocks", "c_name", "in_memory_order", "strides_of"]
+
+# Arrays are Any: they are CuPy's, or numpy's on the host.
+Array = Any
+Ops = TypeVar("Ops", bound="CupyMemory")
+
+# Threads of a block where a kernel goes through values one by one.
+THREADS = 256
+WARP = 32
+# More blocks than any device runs at once: threads then take several values each.
+MOST_BLOCKS = 1 << 14
+
+
+class Uploaded(np.ndarray[Any, Any]):
+    """Integers in host memory, e.g. labels, that have been copied to a device too; their slices have not.
+
+    Attributes
+    ----------
+    device : cupy.ndarray of int64, or None
+        The copy.
+    """
+
+    device: Array = None
+
+
+class CupyMemory(NumpyMemory):
+    """Memory of a GPU, a base of the mixins of `CupyOps`.
+
+    Attributes
+    ----------
+    gpu : CupyDevice
+    precision : str
+        As a job says it.
+    n_grown : int
+        How often scratch memory was given up for larger one.
+    """
+
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__()
+        self.gpu, self.precision = gpu, precision
+        self.device = gpu.name
+        self.n_grown = 0
+        self._arrivals = Arrivals(gpu)
+
+    def here(self) -> AbstractContextManager[None]:
+        return self.gpu.here()
+
+    def for_thread(self: Ops) -> Ops:
+        return type(self)(self.gpu, self.precision)
+
+    def synchronize(self) -> None:
+        self.gpu.synchronize()
+
+    # -- arrays ------------------------------------------------------------------------------------------
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
+        with self.gpu.here():
+            return cupy.empty(tuple(shape), dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Array:
+        with self.gpu.here():
+            return cupy.zeros(tuple(shape), dtype)
+
+    def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+        return self.gpu.pinned(shape, dtype)
+
+    def features(self, shape: Sequence[int], dtype: Any) -> Array:
+        return in_layout(self.zeros((math.prod(shape),), dtype), shape)
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
+        dtype = np.dtype(dtype)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if name not in self._scratch or self._scratch[name].size < n_bytes:
+            self.gpu.check_told("scratch memory grows")
+            self.n_grown += 1
+            # never of no bytes: what has no address cannot be viewed
+            self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
+        return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+
+    def copy(self, x: Array, out: Array) -> None:
+        if isinstance(out, np.ndarray):
+            np.copyto(out, self.to_host(x), casting="unsafe")
+        elif not isinstance(x, np.ndarray):
+            source, target = in_memory_order(x, out)
+            target[...] = source
+        elif out.nbytes <= SMALL_BYTES:
+            self.gpu.put(x, out)
+        else:
+            with self.gpu.upload(x) as there:
+                self.copy(there, out)
+
+    def from_host(self, x: np.ndarray[Any, Any]) -> Array:
+        if isinstance(x, Uploaded) and x.device is not None:
+            return x.device
+        made = laid_out_like(x, self.empty((x.size,), x.dtype))
+        self.copy(x, made)
+        return made
+
+    def to_host(self, x: Array) -> np.ndarray[Any, Any]:
+        return self.gpu.download(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
+
+    def place(self, x: Any) -> int:
+        there = x.device if isinstance(x, Uploaded) else x
+        return there.data.ptr if isinstance(there, cupy.ndarray) else 0
+
+    def constant(self, values: Array | float) -> Array | float:
+        return self.from_host(values) if isinstance(values, np.ndarray) and values.ndim else values
+
+    def labels(self, values: np.ndarray[Any, Any], before: Any = None) -> np.ndarray[Any, Any]:
+        made = values.view(Uploaded)
+        there = before.device if isinstance(before, Uploaded) and before.shape == values.shape else None
+        made.device = self.empty(values.shape, np.int64) if there is None else there
+        self.gpu.put(values, made.device)
+        return made
+
+    # -- figures -----------------------------------------------------------------------------------------
+
+    def finite(self, x: Array) -> bool:
+        return not float(self.to_host(self.sum_of("unusual", x))[0])
+
+    def accumulate(self, value: Array | float, total: Array | float) -> Array | float:
+        if not isinstance(total, cupy.ndarray):
+            begun = self.zeros((1,), np.float64)
+            begun += total
+            total = begun
+        total += value
+        return total
+
+    def cleared(self, total: Array | float) -> Array | float:
+        if not isinstance(total, cupy.ndarray):
+            return 0.0
+        total[...] = 0
+        return total
+
+    def settled(self, total: Array | float) -> float | None:
+        return self._arrivals.newest(total) if isinstance(total, cupy.ndarray) else float(total)
+
+    def sum_of(self, term: str, x: Array) -> Array:
+        """Return the sum over all values of a term, a kernel of ``cuda/sums.cu``; (1,) float64 in scratch memory."""
+        values = self.flat("summed", x)
+        n = min(blocks(values.size), THREADS)
+        sums, result = (self.scratch(name, (size,), np.float64) for name, size in (("sums", n), ("figure", 1)))
+        add = self.gpu.function("sums", term, X=x.dtype, Y=sums.dtype)
+        add((n,), (THREADS,), (values, sums, np.int64(values.size)))
+        self.total(sums, result)
+        return result
+
+    def total(self, values: Array, out: Array) -> None:
+        """``out`` (1,) = sum of ``values`` (n,), both float64."""
+        add = self.gpu.function("sums", "total", X=values.dtype, Y=out.dtype)
+        add((1,), (THREADS,), (values, out, np.int32(values.size)))
+
+    # -- arguments of kernels ----------------------------------------------------------------------------
+
+    def flat(self, name: str, x: Array) -> Array:
+        """Return all values as one stretch of memory: a view, or a copy in scratch memory of this name."""
+        if not dense(x):
+            copy = self.scratch(name, x.shape, x.dtype)
+            self.copy(x, copy)
+            x = copy
+        return flattened(x)
+
+    def integers(self, name: str, values: Array) -> Array:
+        """Return integers of the host as a dense device array of int64, in scratch memory unless they are there.
+
+        Parameters
+        ----------
+        name : str
+            Of the scratch memory.
+        values : integers, ndarray, `Uploaded` or cupy.ndarray of int64
+        """
+        if isinstance(values, cupy.ndarray):
+            return values
+        if isinstance(values, Uploaded) and values.device is not None:
+            return values.device
+        out = self.scratch(name, (values.size,), np.int64).reshape(values.shape)
+        self.gpu.put(values, out)
+        return out
+
+
+def strides_of(x: Array) -> tuple[np.int64, ...]:
+    """Return the strides of an array in values, ready as arguments of a kernel."""
+    return tuple(np.int64(step // x.itemsize) for step in x.strides)
+
+
+def in_memory_order(*arrays: Array) -> tuple[Array, ...]:
+    """Return views for a kernel that goes value by value: images as (N, H, W, C) unless the last lies as (N, C, H, W).
+
+    So dense arrays are one stretch of memory. An array with fewer axes is broadcast against images; what is no array
+    is returned as it is.
+    """
+    last = arrays[-1]
+    if last.ndim != 4 or last.flags.c_contiguous:
+        return arrays
+    return tuple(channels_last(_images(x)) if hasattr(x, "ndim") else x for x in arrays)
+
+
+def _images(x: Array) -> Array:
+    return x if x.ndim == 4 else x.reshape((1,) * (4 - x.ndim) + x.shape)
+
+
+def flattened(x: Array) -> Array:
+    """Return the view (n,) of a dense array, in the order of its memory."""
+    return x.transpose(in_memory(x)).reshape(-1)
+
+
+def blocks(n: int, threads: int = THREADS) -> int:
+    """Return how many blocks a kernel takes for n values, one a thread; with very many a thread takes several."""
+    return max(1, min(-(-n // threads), MOST_BLOCKS))

@@ -1,0 +1,342 @@
+"""CupyDevice: one GPU of this process: its streams, its compiled kernels, and the ways of arrays to it and back.
+
+Nothing here knows layers or kernels. The threads of a process share it, so that what they enqueue runs in that order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from singa_dask.errors import ConfigError, DeviceMemoryError
+from singa_dask.ops.onednn_library import BFLOAT16
+
+__all__ = [
+    "SMALL_BYTES",
+    "CupyDevice",
+    "c_name",
+    "count_devices",
+    "dense",
+    "find_device",
+    "in_memory",
+    "laid_out_like",
+    "source",
+]
+
+# Arrays are Any: they are CuPy's, or numpy's on the host.
+Array = Any
+
+SOURCES = Path(__file__).parent / "cuda"
+# Put before each source: types that plain CUDA C++ does not have.
+TYPES = "types.cuh"
+STANDARD = "-std=c++17"
+C_NAMES = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    BFLOAT16: "bfloat16",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.int32): "int",
+    np.dtype(np.int64): "long long",
+    np.dtype(np.uint64): "unsigned long long",
+    np.dtype(np.bool_): "bool",
+}
+
+# Batches on their way at once: one that is copied, one that is computed from, one that waits.
+BATCHES = 3
+# Small things on their way at once before the host waits for the first, and the largest size of one.
+SMALL_SLOTS = 512
+SMALL_BYTES = 1 << 16
+
+
+class CupyDevice:
+    """A GPU. `find_device` gives the one of this process.
+
+    Attributes
+    ----------
+    index : int
+        As CUDA counts what this process sees.
+    name : str
+        ``"cuda:<index>"``.
+    capability : str
+        Its compute capability, e.g. ``"90"``.
+    stream : cupy.cuda.Stream
+        What computes. All kernels of all threads go there: they run in the order in which they are enqueued.
+    copies : cupy.cuda.Stream
+        For copies beside it.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index, self.name = index, f"cuda:{index}"
+        self.capability: str = cupy.cuda.Device(index).compute_capability
+        with cupy.cuda.Device(index):
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+            self.copies = cupy.cuda.Stream(non_blocking=True)
+        self._functions: dict[tuple[Any, ...], Any] = {}
+        self._batches = deque(_Batch(index) for _ in range(BATCHES))
+        self._small: deque[_Small] = deque()
+        self._n_small = 0
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """Make the device and its stream those of this thread. Whoever calls kernels enters it, once for all calls.
+
+        Raises
+        ------
+        DeviceMemoryError
+            What is done in the context needs more memory than is free.
+        """
+        with cupy.cuda.Device(self.index) as device, self.stream:
+            try:
+                yield
+            except cupy.cuda.memory.OutOfMemoryError as error:
+                free, total = (round(n_bytes / 2**20) for n_bytes in device.mem_info)
+                raise DeviceMemoryError(f"{self.name}: {error} {free:,} of {total:,} MiB are free.") from error
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        self.copies.synchronize()
+        self.stream.synchronize()
+
+    def check_told(self, what: str) -> None:
+        """Raise `RuntimeError` where this thread's kernels are being recorded: the host is not in what is repeated."""
+        if cupy.cuda.get_current_stream().is_capturing():
+            raise RuntimeError(f"{self.name}: {what} while kernels are recorded")
+
+    # -- kernels -----------------------------------------------------------------------------------------
+
+    def function(self, file: str, name: str, **types: Any) -> Any:
+        """Return a kernel of ``ops/cuda/<file>.cu``, compiled once for these types.
+
+        Parameters
+        ----------
+        file, name : str
+            Name of the source without its ending, and of the kernel in it.
+        **types : dtype, str or int
+            What the names in the source stand for, e.g. ``T=x.dtype`` or ``T="float"``.
+
+        Returns
+        -------
+        callable
+            ``f(grid, block, args, shared_mem=0)``; args are device arrays, or numpy scalars of the exact type.
+        """
+        key = (file, name, *types.items())
+        try:
+            return self._functions[key]
+        except KeyError:
+            pass
+        module = cupy.RawModule(code=source(file, **types), options=(STANDARD,))
+        found = self._functions[key] = module.get_function(name)
+        return found
+
+    # -- host memory and copies --------------------------------------------------------------------------
+
+    def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+        """Return zeros in page-locked host memory."""
+        made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        made[...] = 0
+        shaped: np.ndarray[Any, Any] = made.view(dtype).reshape(shape)
+        return shaped
+
+    @contextlib.contextmanager
+    def upload(self, values: np.ndarray[Any, Any]) -> Iterator[Array]:
+        """Copy a batch to the device, beside what computes; kernels in the block may read the copy.
+
+        Parameters
+        ----------
+        values : ndarray
+            Any strides; may be written to when this returns.
+
+        Yields
+        ------
+        cupy.ndarray
+            Of the same shape and type, in the same order of memory. Good in this block only.
+        """
+        self.check_told("a batch is copied")
+        # one more where all are taken, by other threads or by blocks around this one
+        batch = self._take_batch()
+        try:
+            yield batch.fill(self, values)
+        finally:
+            batch.used.record(self.stream)
+            self._batches.append(batch)
+
+    def _take_batch(self) -> _Batch:
+        try:
+            return self._batches.popleft()
+        except IndexError:
+            return _Batch(self.index)
+
+    def put(self, values: np.ndarray[Any, Any], out: Array) -> None:
+        """Copy small host values to ``out``, a device array of that shape and type, in turn with what computes."""
+        self.check_told("something is copied to it")
+        if out.nbytes > SMALL_BYTES or not dense(out):
+            with self.upload(values) as copy:
+                out[...] = copy
+            return
+        with self._lock:
+            slot = self._free_slot()
+            staged = laid_out_like(out, slot.memory[: out.nbytes].view(out.dtype))
+            np.copyto(staged, values, casting="unsafe")
+            runtime.memcpyAsync(
+                out.data.ptr, slot.memory.ctypes.data, out.nbytes, runtime.memcpyHostToDevice, self.stream.ptr
+            )
+            slot.read.record(self.stream)
+            self._small.append(slot)
+
+    def _free_slot(self) -> _Small:
+        """Return memory for a small thing: what has been read, else what is new, else wait for the oldest."""
+        if self._small and (self._n_small == SMALL_SLOTS or self._small[0].read.done):
+            slot = self._small.popleft()
+            slot.read.synchronize()
+            return slot
+        self._n_small += 1
+        return _Small(self.index)
+
+    def download(self, x: Array) -> np.ndarray[Any, Any]:
+        """Return a copy of a device array in host memory, in the same order of memory; waits for what computes it."""
+        self.check_told("something is read from it")
+        if not dense(x):
+            with self.here():
+                x = x.copy()
+        made: np.ndarray[Any, Any] = laid_out_like(x, np.empty(x.size, x.dtype))
+        if x.nbytes:
+            runtime.memcpyAsync(made.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr)
+        self.stream.synchronize()
+        return made
+
+
+class _Batch:
+    """Page-locked memory and memory of the device for one batch, and when each may be written again."""
+
+    def __init__(self, index: int) -> None:
+        self.staged = np.empty(0, np.uint8)
+        self.device: Array = None
+        self.copied, self.used = event(index), event(index)
+
+    def fill(self, gpu: CupyDevice, values: np.ndarray[Any, Any]) -> Array:
+        """Enqueue the copy of values, and let what computes wait for it; returns where they will be."""
+        self.copied.synchronize()
+        if self.device is None or len(self.staged) < values.nbytes:
+            self.staged = pinned_bytes(values.nbytes)
+            with gpu.here():
+                self.device = cupy.empty(max(1, values.nbytes), np.uint8)
+            # what had this memory before may still be computed from
+            self.used.record(gpu.stream)
+        staged = laid_out_like(values, self.staged[: values.nbytes].view(values.dtype))
+        np.copyto(staged, values)
+        gpu.copies.wait_event(self.used)
+        if values.nbytes:
+            runtime.memcpyAsync(
+                self.device.data.ptr,
+                self.staged.ctypes.data,
+                values.nbytes,
+                runtime.memcpyHostToDevice,
+                gpu.copies.ptr,
+            )
+        self.copied.record(gpu.copies)
+        gpu.stream.wait_event(self.copied)
+        return laid_out_like(values, self.device[: values.nbytes].view(values.dtype))
+
+
+class _Small:
+    """Page-locked memory for a small thing, and when it has been read."""
+
+    def __init__(self, index: int) -> None:
+        self.memory = pinned_bytes(SMALL_BYTES)
+        self.read = event(index)
+
+
+def event(index: int) -> Any:
+    """Return an event for the streams of a device."""
+    with cupy.cuda.Device(index):
+        return cupy.cuda.Event(disable_timing=True)
+
+
+_DEVICES: dict[int, CupyDevice] = {}
+_DEVICES_LOCK = threading.Lock()
+
+
+def find_device(index: int) -> CupyDevice:
+    """Return a GPU of this process; all who ask get the same.
+
+    Raises
+    ------
+    ConfigError
+        There is no driver, no GPU, or none of this number.
+    """
+    with _DEVICES_LOCK:
+        if index not in _DEVICES:
+            check_device(index)
+            _DEVICES[index] = CupyDevice(index)
+        return _DEVICES[index]
+
+
+def count_devices() -> int:
+    """Return how many GPUs this process sees: 0 also where there is no driver."""
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0
+
+
+def check_device(index: int) -> None:
+    """Raise `ConfigError` where there is no such GPU."""
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise ConfigError(
+            f"cuda:{index}: no GPU can be used here: {error}. Install NVIDIA's driver, or say ops: auto without gpu."
+        ) from error
+    if not 0 <= index < count:
+        known = {0: "no GPU is", 1: "1 GPU is, cuda:0,"}.get(count, f"{count} GPUs are, cuda:0 to cuda:{count - 1},")
+        raise ConfigError(f"cuda:{index}: {known} seen here. CUDA_VISIBLE_DEVICES says which ones a process sees.")
+
+
+def source(file: str, **types: Any) -> str:
+    """Return ``ops/cuda/<file>.cu`` for some types, as it is compiled; see `CupyDevice.function`."""
+    # not as options of the compiler: it would take them for what its own headers call T
+    words = [
+        f"#define {name} {int(of)}\n"
+        if isinstance(of, int)
+        else f"typedef {of if isinstance(of, str) else c_name(of)} {name};\n"
+        for name, of in types.items()
+    ]
+    return "".join([(SOURCES / TYPES).read_text(), *words, (SOURCES / f"{file}.cu").read_text()])
+
+
+def c_name(dtype: Any) -> str:
+    """Return what a type is called in ``ops/cuda``."""
+    return C_NAMES[np.dtype(dtype)]
+
+
+def pinned_bytes(size: int) -> np.ndarray[Any, Any]:
+    """Return page-locked host memory."""
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(max(1, size)), np.uint8, size)
+
+
+def in_memory(x: Array) -> tuple[int, ...]:
+    """Return the axes of an array, from that of the largest steps in memory to that of the smallest."""
+    # where an axis of one value lies is all the same
+    steps = [abs(step) if size > 1 else 0 for size, step in zip(x.shape, x.strides, strict=True)]
+    return tuple(sorted(range(x.ndim), key=lambda axis: -steps[axis]))
+
+
+def dense(x: Array) -> bool:
+    """Tell whether the values of an array are one stretch of memory, whatever the order of its axes."""
+    return bool(x.flags.c_contiguous or x.transpose(in_memory(x)).flags.c_contiguous)
+
+
+def laid_out_like(x: Array, flat: Array) -> Array:
+    """Return a view of flat memory with the shape of ``x``, and the order of its axes in memory."""
+    axes = in_memory(x)
+    inverse = tuple(sorted(range(x.ndim), key=axes.__getitem__))
+    return flat.reshape(tuple(x.shape[axis] for axis in axes)).transpose(inverse)

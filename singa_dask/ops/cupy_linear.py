@@ -1,0 +1,164 @@
+"""CupyLinear: matrix products on a GPU, by cuBLAS, and sums of columns.
+
+cuBLAS counts in columns: it is asked for the transposed product of the transposed matrices, which is where ours are.
+A matrix has a stride of one value along rows or along columns; what has neither is copied first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from cupy.cuda import device, runtime
+from cupy_backends.cuda.libs import cublas
+
+from singa_dask.ops.cupy_arrays import THREADS, WARP, CupyMemory, strides_of
+from singa_dask.ops.onednn_library import BFLOAT16
+
+__all__ = ["CupyLinear", "gemm_types"]
+
+# Arrays are Any: they are CuPy's.
+Array = Any
+
+CUDA_TYPES = {
+    np.dtype(np.float32): runtime.CUDA_R_32F,
+    np.dtype(np.float64): runtime.CUDA_R_64F,
+    BFLOAT16: runtime.CUDA_R_16BF,
+}
+# Factors of a product, by the type that it is computed in; cuBLAS reads them while it is called.
+FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
+
+# A block of a sum is for as many columns as a warp has threads; about how many rows a thread takes.
+ROWS_OF_THREAD = 32
+MOST_SPLITS = 128
+
+ADD_ROW = cupy.ElementwiseKernel("B b", "T y", "y = (T)((float)y + (float)b)", "add_bias")
+ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_bias_wide")
+
+
+class Matrix(NamedTuple):
+    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows, or turned over."""
+
+    array: Array
+    turned: bool
+    step: int
+
+
+class CupyLinear(CupyMemory):
+    """Inner products, a mixin of `CupyOps`."""
+
+    def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
+        self.gemm(x, w if transpose else w.T, out)
+        if b is not None:
+            (ADD_ROW_WIDE if out.dtype == np.float64 else ADD_ROW)(b, out)
+
+    def linear_grad_input(
+        self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        self.gemm(gy, w.T if transpose else w, out, accumulate)
+
+    def linear_grad_weight(
+        self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        left, right = (x.T, gy) if transpose else (gy.T, x)
+        self.gemm(left, right, out, accumulate)
+
+    def linear_grad_bias(self, gy: Array, out: Array, accumulate: bool = False) -> None:
+        self.column_sums(gy, out, accumulate)
+
+    def gemm(self, a: Array, b: Array, out: Array, accumulate: bool = False) -> None:
+        """``out = a b``; added to ``out`` when ``accumulate``.
+
+        Parameters
+        ----------
+        a : (M, K)
+        b : (K, N)
+        out : (M, N)
+            Where any of them is bfloat16, a and b are rounded to it; sums are float32.
+        """
+        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
+        left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
+        target = as_matrix(out)
+        if target is None or target.turned:
+            self._gemm_elsewhere(a, b, out, accumulate)
+            return
+        compute, factors = gemm_types(kind, self.precision)
+        (m, k), n = a.shape, b.shape[1]
+        cublas.gemmEx(
+            device.get_cublas_handle(),
+            cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
+            cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,
+            n,
+            m,
+            k,
+            factors[1].ctypes.data,
+            right.array.data.ptr,
+            CUDA_TYPES[kind],
+            right.step,
+            left.array.data.ptr,
+            CUDA_TYPES[kind],
+            left.step,
+            factors[accumulate].ctypes.data,
+            out.data.ptr,
+            CUDA_TYPES[out.dtype],
+            target.step,
+            compute,
+            cublas.CUBLAS_GEMM_DEFAULT,
+        )
+
+    def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
+        """Do a product whose result does not lie in rows: turned over, or by way of scratch memory."""
+        if as_matrix(out) is not None:
+            self.gemm(b.T, a.T, out.T, accumulate)
+            return
+        product = self.scratch("product", out.shape, out.dtype)
+        if accumulate:
+            self.copy(out, product)
+        self.gemm(a, b, product, accumulate)
+        self.copy(product, out)
+
+    def _matrix(self, name: str, x: Array, kind: Any) -> Matrix:
+        """Return a matrix of a type as cuBLAS takes it, in scratch memory of this name where it must be copied."""
+        found = as_matrix(x) if x.dtype == kind else None
+        if found is None:
+            turned = x.strides[0] < x.strides[1]
+            copy = self.scratch(name, x.shape[::-1] if turned else x.shape, kind)
+            self.copy(x, copy.T if turned else copy)
+            found = Matrix(copy, turned, max(1, copy.shape[1]))
+        return found
+
+    def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
+        """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` when ``accumulate``."""
+        (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
+        n_splits = max(1, min(MOST_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
+        if n_splits > 1:
+            wide = np.float64 if x.dtype == np.float64 else np.float32
+            parts = self.scratch("column sums", (n_splits, n_columns), wide)
+            self._column_sums(x, parts, n_splits, False)
+            x = parts
+        self._column_sums(x, out, 1, accumulate)
+
+    def _column_sums(self, x: Array, out: Array, n_splits: int, accumulate: bool) -> None:
+        add = self.gpu.function("sums", "columns", X=x.dtype, Y=out.dtype)
+        sizes = (np.int64(x.shape[0]), np.int32(x.shape[1]), np.int32(accumulate))
+        add((-(-x.shape[1] // WARP), n_splits), (THREADS,), (x, *strides_of(x), out, *sizes))
+
+
+def as_matrix(x: Array) -> Matrix | None:
+    """Return a matrix (M, N) as cuBLAS takes it, None where it has to be copied."""
+    for turned, view in ((False, x), (True, x.T)):
+        (n_rows, n_columns), (row, column) = view.shape, view.strides
+        least = max(1, n_columns)
+        step = row // x.itemsize if n_rows > 1 else least
+        if (column == x.itemsize or n_columns <= 1) and step >= least:
+            return Matrix(x, turned, step)
+    return None
+
+
+def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Return what cuBLAS computes products of a type in, and the factors 0 and 1 in that type."""
+    if kind == np.float64:
+        return cublas.CUBLAS_COMPUTE_64F, FACTORS[np.float64]
+    fast = precision == "tf32" and kind == np.float32
+    return cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if fast else cublas.CUBLAS_COMPUTE_32F, FACTORS[np.float32]

@@ -1,0 +1,117 @@
+"""CupyRecurrent: the kernels on time steps and on rows of tables on a GPU, one launch each.
+
+Their source is ``cuda/recurrent.cu`` and ``cuda/rows.cu``. A step of a recurrent layer is so little work that to launch
+it takes as long: what a launch needs is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import cupy
+import numpy as np
+
+from singa_dask.ops.cupy_arrays import CupyMemory, strides_of
+from singa_dask.ops.numpy_recurrent import NumpyRecurrent
+
+__all__ = ["CupyRecurrent"]
+
+# Arrays are Any: they are CuPy's, or numpy's on the host.
+Array = Any
+
+# Threads of a block: enough to have many blocks at work on a time step, and one warp for the narrowest rows.
+MOST_THREADS, WARP = 128, 32
+# The most rows that a grid has.
+MOST_ROWS = 65535
+# Columns and threads of a block of add_rows.
+LANES, LANE_THREADS = 32, 256
+
+
+class CupyRecurrent(CupyMemory, NumpyRecurrent):
+    """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
+
+    An index is in host memory or on the device. In host memory `add_rows` sorts it, which is better for large tables;
+    on the device each row of the table looks through it.
+    """
+
+    # -- rows of a table -------------------------------------------------------------------------------
+
+    def take_rows(self, table: Array, index: Array, out: Array) -> None:
+        n, d = out.shape
+        places = self.integers("index", index)
+        take = self._on_rows("take_rows", table, out, places)
+        steps = (*strides_of(table), *strides_of(out))
+        take(*_grid(n, d), (table, places, out, np.int64(n), np.int64(d), *steps))
+
+    def add_rows(self, gy: Array, index: Array, out: Array, accumulate: bool = False) -> None:
+        v, d = out.shape
+        if isinstance(index, cupy.ndarray):
+            find = self._on_rows("find_rows", gy, out, index)
+            steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
+            grid = (-(-d // MOST_THREADS), min(v, MOST_ROWS))
+            find(grid, (MOST_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
+            return
+        order = self.scratch("segments", (len(index) + v + 1,), np.int32)
+        self.gpu.put(_segments(index, v), order)
+        arrays = (gy, order, order[len(index) :], out)
+        steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
+        add = self._on_rows("add_rows", gy, out, order)
+        add((-(-d // LANES), min(v, MOST_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
+
+    def one_hot(self, index: Array, out: Array) -> None:
+        n, v = out.shape
+        places = self.integers("index", index)
+        mark = self._on_rows("one_hot", out, out, places)
+        mark(*_grid(n, v), (places, out, np.int64(n), np.int64(v), *strides_of(out)))
+
+    def _on_rows(self, name: str, given: Array, out: Array, index: Array) -> Any:
+        """Return a kernel of ``rows.cu`` for arrays of these types."""
+        return self.gpu.function("rows", name, In=given.dtype, Out=out.dtype, Index=index.dtype)
+
+    # -- time steps --------------------------------------------------------------------------------------
+
+    def gru_step(self, xw: Array, hu: Array, h: Array, out: Array, gates: Array) -> None:
+        self._step("gru_step", h.shape, xw, hu, h, out, gates)
+
+    def gru_step_grad(self, gates: Array, h: Array, gy: Array, gh: Array) -> None:
+        self._step("gru_step_grad", h.shape, gates, h, gy, gh)
+
+    def lstm_step(self, xw: Array, hu: Array, c: Array, out: Array, out_c: Array, gates: Array) -> None:
+        self._step("lstm_step", c.shape, xw, hu, c, out, out_c, gates)
+
+    def lstm_step_grad(self, gates: Array, c: Array, out_c: Array, gy: Array, gh: Array, gc: Array) -> None:
+        self._step("lstm_step_grad", c.shape, gates, c, out_c, gy, gh, gc)
+
+    def _step(self, name: str, shape: tuple[int, int], *arrays: Array) -> None:
+        """Launch a kernel of ``recurrent.cu`` for arrays in the order of its arguments; their rows must be dense."""
+        step = self.gpu.function("recurrent", name, Value=arrays[0].dtype)
+        grid, block, numbers = _launch(*shape, arrays[0].itemsize, *(array.strides for array in arrays))
+        step(grid, block, (*arrays, *numbers))
+
+
+def _segments(index: np.ndarray[Any, Any], v: int) -> np.ndarray[Any, Any]:
+    """Return in which order to add rows, and then where in it begins what belongs to each of v places, and the end."""
+    n = len(index)
+    segments = np.empty(n + v + 1, np.int32)
+    # Few bits are sorted several times faster. Rows of one place stay in order, so that their sum is the same again.
+    places = index.astype(np.int16) if v <= np.iinfo(np.int16).max else index
+    order = segments[:n]
+    order[...] = np.argsort(places, kind="stable")
+    # what is negative comes before all places
+    segments[n:] = np.searchsorted(places[order], np.arange(v + 1))
+    return segments
+
+
+def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
+    """Return grid and block for n rows of d values, one a thread."""
+    threads = min(MOST_THREADS, -(-d // WARP) * WARP)
+    return (-(-d // threads), min(n, MOST_ROWS)), (threads,)
+
+
+@functools.lru_cache(maxsize=1024)
+def _launch(n: int, d: int, itemsize: int, *strides: tuple[int, int]) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return grid, block and numbers of a launch for arrays with these strides in bytes: the same for every step."""
+    if any(column != itemsize for _, column in strides):
+        raise ValueError("the values of a row of a time step must lie side by side")
+    return *_grid(n, d), (np.int64(n), np.int32(d), *(np.int64(row // itemsize) for row, _ in strides))

@@ -1,0 +1,62 @@
+"""Transfers: copies between a GPU and page-locked memory of the host that run beside what computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from singa_dask.ops.cupy_device import CupyDevice
+
+__all__ = ["Transfers"]
+
+# Arrays are Any: they are CuPy's.
+Array = Any
+Event = Any
+
+
+class Transfers:
+    """The copies of one worker. No call waits but `synchronize`.
+
+    What it returns are events: ``synchronize()`` waits for them without taking a core.
+
+    Parameters
+    ----------
+    gpu : CupyDevice
+    """
+
+    def __init__(self, gpu: CupyDevice) -> None:
+        self._gpu = gpu
+        # what comes back waits for kernels; what goes there, the next batch among it, should not wait behind it
+        with cupy.cuda.Device(gpu.index):
+            self._down = cupy.cuda.Stream(non_blocking=True)
+
+    def mark(self) -> Event:
+        """Return the event that all kernels enqueued so far are done."""
+        return self._record(self._gpu.stream)
+
+    def download(self, x: Array, out: np.ndarray[Any, Any], after: Event) -> Event:
+        """Copy a dense array to page-locked memory of its type after an event; return the event that it is there."""
+        self._down.wait_event(after)
+        runtime.memcpyAsync(out.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self._down.ptr)
+        return self._record(self._down)
+
+    def upload(self, x: np.ndarray[Any, Any], out: Array, after: Event) -> None:
+        """Copy page-locked memory to a dense array of its type after an event; kernels enqueued later wait for it."""
+        copies = self._gpu.copies
+        copies.wait_event(after)
+        runtime.memcpyAsync(out.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, copies.ptr)
+        self._gpu.stream.wait_event(self._record(copies))
+
+    def synchronize(self) -> None:
+        """Wait for all copies."""
+        self._down.synchronize()
+        self._gpu.copies.synchronize()
+
+    def _record(self, stream: Any) -> Event:
+        with cupy.cuda.Device(self._gpu.index):
+            event = cupy.cuda.Event(block=True, disable_timing=True)
+        event.record(stream)
+        return event

@@ -1,0 +1,108 @@
+"""The sources in ops/cuda compile without a word, for every combination of types, by the compiler that CuPy calls.
+
+NVRTC needs no GPU; ``pip install 'singa-dask[cuda12]'`` brings it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+from typing import Any
+
+import pytest
+
+from singa_dask.ops.cupy_device import SOURCES, STANDARD, source
+
+ARCHITECTURES = ["sm_80", "sm_90"]
+
+FLOATS = ["float", "double", "bfloat16"]
+INDEX = ["int", "long long"]
+# (type of features, type of params)
+MIXED = [("float", "float"), ("double", "double"), ("bfloat16", "float")]
+
+
+def product(**values: Any) -> list[dict[str, Any]]:
+    """Return all combinations; the names of some that go together are joined by ``_and_``."""
+    combinations = []
+    for chosen in itertools.product(*values.values()):
+        pairs: dict[str, Any] = {}
+        for names, value in zip(values, chosen, strict=True):
+            parts = value if isinstance(value, tuple) else (value,)
+            pairs.update(zip(names.split("_and_"), parts, strict=True))
+        combinations.append(pairs)
+    return combinations
+
+
+# (type, values that a thread takes at once, type of indices); indices are large for very large images only
+PACKS = [("float", 1), ("float", 2), ("float", 4), ("double", 1), ("double", 2)]
+PACKS += [("bfloat16", 1), ("bfloat16", 2), ("bfloat16", 4), ("bfloat16", 8)]
+LARGE = [("float", 4, "long long"), ("double", 2, "long long"), ("bfloat16", 8, "long long")]
+INDEXED_PACKS = [*((*pack, "int") for pack in PACKS), *LARGE]
+INDEXED = "Value_and_WIDTH_and_Index"
+COMBINATIONS = {
+    "crop": product(Record=["unsigned char", "float", "double"], Value=FLOATS, Index=INDEX),
+    "im2col": product(Value_and_Element=[*MIXED, ("bfloat16", "bfloat16")]),
+    "lrn": product(Value=FLOATS, Index=INDEX),
+    "norm": [
+        pack | {"Param": "double" if pack["Value"] == "double" else "float"}
+        for pack in product(**{INDEXED: INDEXED_PACKS})
+    ],
+    "pool": [
+        *product(**{INDEXED: INDEXED_PACKS}, Place=["unsigned char"]),
+        *product(**{INDEXED: [("float", 2, "int"), ("double", 2, "int"), ("bfloat16", 4, "long long")]}, Place=["int"]),
+    ],
+    "random": product(T_and_P=[*((kind, kind) for kind in FLOATS), ("float", "bfloat16")]),
+    "recurrent": product(Value=FLOATS),
+    "rows": product(In_and_Out=[*MIXED, ("float", "bfloat16")], Index=["int", "long long"]),
+    "softmax": product(X=FLOATS, Y_and_Z=[(kind, kind) for kind in FLOATS]),
+    "sums": product(X=[*FLOATS, "unsigned char"], Y=FLOATS),
+}
+
+
+class Nvrtc:
+    """The compiler."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def compile(self, code: str, options: list[str]) -> tuple[int, str]:
+        """Compile a source; returns the status, and what the compiler said."""
+        call, program, size = self._library, ctypes.c_void_p(), ctypes.c_size_t()
+        assert call.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernel.cu", 0, None, None) == 0
+        try:
+            words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            status = call.nvrtcCompileProgram(program, len(options), words)
+            assert call.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
+            said = ctypes.create_string_buffer(size.value)
+            assert call.nvrtcGetProgramLog(program, said) == 0
+        finally:
+            call.nvrtcDestroyProgram(ctypes.byref(program))
+        return status, said.value.decode()
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    try:
+        found = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"NVRTC is not installed: {str(error).splitlines()[0]}")
+    return Nvrtc(ctypes.CDLL(found.abs_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(COMBINATIONS))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
+    for types in COMBINATIONS[name]:
+        status, said = nvrtc.compile(source(name, **types), [STANDARD, f"-arch={architecture}"])
+        assert status == 0 and not said.strip(), f"{types}\n{said}"
+
+
+def test_all_sources_are_known() -> None:
+    assert {path.stem for path in SOURCES.glob("*.cu")} == set(COMBINATIONS)
+
+
+def test_sources_include_nothing() -> None:
+    for path in SOURCES.iterdir():
+        assert "#include" not in path.read_text(), path
