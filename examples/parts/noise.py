@@ -16,6 +16,6 @@ class NoisyBP(BP):
         """Take a gradient that is ready, and hand it over."""
         eta, gamma = self.conf.user_conf.get("eta", 0.01), self.conf.user_conf.get("gamma", 0.55)
         random = generator((self.net.context.seed, "noise", param.name, step))
-        noise = random.standard_normal(param.shape, "float32")
-        param.grad += (eta / (1 + step) ** gamma) ** 0.5 * noise
+        noise = (eta / (1 + step) ** gamma) ** 0.5 * random.standard_normal(param.shape, "float32")
+        param.grad += self.net.ops.from_host(noise)  # gradients may lie on a GPU
         self.hand_over(step, param)

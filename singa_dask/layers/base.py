@@ -6,14 +6,16 @@ sources it has, allocates its outputs or touches a device.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, ClassVar
+
+import numpy as np
 
 from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Context, Cut, Feature, Read, Stored
+from singa_dask.layers.feature import Connection, Context, Cut, Feature, Read, Stored
+from singa_dask.layers.figures import Figures
+from singa_dask.layers.packing import Packing
 from singa_dask.layers.param import Box, Param
 from singa_dask.registry import Registry
 
@@ -22,14 +24,7 @@ __all__ = ["LAYERS", "Connection", "Context", "Feature", "Layer", "Stored"]
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
-class Connection(enum.Enum):
-    """How one element of a layer depends on its source (SINGA's ``src_neuron_connection``)."""
-
-    ONE_TO_ONE = "one-to-one"
-    ONE_TO_ALL = "one-to-all"
-
-
-class Layer:
+class Layer(Packing):
     """One layer of a net.
 
     Class attributes are what the net asks of a type of layer.
@@ -64,6 +59,9 @@ class Layer:
         each worker.
     passes : frozenset of {"data", "labels", "ids", "index"}
         Of a layer that passes on what its consumers read: what it can pass on. What it cannot, they take as data.
+    repeats : bool
+        A pass through it, but for `prepare`, only asks for kernels: each time the same ones, on the same arrays, with
+        the same numbers but for keys of random ones. So a GPU can repeat them by itself. Not inherited.
     figures : tuple of str
         Figures that it adds: the workers of a group, which may have different layers, have to call them alike.
     row_part, n_row_parts : int
@@ -84,8 +82,14 @@ class Layer:
         One, except for layers that give each consumer its own.
     learns : bool
         Whether gradients pass through this layer; the net decides.
-    metrics_sum : dict of str to [float, float]
-        Sum and count of each figure since `take_metrics`.
+
+    metrics : Figures
+        What it tells of its batches.
+
+    Notes
+    -----
+    Features, gradients and params are arrays of the worker's device: functions of numpy that compute value by value
+    take them wherever they lie, on a GPU too; features of integers, and labels, are always numpy's.
     """
 
     n_sources: ClassVar[tuple[int, int | None]] = (1, 1)
@@ -101,6 +105,7 @@ class Layer:
     recurrent: ClassVar[bool] = False
     steps_from_columns: ClassVar[bool] = False
     by_feature: ClassVar[bool] = False
+    repeats: bool = False
     passes: frozenset[Read] = frozenset()
     figures: ClassVar[tuple[str, ...]] = ()
     first_step: int = 0
@@ -109,7 +114,12 @@ class Layer:
     adds_gradient: bool = False
     hands_over: bool = True
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.repeats = vars(cls).get("repeats", False)
+
     def __init__(self, conf: LayerConf, context: Context) -> None:
+        super().__init__()
         self.conf = conf
         self.name = self.conf_name = conf.name
         self.context = context
@@ -120,8 +130,7 @@ class Layer:
         self.features: list[Feature] = []
         self.params: list[Param] = []
         self.learns = False
-        self.metrics_sum: dict[str, list[float]] = {}
-        self._packed: dict[str, Any] = {}
+        self.metrics = Figures()
 
     # -- three verbs of a member ---------------------------------------------------------------
 
@@ -134,6 +143,9 @@ class Layer:
             With a path relative to the layer.
         """
         raise TypeError(f"{type(self).__name__} does not say its shapes: it has no setup()")
+
+    def prepare(self, phase: Phase) -> None:
+        """Do what is to be done on the host for a pass, where the kernels of `compute_feature` may be repeated ones."""
 
     def compute_feature(self, phase: Phase) -> None:
         """Compute ``features[*].data`` from ``sources[*].data``."""
@@ -273,7 +285,8 @@ class Layer:
     def allocate(self) -> None:
         """Allocate outputs and gradients, once for the life of the net; sources have theirs."""
         for feature in self.features:
-            feature.data = self.ops.features(feature.shape, feature.dtype)
+            memory = np.zeros if feature.on_host else self.ops.features
+            feature.data = memory(feature.shape, feature.dtype)
             if feature.wants_grad:
                 feature.grad = self.ops.features(feature.shape, feature.dtype)
         if self.learns:
@@ -287,44 +300,15 @@ class Layer:
             if param.window is not None:
                 self.ops.multiply(param.memory, 0, out=param.memory)
 
-    def rows(self, source: int = 0) -> Any:
-        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
-        data = self.sources[source].data
-        return data if data.ndim == 2 else self.packed(data, f"data{source}").reshape(len(data), -1)
-
-    @contextmanager
-    def grad_rows(self, source: int = 0) -> Iterator[Any]:
-        """Give memory (N, D) to write the gradient of a source to, in the order of `rows`."""
-        grad = self.sources[source].grad
-        with self.packed_out(grad, f"grad{source}") as memory:
-            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
-
-    def packed(self, values: Any, key: str) -> Any:
-        """Return an array whose memory is in the order of its axes: itself, or a copy in memory kept by ``key``."""
-        memory = self._packed_memory(values, key)
-        if memory is not values:
-            self.ops.copy(values, out=memory)
-        return memory
-
-    @contextmanager
-    def packed_out(self, out: Any, key: str) -> Iterator[Any]:
-        """Give memory in the order of the axes for what is to be written to ``out``: itself, or some that is copied."""
-        memory = self._packed_memory(out, key)
-        yield memory
-        if memory is not out:
-            self.ops.copy(memory, out=out)
-
-    def _packed_memory(self, values: Any, key: str) -> Any:
-        if values.flags.c_contiguous:
-            return values
-        if key not in self._packed:
-            self._packed[key] = self.ops.empty(values.shape, values.dtype)
-        return self._packed[key]
-
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
         context = self.context
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
+
+    @staticmethod
+    def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
+        """Return what `random_key` gives at another step."""
+        return (*key[:4], step, *key[5:])
 
     def first_row(self, n_rows: int) -> int:
         """Return the row of the group's batch at which this layer's ``n_rows`` start."""
@@ -351,17 +335,27 @@ class Layer:
             )
         return labels
 
-    def add_metric(self, name: str, total: float, count: float = 1.0) -> None:
-        """Add to a figure that is shown as total / count."""
-        entry = self.metrics_sum.setdefault(name, [0.0, 0.0])
-        entry[0] += total
-        entry[1] += count
+    def add_metric(self, name: str, total: Any, count: float = 1.0, *, scale: float = 1.0, n: float = 1.0) -> None:
+        """Add to a figure that is shown as total / count.
+
+        Parameters
+        ----------
+        name : str
+        total : float, or what a kernel has returned
+            On a GPU the sum stays there: nothing waits for it.
+        count : float
+        scale, n : float
+            What is added is ``scale * total / n``.
+        """
+        self.metrics.add(self.ops, name, total, count, scale, n)
 
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each figure since the last call, and start anew."""
-        taken = {name: (total, count) for name, (total, count) in self.metrics_sum.items()}
-        self.metrics_sum.clear()
-        return taken
+        return self.metrics.take(self.ops)
+
+    def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
+        """Yield each figure with a sum, in no unit; without ``wait`` that of some steps ago, where a GPU is behind."""
+        return self.metrics.totals(self.ops, wait)
 
     def check_source(self) -> None:
         """Compare the records that the layer reads, if any, with what the job says of them.

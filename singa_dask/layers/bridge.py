@@ -63,6 +63,11 @@ class _Bridge(Layer):
         """Return the name of what goes over this bridge."""
         return f"{int(self.context.phase)} {what} {self.pair}"
 
+    def plain(self, values: Any) -> Any:
+        """Return values in host memory in the order in which they lie, images as (N, H, W, C)."""
+        ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
+        return np.ascontiguousarray(self.ops.to_host(ordered))
+
     @property
     def exchange(self) -> Exchange:
         """The way to other workers."""
@@ -89,7 +94,7 @@ class BridgeSrc(_Bridge):
     def compute_feature(self, phase: Phase) -> None:
         source, sent = self.sources[0], {}
         if self.features[0].wants_data:
-            sent["data"] = _plain(source.data)
+            sent["data"] = self.plain(source.data)
         wanted = [name for name, read in CARRIED.items() if read in self.features[0].read_as]
         sent |= {name: values for name in wanted if (values := getattr(source, name)) is not None}
         if self.context.stream_start:
@@ -125,22 +130,20 @@ class BridgeDst(_Bridge):
 
     def compute_feature(self, phase: Phase) -> None:
         feature, received = self.features[0], self.exchange.receive(self.key("data"))
-        feature.data = _images(received.get("data"))
+        data = _images(received.get("data"))
+        feature.data = data if data is None or feature.on_host else self.ops.from_host(data)
         if not feature.wants_grad:
             self.exchange.send(self.peer, self.key("taken"), (), ())
         for name in CARRIED:
             setattr(feature, name, received.get(name))
+        if feature.labels is not None:
+            feature.labels = self.ops.labels(feature.labels)
         self.context.stream_start |= STREAM_START in received
 
     def compute_gradient(self, phase: Phase) -> None:
-        self.exchange.send(self.peer, self.key("grad"), [_plain(self.features[0].grad)], ["grad"])
-
-
-def _plain(values: Any) -> Any:
-    """Return values in the order in which they lie in memory, images as (N, H, W, C)."""
-    return np.ascontiguousarray(values.transpose(0, 2, 3, 1) if values.ndim == 4 else values)
+        self.exchange.send(self.peer, self.key("grad"), [self.plain(self.features[0].grad)], ["grad"])
 
 
 def _images(values: Any) -> Any:
-    """Return what `_plain` was made of."""
+    """Return what `_Bridge.plain` was made of."""
     return values.transpose(0, 3, 1, 2) if values is not None and values.ndim == 4 else values

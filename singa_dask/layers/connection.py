@@ -36,6 +36,7 @@ class Split(_Several):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     over_time = True
+    repeats = True
     passes = frozenset({"data", "labels", "ids", "index"})
     count_key = ("split_conf", "num_splits")
 
@@ -50,11 +51,14 @@ class Split(_Several):
             alone = len(wanted) == 1 and self.sources[0].grad is not None
             feature.grad = self.sources[0].grad if alone else self.ops.features(feature.shape, feature.dtype)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def prepare(self, phase: Phase) -> None:
         source = self.sources[0]
         for feature in self.features:
             feature.data, feature.labels, feature.index = source.data, source.labels, source.index
             feature.ids, feature.epochs = source.ids, source.epochs
+
+    def compute_feature(self, phase: Phase) -> None:
+        self.prepare(phase)
 
     def compute_gradient(self, phase: Phase) -> None:
         total = self.sources[0].grad
@@ -129,7 +133,10 @@ class Slice(_Several):
             else:
                 for name in ("labels", "index", "ids", "epochs"):
                     values = getattr(source, name)
-                    setattr(feature, name, None if values is None else self.piece(values, k).reshape(-1))
+                    piece = None if values is None else self.piece(values, k).reshape(-1)
+                    # numbers that kernels take, beside those of records
+                    taken = piece is not None and name in ("labels", "index")
+                    setattr(feature, name, self.ops.labels(piece) if taken else piece)
             if self.copies and feature.wants_data:
                 own = feature.data if self.axis else _by_steps(feature.data, self.steps)
                 self.ops.copy(self.piece(source.data, k), out=own)
@@ -196,7 +203,8 @@ class Concate(Layer):
                 setattr(feature, name, next((each for each in found if each is not None), None))
             elif all(each is not None for each in found):
                 joined = [_by_steps(each, steps) for each in found]
-                setattr(feature, name, np.concatenate(joined, axis=min(steps - 1, 1)).reshape(-1))
+                values = np.concatenate(joined, axis=min(steps - 1, 1)).reshape(-1)
+                setattr(feature, name, self.ops.labels(values) if name == "labels" else values)
 
     def compute_gradient(self, phase: Phase) -> None:
         for source, place in self.pieces(self.features[0].grad):

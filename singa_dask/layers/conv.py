@@ -81,6 +81,7 @@ class Convolution(Windowed):
 
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(ConvolutionConf)
@@ -120,6 +121,8 @@ class Pooling(Windowed):
     SINGA's kPooling takes no notice of ``pad`` and gives the gradient to all of equal values, as its job files do here
     (``ties: all``); its kCPooling mixes up the axes.
     """
+
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(PoolingConf)

@@ -91,9 +91,9 @@ class OneHot(Numbers):
     def compute_feature(self, phase: Phase) -> None:
         feature, numbers = self.features[0], self.numbers()
         self.check(numbers, 0, self.n_values)
-        feature.index = numbers
+        feature.index = self.ops.labels(numbers, feature.index)
         if feature.data is not None:
-            self.ops.one_hot(numbers, out=feature.data)
+            self.ops.one_hot(feature.index, out=feature.data)
 
 
 @LAYERS.register()
@@ -116,8 +116,9 @@ class Embedding(Numbers):
         self.table = self.param(0, (n_values, columns.size), axis=1)
 
     def compute_feature(self, phase: Phase) -> None:
-        self.index = self.numbers()
-        self.check(self.index, -1, self.table.shape[0])
+        numbers = self.numbers()
+        self.check(numbers, -1, self.table.shape[0])
+        self.index = self.ops.labels(numbers)
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def compute_gradient(self, phase: Phase) -> None:
@@ -140,6 +141,6 @@ class RNNLabel(Numbers):
 
     def compute_feature(self, phase: Phase) -> None:
         feature = self.features[0]
-        feature.labels = self.numbers().astype(np.int32)
+        feature.labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
         if "data" in feature.read_as:
             self.ops.copy(feature.labels[:, None], out=feature.data)

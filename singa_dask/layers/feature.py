@@ -1,7 +1,8 @@
-"""Feature: what passes between two layers; Context: what all layers of one net share."""
+"""Feature: what passes between two layers, and Connection, how; Context: what all layers of one net share."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 
-__all__ = ["Context", "Cut", "Feature", "Read", "Stored"]
+__all__ = ["Connection", "Context", "Cut", "Feature", "Read", "Stored"]
 
 Read: TypeAlias = Literal["data", "labels", "ids", "stored", "index", "nothing"]
 
@@ -68,6 +69,13 @@ class Context:
         return np.promote_types(self.dtype, np.float32)
 
 
+class Connection(enum.Enum):
+    """How one element of a layer depends on its source (SINGA's ``src_neuron_connection``)."""
+
+    ONE_TO_ONE = "one-to-one"
+    ONE_TO_ALL = "one-to-all"
+
+
 class Cut(NamedTuple):
     """A stretch [start, stop) of a whole of ``total``."""
 
@@ -110,7 +118,7 @@ class Feature:
     shape : tuple of int
         Batch first; that of images is (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
-        Written by the layer that owns this feature.
+        Written by the layer that owns this feature; an array of the device, but of integers always one of the host.
     grad : ndarray, shape ``shape``, or None
         Overwritten by the one consumer; None where no gradient is wanted.
     wants_grad : bool
@@ -155,6 +163,11 @@ class Feature:
     def wants_data(self) -> bool:
         """Whether a consumer reads ``data``; so it is taken where there is no consumer."""
         return "data" in self.read_as or not self.read_as
+
+    @property
+    def on_host(self) -> bool:
+        """Whether ``data`` lies in host memory wherever the net is computed: numbers, which say what is to be read."""
+        return self.dtype.kind in "iub"
 
     @property
     def size(self) -> int:

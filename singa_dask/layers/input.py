@@ -84,7 +84,7 @@ class StoreInput(Layer):
         feature.ids, feature.epochs = batch.ids, loader.epochs()
         if labels is not None:
             # the loader uses its memory again
-            feature.labels = np.array(labels, np.int32)
+            feature.labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -198,6 +198,11 @@ class StoreInput(Layer):
             raise DataError(f"{url}: a record of {record.shape}, expected {tuple(self.store_conf.shape)}.")
         return record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
 
+    def _statistic(self, key: str) -> Any:
+        """Return mean or std to compute with: a record of it where the device has it at hand."""
+        found = self._read_statistic(key)
+        return self.ops.constant(found) if isinstance(found, np.ndarray) else found
+
     def survey(self) -> Survey | None:
         """Return where the blocks of the store lie, None if its filesystem has no such thing.
 
@@ -241,7 +246,7 @@ class StoreInput(Layer):
 
     def _open(self) -> Loader:
         conf, context = self.store_conf, self.context
-        self._mean, self._std = self._read_statistic("mean_file"), self._read_statistic("std_file")
+        self._mean, self._std = self._statistic("mean_file"), self._statistic("std_file")
         self._store = self._open_checked()
         order = self.make_order([block.n for block in self._store.blocks], self._store.fingerprint)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)

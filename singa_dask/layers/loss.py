@@ -30,6 +30,7 @@ class SoftmaxLoss(Layer):
     reads = ("data", "labels")
     is_loss = True
     over_time = True
+    repeats = True
     figures = ("loss", "accuracy")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -41,12 +42,15 @@ class SoftmaxLoss(Layer):
             raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
         self.feature((sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
 
+    def prepare(self, phase: Phase) -> None:
+        self.labels(1, self.features[0].shape[1])
+
     def compute_feature(self, phase: Phase) -> None:
         p = self.features[0].data
         labels = self.labels(1, p.shape[1])
         self.ops.softmax(self.rows(), out=p)
-        self.add_metric("loss", self.scale * self.ops.cross_entropy(p, labels))
-        self.add_metric("accuracy", self.scale * self.ops.count_in_top(p, labels, self.topk) / len(p))
+        self.add_metric("loss", self.ops.cross_entropy(p, labels), scale=self.scale)
+        self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
 
     def compute_gradient(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
@@ -65,6 +69,7 @@ class EuclideanLoss(Layer):
     n_sources = (2, 2)
     is_loss = True
     over_time = True
+    repeats = True
     figures = ("loss",)
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -80,7 +85,7 @@ class EuclideanLoss(Layer):
     def compute_feature(self, phase: Phase) -> None:
         difference = self.features[0].data
         self.ops.subtract(self.rows(0), self.rows(1), out=difference)
-        self.add_metric("loss", self.ops.sum_squares(difference) / len(difference))
+        self.add_metric("loss", self.ops.sum_squares(difference), n=len(difference))
 
     def compute_gradient(self, phase: Phase) -> None:
         difference = self.features[0].data

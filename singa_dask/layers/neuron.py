@@ -27,6 +27,7 @@ class InnerProduct(Layer):
     connection = Connection.ONE_TO_ALL
     over_time = True
     by_feature = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(InnerProductConf)
@@ -64,6 +65,7 @@ class Activation(Layer):
 
     over_time = True
     by_feature = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.forward, self.backward = self.kernels(conf, ops)
@@ -100,6 +102,8 @@ class Activation(Layer):
 class ReLU(Activation):
     """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
 
+    repeats = True
+
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         slope = conf.block(ReLUConf).negative_slope
         if slope > 1:
@@ -111,6 +115,8 @@ class ReLU(Activation):
 class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
+    repeats = True
+
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         return ops.sigmoid, ops.sigmoid_grad
 
@@ -119,6 +125,8 @@ class Sigmoid(Activation):
 class Tanh(Activation):
     """y = tanh(x)."""
 
+    repeats = True
+
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         return ops.tanh, ops.tanh_grad
 
@@ -126,6 +134,8 @@ class Tanh(Activation):
 @LAYERS.register()
 class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
+
+    repeats = True
 
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         return ops.stanh, ops.stanh_grad
@@ -145,6 +155,7 @@ class Softmax(Layer):
 
     connection = Connection.ONE_TO_ALL
     over_time = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         shape, size, n = sources[0].shape, sources[0].size, conf.block(SoftmaxConf).num_softmax_per_instance
@@ -189,6 +200,7 @@ class Dropout(Layer):
 
     over_time = True
     by_feature = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.keep = 1 - conf.block(DropoutConf).dropout_ratio

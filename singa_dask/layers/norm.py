@@ -21,6 +21,7 @@ class LRN(Layer):
     """
 
     over_time = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(LRNConf)
@@ -61,6 +62,7 @@ class BatchNorm(Layer):
 
     param_names = ("scale", "shift", "mean", "variance")
     by_feature = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block, shape = conf.block(BMConf), sources[0].shape

@@ -31,6 +31,7 @@ class ArgSort(Layer):
 
     is_output = True
     over_time = True
+    repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         self.topk, width = conf.block(ArgSortConf).topk, sources[0].size
@@ -53,12 +54,16 @@ class Accuracy(ArgSort):
     n_sources = (2, 2)
     reads = ("data", "labels")
     figures = ("accuracy",)
+    repeats = True
+
+    def prepare(self, phase: Phase) -> None:
+        self.labels(1, self.sources[0].size)
 
     def compute_feature(self, phase: Phase) -> None:
         super().compute_feature(phase)
         scores = self.rows()
         labels = self.labels(1, scores.shape[1])
-        self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk) / len(scores))
+        self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
 
 
 class Writer(Layer):

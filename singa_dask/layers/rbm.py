@@ -136,7 +136,7 @@ class RBMVis(_RBMLayer):
         self.drive(self.sample, units.model, transpose=True)
         if phase & Phase.TEST:
             self.ops.subtract(units.data, units.model, out=self.difference)
-            self.add_metric("squared_error", self.ops.sum_squares(self.difference) / len(self.difference))
+            self.add_metric("squared_error", self.ops.sum_squares(self.difference), n=len(self.difference))
 
     def draw(self, chances: Any, gaussian: bool) -> None:
         """Sample the hidden units."""

@@ -13,58 +13,9 @@ from typing import Any, ClassVar
 from singa_dask.conf import GRUConf, LayerConf, LSTMConf, Phase, RNNConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer
-from singa_dask.layers.param import Param
+from singa_dask.layers.joined import Joined, matrix
 
 __all__ = ["GRU", "LSTM", "RNN"]
-
-# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
-GAP = 32
-
-
-def _matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
-    """Return memory (n_rows, n_columns) that holds anything."""
-    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
-
-
-class _Joined:
-    """Params of several gates side by side in one array, copied once a batch, when first asked for.
-
-    Parameters
-    ----------
-    params : sequence of Param
-        Weights (D, V) or biases (D,), in the order in which they are to lie.
-    biases : sequence of Param, optional
-        Makes it transposed, (V, gates D), and adds these to each row; may be empty.
-    """
-
-    def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:
-        self.params = params
-        self.biases = biases
-        self.stale = True
-        self._values: Any = None
-
-    def take(self, ops: Any) -> Any:
-        """Return the array."""
-        first = self.params[0]
-        width = first.shape[0]
-        if self._values is None:
-            size = width * len(self.params)
-            if len(first.shape) == 1:
-                self._values = ops.empty((size,), first.dtype)
-            else:
-                shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
-                self._values = _matrix(ops, *shape, first.dtype)
-        if self.stale:
-            for k, param in enumerate(self.params):
-                place = slice(k * width, (k + 1) * width)
-                if self.biases is None:
-                    ops.copy(param.data, out=self._values[place])
-                    continue
-                ops.copy(param.data.T, out=self._values[:, place])
-                if self.biases:
-                    ops.add(self._values[:, place], self.biases[k].data, out=self._values[:, place])
-            self.stale = False
-        return self._values
 
 
 class Recurrent(Layer):
@@ -121,14 +72,14 @@ class Recurrent(Layer):
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
         by_state = [self.recurrences[k] for k in self.state_order]
         self.joined = {
-            "w": _Joined(by_input[0]),
-            "table": _Joined(by_input[0], by_input[1] if self.biases else []),
-            "u": _Joined(by_state),
+            "w": Joined(by_input[0]),
+            "table": Joined(by_input[0], by_input[1] if self.biases else []),
+            "u": Joined(by_state),
             # in each time step, where a product is faster with weights that lie as it takes them
-            "u transposed": _Joined(by_state, []),
+            "u transposed": Joined(by_state, []),
         }
         if self.biases:
-            self.joined["b"] = _Joined(by_input[1])
+            self.joined["b"] = Joined(by_input[1])
 
     def _check(self, conf: LayerConf, sources: Sequence[Feature]) -> None:
         """Refuse what cannot be computed."""
@@ -158,7 +109,7 @@ class Recurrent(Layer):
         # whole states before each time step
         is_part = self.n_column_parts > 1
         self.before = self.ops.features((n_rows, self.own.total), feature.dtype) if is_part else self.states[:n_rows]
-        self.kept = _matrix(self.ops, n_rows, self.n_kept * self.dim, feature.dtype)
+        self.kept = matrix(self.ops, n_rows, self.n_kept * self.dim, feature.dtype)
 
     # -- what a type of layer says -----------------------------------------------------------------------
 
@@ -201,7 +152,13 @@ class Recurrent(Layer):
         place = order.index(gate) * self.dim
         return values[:, place : place + self.dim]
 
+    def prepare(self, phase: Phase) -> None:
+        if self.first_copy is None and self.context.stream_start:
+            for values in self.context.states.get(self.conf_name, ()):
+                values[...] = 0
+
     def compute_feature(self, phase: Phase) -> None:
+        self.prepare(phase)
         if self.first_copy is None and not self.context.frozen:
             for joined in self.joined.values():
                 joined.stale = True
@@ -211,6 +168,8 @@ class Recurrent(Layer):
         if index is None:
             self.x = self.rows()
             self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=xw)
+        else:
+            index = self.ops.from_host(index)
         hu = self.ops.scratch("state products", (n_rows, width), dtype)
         looked_up = self.ops.scratch("input products", (n_rows, width), dtype)
         for first in range(0, len(self.kept), n_rows):
@@ -232,9 +191,9 @@ class Recurrent(Layer):
             self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Any, place: int) -> None:
-        """Set the first rows to what was kept at a place of `last`, or to zeros."""
+        """Set the first rows to what was kept at a place of `last`, zeros where a stream of records starts."""
         carried = self.context.states.get(self.conf_name)
-        if carried is not None and not self.context.stream_start:
+        if carried is not None:
             self.ops.copy(carried[place], out=values[: self.n_rows])
         else:
             values[: self.n_rows] = 0
@@ -262,19 +221,19 @@ class Recurrent(Layer):
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].grad, self.n_rows, len(self.gates) * self.dim
         wanted = self.sources[1].grad if len(self.sources) > 1 else None
-        gh, before = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "state grad before"))
+        gh = ops.scratch("state grad", (n_rows, self.dim), gy.dtype)
         gh[...] = 0
         for first in reversed(range(0, len(self.kept), n_rows)):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
             self.step_grad(gy[rows], gh, rows, after)
-            if not first and wanted is None:
-                break
-            out: Any = before if first else wanted
-            ops.linear_grad_input(self.kept[rows, -width:], self.weights_of("u"), out=out)
-            if self.skips:
-                own = out[:, self.own.start : self.own.stop]
-                ops.add(own, gh, out=own)
-            gh, before = before, gh
+            grad = self.kept[rows, -width:]
+            if first:
+                ops.linear_grad_input(grad, self.weights_of("u"), out=gh, accumulate=self.skips)
+            elif wanted is not None:
+                ops.linear_grad_input(grad, self.weights_of("u"), out=wanted)
+                if self.skips:
+                    own = wanted[:, self.own.start : self.own.stop]
+                    ops.add(own, gh, out=own)
 
     def grad_of_input_params(self, by_input: Any, more: bool) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
@@ -282,7 +241,7 @@ class Recurrent(Layer):
         rows = by_input
         if index is not None:
             rows = ops.scratch("table grad", (self.sources[0].size, by_input.shape[1]), by_input.dtype)
-            ops.add_rows(by_input, index, out=rows)
+            ops.add_rows(by_input, ops.from_host(index), out=rows)
         for gate, param in enumerate(self.weights):
             grad = self.columns(self.input_order, gate, rows)
             if index is None:
@@ -314,6 +273,7 @@ class GRU(Recurrent):
     """
 
     block_type = GRUConf
+    repeats = True
     gates = ("z", "r", "c")
     param_names = _names(gates)
     input_order, state_order = (2, 0, 1), (0, 1, 2)
@@ -336,6 +296,7 @@ class LSTM(Recurrent):
     """
 
     block_type = LSTMConf
+    repeats = True
     gates = ("i", "f", "g", "o")
     param_names = _names(gates)
     input_order = state_order = (0, 1, 3, 2)
@@ -377,6 +338,7 @@ class RNN(Recurrent):
     """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
 
     block_type = RNNConf
+    repeats = True
     gates = ("",)
     param_names = ("W", "U", "b")
     input_order = state_order = (0,)

@@ -202,7 +202,7 @@ class RNNDummy(Counting):
     def compute_feature(self, phase: Phase) -> None:
         data, n_before = self.features[0].data, self.count()
         if self._fed is not None:
-            data[...] = self._fed
+            self.ops.copy(np.broadcast_to(self._fed, data.shape), out=data)
             self._fed = None
         elif self._last is not None and n_before and phase & Phase.TEST:
             self.ops.copy(self._last.data.reshape(data.shape), out=data)

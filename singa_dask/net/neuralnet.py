@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
@@ -11,10 +12,12 @@ from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Gate, Layer, Param
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.layers.connection import Slice
-from singa_dask.layers.feature import Read
+from singa_dask.net.flow import find_gradients, order_copies, pass_on_reads
+from singa_dask.net.memory import Sizes
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
+from singa_dask.net.table import table
 from singa_dask.net.turns import turns
 from singa_dask.registry import suggest
 
@@ -42,16 +45,20 @@ class NeuralNet:
         What the servers of the whole group keep, by name, in the order of all layers.
     gate : Gate
         Where threads wait for versions of these params.
+    ops : NumpyOps
+        Kernels that compute it.
     """
 
-    def __init__(self, context: Context, nodes: Sequence[Node]) -> None:
+    def __init__(self, context: Context, nodes: Sequence[Node], ops: Any) -> None:
         self.context = context
+        self.ops = ops
         self.nodes = list(nodes)
         self.layers: list[Layer] = []
         self.all_layers: list[Layer] = []
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
         self._before_back: dict[Layer, list[Layer]] = {}
+        self._build_again: Callable[..., NeuralNet]
         self.gate = Gate()
         self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
         self.owners = self._params.owners
@@ -78,21 +85,23 @@ class NeuralNet:
         ConfigError
             Every mistake at once, with paths from the top of the job.
         """
-        net = cls(context, plan(job.neuralnet, context.phase, context.n_workers))
-        problems = net._make_layers(ops)
+        net = cls(context, plan(job.neuralnet, context.phase, context.n_workers), ops)
+        problems = net._make_layers()
         problems += net._close_loops()
-        net._pass_on_reads()
+        pass_on_reads(net.all_layers)
         problems += net._params.name()
         problems += net._params.share_with(share_from._params) if share_from else net._params.share_within()
         if problems:
             raise ConfigError(problems)
-        net._find_gradients()
+        find_gradients(net.all_layers, context.phase)
+        net._before_back = order_copies(net.layers, net.readers)
         net._params.keep()
+        net._build_again = partial(cls.build, job, context, share_from=share_from)
         return net
 
     # -- steps of build ---------------------------------------------------------------------------
 
-    def _make_layers(self, ops: Any) -> list[Problem]:
+    def _make_layers(self) -> list[Problem]:
         """Make and wire each layer; one whose source failed is left out without a word."""
         problems: list[Problem] = []
         first: dict[tuple[str, int | None], Layer] = {}
@@ -102,7 +111,7 @@ class NeuralNet:
             layer = self._make(node)
             layer.first_copy = first.get((node.layer, node.worker))
             try:
-                layer.wire([self._outlet(source) for source in node.sources], ops)
+                layer.wire([self._outlet(source) for source in node.sources], self.ops)
                 _check_share(node, layer)
             except ConfigError as error:
                 problems += [_problem(node, found) for found in error.problems]
@@ -160,51 +169,6 @@ class NeuralNet:
                     problems += [node.problem(found.message, found.path) for found in error.problems]
         return problems
 
-    def _pass_on_reads(self) -> None:
-        """Have layers that pass on read what their consumers do, as data what they cannot pass on."""
-        for layer in reversed(self.all_layers):
-            # what nobody reads is computed, but of several pieces only those that are read
-            unread: Read = "nothing" if any(feature.read_as for feature in layer.features) else "data"
-            for feature in layer.features if layer.passes else ():
-                feature.read_as = feature.read_as or {unread}
-                if feature.read_as - layer.passes - {"nothing"}:
-                    feature.read_as.add("data")
-                for source in layer.sources:
-                    source.read_as |= feature.read_as & layer.passes
-
-    def _find_gradients(self) -> None:
-        """Decide which features and layers have gradients: between something that learns and a loss."""
-        if not self.context.phase & Phase.TRAIN:
-            for layer in self.all_layers:
-                for feature in layer.features:
-                    feature.wants_grad = False
-            return
-        for layer in self.all_layers:
-            for feature in layer.features:
-                learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
-                feature.wants_grad &= learns and not layer.is_energy
-        reached: set[Feature] = set()
-        for layer in reversed(self.all_layers):
-            for feature in layer.features:
-                feature.wants_grad &= feature in reached
-            if layer.is_energy:
-                layer.learns = bool(layer.params)
-            elif layer.is_loss or not reached.isdisjoint(layer.features):
-                reached.update(layer.sources)
-                layer.learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
-        self._order_copies()
-
-    def _order_copies(self) -> None:
-        """Have the copies of a layer, which share the gradients of params, go back one after the other."""
-        first: dict[str, Layer] = {}
-        for layer in reversed([layer for layer in self.layers if layer.learns]):
-            later = [first[layer.conf_name]] if layer.conf_name in first else []
-            self._before_back[layer] = [*self.readers[layer], *later]
-            layer.adds_gradient = bool(later)
-            first[layer.conf_name] = layer
-        for layer in self._before_back:
-            layer.hands_over = first[layer.conf_name] is layer
-
     def leave_out(self, layers: Iterable[Layer]) -> None:
         """Compute without some layers, which no other one needs, and their params."""
         left = set(layers)
@@ -223,7 +187,15 @@ class NeuralNet:
         """Allocate the values of the params that have none, for a net that runs alone."""
         for param in self.owners:
             if param.data is None:
-                param.data = self.all_layers[0].ops.zeros(param.memory_shape, param.dtype)
+                param.data = self.ops.zeros(param.memory_shape, param.dtype)
+
+    def memory_bytes(self) -> int:
+        """Return how many bytes `allocate` and `allocate_params` take on the device: features, gradients and params."""
+        sizes, here = Sizes(), {layer.name for layer in self.layers}
+        for layer in self._build_again(ops=sizes).layers:
+            if layer.name in here:
+                layer.allocate()
+        return sizes.n_bytes + sum(owner.size * owner.dtype.itemsize for owner in self.owners)
 
     # -- what others ask ------------------------------------------------------------------------------
 
@@ -361,14 +333,7 @@ class NeuralNet:
 
     def describe(self) -> str:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
-        rows = [("worker", "layer", "type", "reads", "shape", "params")[not self.is_partitioned :]]
-        for layer, node in zip(self.all_layers, self.nodes, strict=True):
-            shape = _show_shape(layer.features[0]) if layer.features else ""
-            params = ", ".join(_show_param(param) for param in layer.params)
-            cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.sources), shape, params)
-            rows.append(cells[not self.is_partitioned :])
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = table(self.all_layers, self.nodes, self.is_partitioned)
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
 
 
@@ -387,14 +352,3 @@ def _check_share(node: Node, layer: Layer) -> None:
         if len(set(sizes)) > 1:
             message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."
             raise ConfigError(Problem((), message))
-
-
-def _show_shape(feature: Feature) -> str:
-    rows, *rest = feature.shape
-    steps = [f"{feature.n_steps} steps"] if feature.n_steps > 1 else []
-    return " x ".join(map(str, [*steps, rows // feature.n_steps, *rest]))
-
-
-def _show_param(param: Param) -> str:
-    shown = f"{param.name} {' x '.join(map(str, param.shape))}"
-    return shown if param.owner is param else f"{shown} (of {param.owner.name})"

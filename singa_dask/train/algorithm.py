@@ -15,6 +15,7 @@ from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
+from singa_dask.train.repeats import Repeats
 
 __all__ = ["ALGORITHMS", "BP", "Algorithm"]
 
@@ -69,6 +70,9 @@ class Algorithm:
             All problems at once, with paths from the top of the job.
         """
 
+    def repeat_steps(self) -> None:
+        """Let a GPU do by itself what is the same in each step, if it can; it gives all gradients at the end then."""
+
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""
         raise TypeError(f"{type(self).__name__} does not train: it has no train_one_batch()")
@@ -77,8 +81,10 @@ class Algorithm:
         """Run forward over the next batch of a test or validation net."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
-    def check_losses(self) -> None:
+    def check_losses(self, wait: bool = False) -> None:
         """Check that every loss, or error of an RBM, is a number, before a gradient reaches the params.
+
+        A GPU is not waited for: there it is the losses of some steps ago, unless ``wait`` says so.
 
         Raises
         ------
@@ -86,7 +92,7 @@ class Algorithm:
             One is not.
         """
         for layer in self.net.layers:
-            for figure, (total, _) in layer.metrics_sum.items() if layer.is_loss or layer.is_energy else ():
+            for figure, total in layer.totals(wait) if layer.is_loss or layer.is_energy else ():
                 if not math.isfinite(total):
                     self.layer = layer
                     raise NumericError(f"the {figure.replace('_', ' ')} is not finite. {REMEDY}")
@@ -101,7 +107,7 @@ class Algorithm:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             for owner in self.net.owners:
-                if not math.isfinite(float(owner.values.sum())):
+                if not self.net.ops.finite(owner.values):
                     raise NumericError(f"param {owner.name!r} is not finite. {REMEDY}")
 
 
@@ -120,13 +126,28 @@ class BP(Algorithm):
             message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
 
+    _repeats: Repeats | None = None
+
+    @property
+    def n_recordings(self) -> int:
+        """How often the steps that a GPU repeats were recorded."""
+        return self._repeats.n_recordings if self._repeats else 0
+
+    def repeat_steps(self) -> None:
+        # passes of a user's own may do what is not to be repeated
+        if type(self).forward is BP.forward and type(self).backward is BP.backward:
+            self._repeats = Repeats(self.net)
+
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
         # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
-            self.check_losses()
-            self.backward(step)
+            if self._repeats is not None and self._repeats.due():
+                self._repeat(self._repeats, step)
+            else:
+                self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
+                self.check_losses()
+                self.backward(step)
         self.layer = None
 
     def test_one_batch(self, phase: Phase) -> None:
@@ -145,15 +166,46 @@ class BP(Algorithm):
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""
         for layer in self.net.in_turn(Phase.TRAIN | Phase.BACKWARD):
+            self._back_through(layer)
+            self._hand_over(step, layer)
+
+    def _back_through(self, layer: Layer) -> None:
+        """Compute the gradients of a layer."""
+        self.layer = layer
+        more = Phase.AGGREGATE_GRADIENT if layer.adds_gradient else Phase.NONE
+        if not layer.adds_gradient:
+            layer.clear_windows()
+        layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | more)
+        if layer.is_loss and self.net.is_partitioned:
+            self.share_loss(layer)
+
+    def _hand_over(self, step: int, layer: Layer) -> None:
+        """Hand over the gradients of the params of a layer, if they are whole."""
+        for param in reversed(layer.params) if layer.hands_over else ():
+            self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+
+    def _repeat(self, repeats: Repeats, step: int) -> None:
+        """Do on the host what a step has to do there, and have a GPU repeat the rest."""
+        phase, back = Phase.TRAIN | Phase.FORWARD, Phase.TRAIN | Phase.BACKWARD
+
+        def compute() -> None:
+            for layer in repeats.layers:
+                layer.compute_feature(phase)
+            for layer in self.net.in_turn(back):
+                self._back_through(layer)
+
+        for layer in repeats.readers:
             self.layer = layer
-            more = Phase.AGGREGATE_GRADIENT if layer.adds_gradient else Phase.NONE
-            if not layer.adds_gradient:
-                layer.clear_windows()
-            layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | more)
-            if layer.is_loss and self.net.is_partitioned:
-                self.share_loss(layer)
-            for param in reversed(layer.params) if layer.hands_over else ():
-                self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+            layer.compute_feature(phase)
+        for layer in repeats.layers:
+            self.layer = layer
+            for param in layer.params:
+                self.collect(param)
+            layer.prepare(phase)
+        repeats.run(compute)
+        self.check_losses()
+        for layer in self.net.in_turn(back):
+            self._hand_over(step, layer)
 
     def share_loss(self, layer: Layer) -> None:
         """Make the gradients of the mean over a part of the batch those of its share in the mean over the whole.

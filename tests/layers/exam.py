@@ -9,8 +9,9 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.ops import get_ops
+from singa_dask.ops import NumpyOps, get_ops
 
+CPU = get_ops("numpy")
 EPSILON = 1e-5
 TOLERANCE = 1e-6
 
@@ -23,6 +24,7 @@ def source(
     labels: Sequence[int] | None = None,
     grad: bool = True,
     plain: bool = False,
+    ops: NumpyOps = CPU,
 ) -> Feature:
     """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it.
 
@@ -30,30 +32,37 @@ def source(
     """
     feature = Feature(shape, np.float64, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
-    memory = np.zeros if plain else get_ops("numpy").features
+    memory = ops.zeros if plain else ops.features
     feature.data = memory(feature.shape, feature.dtype)
-    feature.data[...] = np.where(np.abs(data) < kink, np.copysign(kink, data), data)
+    ops.copy(np.where(np.abs(data) < kink, np.copysign(kink, data), data), out=feature.data)
     if grad:
         feature.grad = memory(feature.shape, feature.dtype)
         feature.grad[...] = np.nan
-    feature.labels = None if labels is None else np.array(labels, np.int32)
+    feature.labels = None if labels is None else ops.labels(np.array(labels, np.int32))
     return feature
 
 
-def wire(kind: str, sources: Sequence[Feature], context: Context | None = None, n_steps: int = 1, **conf: Any) -> Layer:
+def wire(
+    kind: str,
+    sources: Sequence[Feature],
+    context: Context | None = None,
+    n_steps: int = 1,
+    ops: NumpyOps = CPU,
+    **conf: Any,
+) -> Layer:
     """Return a layer that is ready to run, its params drawn; of all of ``n_steps`` time steps."""
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     layer = LAYERS.find(kind)(made, context)
     layer.n_steps = n_steps
-    layer.wire(sources, get_ops("numpy"))
+    layer.wire(sources, ops)
     layer.learns = True
     random = np.random.default_rng(99)
     for feature in layer.features:
         feature.wants_grad &= bool(context.phase & Phase.TRAIN)
     for param in layer.params:
-        param.data = random.normal(size=param.shape).astype(param.dtype)
+        param.data = ops.from_host(random.normal(size=param.shape).astype(param.dtype))
     layer.allocate()
     return layer
 

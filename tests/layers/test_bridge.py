@@ -11,19 +11,21 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
-from singa_dask.ops import get_ops
-from tests.layers.exam import backward, forward, source
+from singa_dask.ops import NumpyOps
+from tests.layers.exam import CPU, backward, forward, source
 from tests.net.group import Post
 
 
-def pair(given: Feature, phase: Phase = Phase.TRAIN) -> tuple[BridgeSrc, BridgeDst, Post]:
+def pair(
+    given: Feature, phase: Phase = Phase.TRAIN, ops: tuple[NumpyOps, NumpyOps] = (CPU, CPU)
+) -> tuple[BridgeSrc, BridgeDst, Post]:
     """Return both ends of a bridge from worker 0 to worker 2."""
     post, ends, sources = Post(), [], [given]
-    for kind, worker, peer in (("BridgeSrc", 0, 2), ("BridgeDst", 2, 0)):
+    for kind, worker, peer, kernels in (("BridgeSrc", 0, 2, ops[0]), ("BridgeDst", 2, 0, ops[1])):
         context = Context(phase, dtype=np.dtype(np.float64), worker=worker, n_workers=3, exchange=post.of(worker))
         conf = LayerConf.model_validate({"name": f"{kind}(a@0->2)", "type": kind, "srclayers": ["a"]})
         end: Any = LAYERS.find(kind)(conf, context)
-        end.wire(sources, get_ops("numpy"))
+        end.wire(sources, kernels)
         end.peer = peer
         end.allocate()
         sources = end.features

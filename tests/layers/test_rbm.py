@@ -45,7 +45,7 @@ def pair(
         layer.allocate()
         for param in layer.params:
             if param.owner is param:
-                param.data = random.normal(size=param.shape).astype(param.dtype)
+                param.data = ops.from_host(random.normal(size=param.shape).astype(param.dtype))
     return vis, hid
 
 

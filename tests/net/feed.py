@@ -32,8 +32,9 @@ class Feed(Layer):
         mine = slice(self.first_row(self.features[0].shape[0]), None)
         rows = slice(mine.start, mine.start + self.features[0].shape[0])
         shape = (self.n_rows, *self.features[0].shape[1:])
-        self.features[0].data[...] = random.normal(size=shape)[rows]
-        self.features[0].labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
+        self.ops.copy(random.normal(size=shape)[rows], out=self.features[0].data)
+        labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
+        self.features[0].labels = self.ops.labels(labels, self.features[0].labels)
 
     def cursor(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -15,7 +15,7 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
+from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.train import BP, init
 
 __all__ = ["Group", "Post", "merged", "run_all"]
@@ -97,10 +97,21 @@ class Desk:
 
 
 class Group:
-    """Nets of one job on so many workers, in float64, trained by plain gradient descent."""
+    """Nets of one job on so many workers, in float64, trained by plain gradient descent.
+
+    Parameters
+    ----------
+    ops : sequence of NumpyOps, optional
+        Of each worker; numpy's where it is not given.
+    """
 
     def __init__(
-        self, job: JobConf, n_workers: int, rate: float = 0.1, late: np.random.Generator | None = None
+        self,
+        job: JobConf,
+        n_workers: int,
+        rate: float = 0.1,
+        late: np.random.Generator | None = None,
+        ops: Sequence[NumpyOps] = (),
     ) -> None:
         self.rate = rate
         self.post = Post(late)
@@ -110,13 +121,13 @@ class Group:
             context = Context(
                 dtype=np.dtype(np.float64), seed=3, worker=worker, n_workers=n_workers, exchange=self.post.of(worker)
             )
-            net = NeuralNet.build(job, context, get_ops("numpy"))
+            net = NeuralNet.build(job, context, ops[worker] if ops else get_ops("numpy"))
             net.allocate()
             net.allocate_params()
             for param in net.owners:
                 assert param.conf.init is not None
                 whole = init(param.conf.init, param.name, param.whole_shape, 3, param.dtype)
-                param.data = np.array(param.box.of(whole) if param.box else whole)
+                param.data = net.ops.from_host(np.array(param.box.of(whole) if param.box else whole))
             self.nets.append(net)
 
     def train(self, n_steps: int) -> list[float]:
@@ -124,18 +135,19 @@ class Group:
         return [self._step(step) for step in range(n_steps)]
 
     def _step(self, step: int) -> float:
-        run_all([partial(BP(net).train_one_batch, step) for net in self.nets])
+        run_all([partial(_computed, net, BP(net).train_one_batch, step) for net in self.nets])
         totals: dict[str, Any] = {}
         for net in self.nets:
             for owner in net.owners:
                 for param in net.sharers(owner):
-                    grad = param.memory.reshape(owner.memory_shape)
+                    grad = net.ops.to_host(param.memory).reshape(owner.memory_shape)
                     totals[owner.key] = totals[owner.key] + grad if owner.key in totals else grad.copy()
         for net in self.nets:
             for owner in net.owners:
                 if owner.key in totals:
                     rate = 1 if owner.statistic else self.rate
-                    owner.values[...] -= rate * totals[owner.key] / net.n_shares(owner.key)
+                    change = rate * totals[owner.key] / net.n_shares(owner.key)
+                    net.ops.subtract(owner.values, net.ops.from_host(change), out=owner.values)
         self.figures = merged(net.take_metrics() for net in self.nets)
         return sum(figure for name, figure in self.figures.items() if name.endswith("loss"))
 
@@ -144,11 +156,11 @@ class Group:
         nets = []
         for trained in self.nets:
             context = replace(trained.context, phase=phase)
-            net = NeuralNet.build(job, context, get_ops("numpy"), trained)
+            net = NeuralNet.build(job, context, trained.ops, trained)
             net.allocate()
             nets.append(net)
         for _ in range(n_batches):
-            run_all([partial(BP(net).test_one_batch, phase) for net in nets])
+            run_all([partial(_computed, net, BP(net).test_one_batch, phase) for net in nets])
         return merged(net.take_metrics() for net in nets)
 
     def values(self) -> dict[str, Any]:
@@ -156,12 +168,19 @@ class Group:
         found: dict[str, Any] = {}
         for net in self.nets:
             for param in net.owners:
+                values = net.ops.to_host(param.values)
                 if param.box is None:
-                    found[param.name] = param.values
+                    found[param.name] = values
                 else:
                     whole = found.setdefault(param.name, np.zeros(param.whole_shape))
-                    param.box.of(whole)[...] = param.data
+                    param.box.of(whole)[...] = values
         return found
+
+
+def _computed(net: NeuralNet, call: Callable[[Any], None], given: Any) -> None:
+    """Call in a thread that computes on the net's device."""
+    with net.ops.here():
+        call(given)
 
 
 def run_all(calls: Sequence[Callable[[], None]]) -> None:

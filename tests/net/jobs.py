@@ -7,7 +7,7 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
-from singa_dask.ops import get_ops
+from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.train import init
 
 DATA = {"name": "data", "type": "Feed", "user_conf": {"shape": [8, 6], "classes": 3}}
@@ -45,19 +45,24 @@ def job(layers: list[dict[str, Any]], **more: Any) -> JobConf:
     return JobConf.model_validate({**made, **more})
 
 
-def build(layers: list[dict[str, Any]], share_from: NeuralNet | None = None, **context: Any) -> NeuralNet:
-    return NeuralNet.build(job(layers), Context(**context), get_ops("cpu"), share_from)
+def build(
+    layers: list[dict[str, Any]], share_from: NeuralNet | None = None, ops: NumpyOps | None = None, **context: Any
+) -> NeuralNet:
+    return NeuralNet.build(job(layers), Context(**context), ops or get_ops("cpu"), share_from)
 
 
-def ready(layers: list[dict[str, Any]], share_from: NeuralNet | None = None, **context: Any) -> NeuralNet:
+def ready(
+    layers: list[dict[str, Any]], share_from: NeuralNet | None = None, ops: NumpyOps | None = None, **context: Any
+) -> NeuralNet:
     """Return a net that can run: memory allocated, params drawn."""
-    net = build(layers, share_from, **context)
+    net = build(layers, share_from, ops, **context)
     net.allocate()
     if share_from is None:
         net.allocate_params()
     for param in net.owners:
         if param.conf.init:
-            param.data[...] = init(param.conf.init, param.name, param.shape, net.context.seed, param.dtype)
+            values = init(param.conf.init, param.name, param.shape, net.context.seed, param.dtype)
+            net.ops.copy(values, out=param.data)
     return net
 
 

@@ -12,7 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
 from singa_dask.train import ALGORITHMS, init
-from tests.backends import BACKENDS, backend
+from tests.backends import backend
 from tests.net.jobs import UNIFORM, dense, job, layer
 
 BATCH = 256
@@ -55,7 +55,7 @@ def ready(layers: list[dict[str, Any]], ops: str, dtype: Any) -> NeuralNet:
     net.allocate_params()
     for param in net.owners:
         assert param.conf.init
-        param.data[...] = init(param.conf.init, param.name, param.shape, 3, param.dtype)
+        net.ops.copy(init(param.conf.init, param.name, param.shape, 3, param.dtype), out=param.data)
     return net
 
 
@@ -87,7 +87,7 @@ def test_gradients_through_a_whole_net() -> None:
             assert (sides[0] - sides[1]) / (2 * epsilon) == pytest.approx(grad[place], abs=1e-6), param
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", ["numpy", "onednn"])
 def test_a_step_allocates_nothing_of_the_size_of_its_batch(ops: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = ready(images(BATCH, 24), ops, np.float32)
     algorithm = ALGORITHMS.find("BP")(net)

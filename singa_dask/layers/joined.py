@@ -1,0 +1,59 @@
+"""Joined: params of several gates side by side in memory, so that one matrix product takes them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.layers.param import Param
+
+__all__ = ["Joined", "matrix"]
+
+# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
+GAP = 32
+
+
+def matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
+    """Return memory (n_rows, n_columns) that holds anything."""
+    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
+
+
+class Joined:
+    """Params of several gates side by side in one array, copied once a batch, when first asked for.
+
+    Parameters
+    ----------
+    params : sequence of Param
+        Weights (D, V) or biases (D,), in the order in which they are to lie.
+    biases : sequence of Param, optional
+        Makes it transposed, (V, gates D), and adds these to each row; may be empty.
+    """
+
+    def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:
+        self.params = params
+        self.biases = biases
+        self.stale = True
+        self._values: Any = None
+
+    def take(self, ops: Any) -> Any:
+        """Return the array."""
+        first = self.params[0]
+        width = first.shape[0]
+        if self._values is None:
+            size = width * len(self.params)
+            if len(first.shape) == 1:
+                self._values = ops.empty((size,), first.dtype)
+            else:
+                shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
+                self._values = matrix(ops, *shape, first.dtype)
+        if self.stale:
+            for k, param in enumerate(self.params):
+                place = slice(k * width, (k + 1) * width)
+                if self.biases is None:
+                    ops.copy(param.data, out=self._values[place])
+                    continue
+                ops.copy(param.data.T, out=self._values[:, place])
+                if self.biases:
+                    ops.add(self._values[:, place], self.biases[k].data, out=self._values[:, place])
+            self.stale = False
+        return self._values

@@ -1,0 +1,302 @@
+"""Every layer on a GPU: the same numbers as on a CPU, forward and back, in float64."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Stored
+from singa_dask.ops import NumpyOps
+from tests.layers import test_bridge, test_rbm
+from tests.layers.exam import CPU, backward, forward, source, wire
+
+WITHIN = 1e-9
+# Normal draws are float32 where they are drawn, whatever they are added to.
+DRAWN_WITHIN = 1e-6
+RECURRENT = {"GRU", "LSTM", "RNN"}
+NUMBERS = [[0, 3, 1, 4], [2, 2, 0, 1]]
+
+
+class Case(NamedTuple):
+    """A layer to be computed: its type, the shapes of its sources, how many of these have no gradient, labels."""
+
+    kind: str
+    shapes: Sequence[tuple[int, ...]]
+    conf: dict[str, Any] | None = None
+    n_steps: int = 1
+    labels: Sequence[int] | None = None
+    fixed: int = 0
+
+
+CASES = [
+    Case("InnerProduct", [(3, 2, 4, 5)], {"innerproduct_conf": {"num_output": 6}}),
+    Case("InnerProduct", [(3, 7)], {"innerproduct_conf": {"num_output": 6, "transpose": True, "bias_term": False}}),
+    Case("ReLU", [(3, 2, 4, 5)], {"relu_conf": {"negative_slope": 0.1}}),
+    Case("Sigmoid", [(3, 7)]),
+    Case("Tanh", [(3, 2, 4, 5)]),
+    Case("STanh", [(3, 7)]),
+    Case("Activation", [(3, 7)], {"activation_conf": {"type": "RELU"}}),
+    Case("Softmax", [(3, 8)], {"softmax_conf": {"num_softmax_per_instance": 2}}),
+    Case("Softmax", [(3, 4, 2, 3)], {"softmax_conf": {"num_softmax_per_instance": 6}}),
+    Case("Dropout", [(6, 2, 4, 5)], n_steps=2),
+    Case("Convolution", [(3, 2, 6, 5)], {"convolution_conf": {"num_filters": 4, "kernel": 3, "pad": 1}}),
+    Case(
+        "Convolution", [(3, 6, 7)], {"convolution_conf": {"num_filters": 3, "kernel_x": 3, "kernel_y": 2, "stride": 2}}
+    ),
+    Case("Pooling", [(3, 2, 7, 6)], {"pooling_conf": {"kernel": 3, "stride": 2, "pad": 1}}),
+    Case("Pooling", [(3, 2, 7, 6)], {"pooling_conf": {"kernel": 3, "stride": 2, "ties": "all"}}),
+    Case(
+        "Pooling", [(3, 2, 7, 6)], {"pooling_conf": {"kernel": 2, "pool": "AVG", "count_include_pad": False, "pad": 1}}
+    ),
+    Case("LRN", [(3, 6, 2, 3)], {"lrn_conf": {"local_size": 3, "alpha": 0.5}}),
+    Case("BatchNorm", [(3, 4, 2, 3)]),
+    Case("BatchNorm", [(5, 4)]),
+    Case(
+        "SoftmaxLoss", [(4, 3, 2), (4,)], {"softmaxloss_conf": {"topk": 2, "scale": 2.5}}, labels=[0, 5, 1, 2], fixed=1
+    ),
+    Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)]),
+    Case("ArgSort", [(4, 6)], {"argsort_conf": {"topk": 3}}, fixed=1),
+    Case("Accuracy", [(4, 6), (4,)], {"argsort_conf": {"topk": 2}}, labels=[0, 5, 1, 2], fixed=2),
+    Case("Split", [(3, 2, 4, 5)], {"split_conf": {"num_splits": 3}}, labels=[0, 1, 2]),
+    Case("Slice", [(4, 6)], {"slice_conf": {"slice_dim": 0, "num_slices": 2}}, labels=[0, 1, 2, 3]),
+    Case("Slice", [(4, 5, 2, 3)], {"slice_conf": {"slice_dim": 1, "num_slices": 2}}, labels=[0, 1, 2, 3]),
+    Case("Slice", [(4, 6)], {"slice_conf": {"slice_dim": 0, "num_slices": 2}}, n_steps=2, labels=[0, 1, 2, 3]),
+    Case("Concate", [(2, 3, 2, 2), (4, 3, 2, 2)], {"concate_conf": {"concate_dim": 0}}),
+    Case("Concate", [(4, 3), (4, 2)], {"concate_conf": {"concate_dim": 1}}, n_steps=2),
+    Case("Dummy", [], {"dummy_conf": {"input": True, "shape": [4, 6]}}),
+    Case("Dummy", [(4, 6)], {"dummy_conf": {"output": True}}),
+    Case("GRU", [(6, 4)], {"gru_conf": {"dim_hidden": 5}}, n_steps=3),
+    Case("GRU", [(6, 4), (2, 5)], {"gru_conf": {"dim_hidden": 5}}, n_steps=3),
+    Case("LSTM", [(6, 4), (2, 5)], {"lstm_conf": {"dim_hidden": 5}}, n_steps=3),
+    Case("RNN", [(6, 4)], {"rnn_conf": {"dim_hidden": 5, "activation": "SIGMOID"}}, n_steps=3),
+    Case("RNNDummy", [], {"rnn_dummy_conf": {"shape": [4], "low": 2, "high": 9, "integer": True}}),
+    Case("Sampling", [(4, 6)], {"sampling_conf": {"temperature": 0.7}}, fixed=1),
+]
+# Those that a test below computes, and the input layer of test_nets.py.
+OTHERS = {"RBMVis", "RBMHid", "BridgeSrc", "BridgeDst", "ImagePreprocess", "RecordInput", "CSVInput", "CharRNN"}
+OTHERS |= {"Feed", "CharRNNOutput", "CSVOutput", "RecordOutput", "Embedding", "OneHot", "RNNLabel"}
+
+
+def shown(case: Case) -> str:
+    return f"{case.kind} {'+'.join('x'.join(map(str, shape)) for shape in case.shapes)}"
+
+
+def context() -> Context:
+    return Context(dtype=np.dtype(np.float64), seed=3, step=7)
+
+
+def outcome(layer: Layer, ops: NumpyOps) -> dict[str, Any]:
+    """Run a layer forward and back; return all that it has computed, in host memory."""
+    found: dict[str, Any] = {}
+    random = np.random.default_rng(5)
+    for feature in layer.features:
+        feature.read_as.add("data")
+    forward(layer)
+    for k, feature in enumerate(layer.features):
+        found[f"data {k}"] = feature.data
+        found[f"labels {k}"], found[f"index {k}"] = feature.labels, feature.index
+    found |= {f"sum of {name}": total for name, (total, _) in layer.take_metrics().items()}
+    for feature in layer.features:
+        weights = random.normal(size=feature.shape)
+        if feature.grad is not None:
+            ops.copy(weights, out=feature.grad)
+    if not layer.is_output:
+        backward(layer)
+        found |= {f"grad {k}": each.grad for k, each in enumerate(layer.sources)}
+        found |= {f"grad of {param.name}": param.grad for param in layer.params}
+    return {name: ops.to_host(each) for name, each in found.items() if each is not None}
+
+
+def agree(found: dict[str, Any], wanted: dict[str, Any], within: float = WITHIN) -> None:
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert found[name].dtype == values.dtype, name
+        np.testing.assert_allclose(found[name], values, rtol=within, atol=within, err_msg=name)
+
+
+def made(case: Case, ops: NumpyOps) -> Layer:
+    n_learnt = len(case.shapes) - case.fixed
+    sources = [source(shape, k, grad=k < n_learnt, labels=case.labels, ops=ops) for k, shape in enumerate(case.shapes)]
+    for k, each in enumerate(sources):
+        # the second source of a recurrent layer is its first state
+        each.n_steps = 1 if k and case.kind in RECURRENT else case.n_steps
+    return wire(case.kind, sources, context(), case.n_steps, ops, **(case.conf or {}))
+
+
+@pytest.mark.parametrize("case", CASES, ids=shown)
+def test_a_layer_computes_what_it_does_on_a_cpu(gpu: NumpyOps, case: Case) -> None:
+    agree(outcome(made(case, gpu), gpu), outcome(made(case, CPU), CPU))
+
+
+def test_every_layer_is_here() -> None:
+    here = {LAYERS.find(case.kind) for case in CASES} | {LAYERS.find(name) for name in OTHERS}
+    assert {name for name in LAYERS.names() if LAYERS.find(name) not in here} == set()
+
+
+# -- layers of numbers -----------------------------------------------------------------------------------
+
+
+def of_numbers(kind: str, ops: NumpyOps, dtype: Any, **conf: Any) -> dict[str, Any]:
+    x = Feature(np.shape(NUMBERS), dtype, wants_grad=False)
+    values = np.array(NUMBERS, dtype)
+    x.data = values if x.on_host else ops.from_host(values)
+    return outcome(wire(kind, [x], context(), 3, ops, **conf), ops)
+
+
+@pytest.mark.parametrize(
+    ("kind", "conf"),
+    [
+        ("OneHot", {"onehot_conf": {"vocab_size": 5}}),
+        ("Embedding", {"embedding_conf": {"vocab_size": 5, "feature_dim": 3}}),
+        ("RNNLabel", {}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_numbers_are_read_on_the_host_and_their_rows_on_the_device(
+    gpu: NumpyOps, kind: str, conf: dict[str, Any], dtype: Any
+) -> None:
+    agree(of_numbers(kind, gpu, dtype, **conf), of_numbers(kind, CPU, dtype, **conf))
+
+
+@pytest.mark.parametrize("kind", sorted(RECURRENT))
+def test_recurrent_layers_look_up_rows(gpu: NumpyOps, kind: str) -> None:
+    found = []
+    for ops in (gpu, CPU):
+        x = source((6, 4), ops=ops)
+        x.index, x.n_steps = ops.labels(np.array([0, 3, 1, 2, 2, 0])), 3
+        found.append(outcome(wire(kind, [x], context(), 3, ops, **{f"{kind.lower()}_conf": {"dim_hidden": 5}}), ops))
+    agree(*found)
+
+
+# -- layers of several, of records and of files --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_the_layers_of_an_rbm(gpu: NumpyOps, gaussian: bool) -> None:
+    found = []
+    for ops in (gpu, CPU):
+        x = source((6, 8), grad=False, ops=ops)
+        layers = test_rbm.pair(x, hidden={"gaussian": gaussian}, ops=ops)
+        test_rbm.run(layers, Phase.POSITIVE, test_rbm.FIRST, Phase.NEGATIVE)
+        values = {"error": layers[0].take_metrics()["squared_error"][0]}
+        for layer in layers:
+            layer.compute_gradient(Phase.TRAIN)
+            values |= {f"{layer.name} data": layer.units.data, f"{layer.name} model": layer.units.model}
+            values |= {param.name: param.grad for param in layer.params if param.grad is not None}
+        found.append({name: ops.to_host(each) for name, each in values.items()})
+    agree(*found, DRAWN_WITHIN if gaussian else WITHIN)
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_bridge_leads_from_one_device_to_another(gpu: NumpyOps, learnt: bool) -> None:
+    for ends in ((gpu, gpu), (gpu, CPU), (CPU, gpu)):
+        x = source((2, 3, 4, 5), grad=learnt, labels=[1, 0], ops=ends[0])
+        start, end, _ = test_bridge.pair(x, ops=ends)
+        for layer in (start, end):
+            layer.features[0].read_as |= {"data", "labels"}
+        forward(start)
+        forward(end)
+        feature = end.features[0]
+        np.testing.assert_array_equal(ends[1].to_host(feature.data), ends[0].to_host(x.data))
+        np.testing.assert_array_equal(feature.labels, [1, 0])
+        if learnt:
+            ends[1].copy(np.random.default_rng(1).normal(size=x.shape), out=feature.grad)
+            backward(end)
+            backward(start)
+            np.testing.assert_array_equal(ends[0].to_host(x.grad), ends[1].to_host(feature.grad))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_images_are_cut_and_mirrored(gpu: NumpyOps, stored: bool) -> None:
+    found = []
+    pixels = np.random.default_rng(2).integers(0, 256, (5, 3, 8, 7), np.uint8)
+    for ops in (gpu, CPU):
+        x = source(pixels.shape, grad=False, labels=range(5), ops=ops)
+        if stored:
+            x.stored = Stored(pixels, ops.constant(np.random.default_rng(3).random((3, 8, 7))), 2.0)
+        conf = {"rgbimage_conf": {"cropsize": 5, "scale": 0.5, "mirror": True}}
+        layer = wire("ImagePreprocess", [x], context(), ops=ops, **conf)
+        forward(layer)
+        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})
+    agree(*found)
+
+
+@pytest.mark.parametrize("kind", ["RecordInput", "CSVInput"])
+def test_records_are_normalised_on_the_device(gpu: NumpyOps, kind: str, tmp_path: Path) -> None:
+    random, found = np.random.default_rng(4), []
+    path = tmp_path / ("records.csv" if kind == "CSVInput" else "records.npz")
+    if kind == "CSVInput":
+        path.write_text("".join(f"{k % 3}," + ",".join(f"{x:.3f}" for x in random.random(6)) + "\n" for k in range(8)))
+    else:
+        pixels = random.integers(0, 256, (8, 6), np.uint8)
+        np.savez(path, pixel=pixels, label=np.arange(8, dtype=np.int32) % 3)
+    block = {"path": str(path), "batchsize": [4], "shape": [6], "mean_value": 3.0, "std_value": 2.0}
+    if kind == "RecordInput":
+        np.savez(tmp_path / "mean.npz", data=random.random((1, 6), np.float32))
+        block |= {"mean_file": str(tmp_path / "mean.npz"), "mean_value": None}
+    for ops in (gpu, CPU):
+        layer = wire(kind, [], context(), ops=ops, store_conf=block)
+        for _ in range(2):
+            forward(layer)
+        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})
+        layer.close()
+    agree(*found)
+
+
+def test_what_a_dummy_is_fed_goes_to_the_device(gpu: NumpyOps) -> None:
+    layer: Any = wire("RNNDummy", [], context(), ops=gpu, rnn_dummy_conf={"shape": [3], "low": 0, "high": 5})
+    layer.feed(9)
+    forward(layer)
+    np.testing.assert_array_equal(gpu.to_host(layer.features[0].data), np.full((3, 1), 9))
+
+
+def written(write: Callable[[NumpyOps, Path], None], gpu: NumpyOps, folder: Path) -> None:
+    """Check that a layer writes the same bytes from a GPU."""
+    for ops, name in ((gpu, "gpu"), (CPU, "cpu")):
+        write(ops, folder / name)
+    assert (folder / "gpu").read_bytes() == (folder / "cpu").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["CSVOutput", "RecordOutput"])
+def test_what_is_written_comes_from_the_device(gpu: NumpyOps, kind: str, tmp_path: Path) -> None:
+    def write(ops: NumpyOps, path: Path) -> None:
+        x = source((4, 6), grad=False, labels=[0, 1, 2, 3], ops=ops)
+        layer = wire(kind, [x], context(), ops=ops, store_conf={"path": str(path)})
+        forward(layer)
+        layer.close()
+
+    written(write, gpu, tmp_path)
+
+
+def test_characters_are_written_from_the_device(gpu: NumpyOps, tmp_path: Path) -> None:
+    vocabulary = tmp_path / "vocabulary"
+    vocabulary.write_text("abcde")
+    x = source((4, 1), grad=False, ops=gpu)
+    gpu.copy(np.array([[3.0], [0.0], [4.0], [1.0]]), out=x.data)
+    layer: Any = wire("CharRNNOutput", [x], context(), ops=gpu, char_rnn_conf={"vocab_path": str(vocabulary)})
+    layer.file = io.StringIO()
+    forward(layer)
+    assert layer.file.getvalue() == "daeb"
+
+
+def test_a_window_of_characters_stays_on_the_host(gpu: NumpyOps, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("to be or not to be, that is the question" * 3)
+    conf = LayerConf.model_validate(
+        {"name": "text", "type": "CharRNN", "char_rnn_conf": {"path": str(text), "batchsize": 2, "unroll_len": 5}}
+    )
+    found = []
+    for ops in (gpu, CPU):
+        layer = LAYERS.find("CharRNN")(conf, context())
+        layer.wire([], ops)
+        layer.allocate()
+        forward(layer)
+        assert isinstance(layer.features[0].data, np.ndarray)
+        found.append({"data": layer.features[0].data})
+    agree(*found)

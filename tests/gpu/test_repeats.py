@@ -1,0 +1,193 @@
+"""Steps that a GPU repeats by itself: they are those that it is told kernel by kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import JobConf
+from singa_dask.errors import DataError, NumericError
+from singa_dask.layers.loss import SoftmaxLoss
+from singa_dask.layers.neuron import InnerProduct
+from singa_dask.ops import NumpyOps
+from singa_dask.train import BP
+from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
+from tests.layers import test_recurrent
+from tests.net.jobs import DATA, dense, job, layer, mlp
+
+__all__ = ["jobs"]
+
+
+class Counted:
+    """Counts how often kernels are recorded."""
+
+    def __init__(self, ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n, self._record = 0, ops.record
+        monkeypatch.setattr(ops, "record", self)
+
+    def __call__(self, run: Any) -> Any:
+        self.n += 1
+        return self._record(run)
+
+
+def dropped() -> JobConf:
+    """Return a job whose net has dropout, which takes a key in each step, and two layers that read one."""
+    net = [
+        DATA,
+        dense("fc", "data", 12),
+        layer("act", "ReLU", "fc"),
+        layer("drop", "Dropout", "act", dropout_conf={"dropout_ratio": 0.4}),
+        dense("left", "drop", 3),
+        dense("right", "drop", 3),
+        layer("loss", "SoftmaxLoss", "left", "data"),
+        layer("other", "SoftmaxLoss", "right", "data"),
+    ]
+    return job(net, updater=MOMENTUM)
+
+
+def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
+    """Return the same training run on a GPU twice, the second one with steps that it repeats; figures taken between."""
+    runs = [Run(given, gpu), Run(given, gpu.for_thread())]
+    runs[1].algorithm.repeat_steps()
+    for run in runs:
+        run.train(range(n_steps // 2))
+        run.figures = run.found()
+        run.train(range(n_steps // 2, n_steps))
+    return runs
+
+
+@pytest.mark.parametrize("name", [*NAMES, "dropped"])
+def test_repeated_steps_are_those_of_a_gpu_that_is_told_each_kernel(
+    gpu: NumpyOps, jobs: dict[str, JobConf], name: str
+) -> None:
+    runs = both(dropped() if name == "dropped" else jobs[name], gpu, 10)
+    agree(runs[1].figures, runs[0].figures, within=1e-12)
+    agree(runs[1].found(), runs[0].found(), within=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+def test_states_that_go_on_begin_anew_with_the_text(gpu: NumpyOps, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "text").write_text("".join(np.random.default_rng(0).choice(list("abcde"), 100)))
+    (tmp_path / "vocab").write_text("abcde")
+    given = test_recurrent.job(tmp_path, [kind], 4, True, True)
+    given = given.model_copy(update={"updater": job(mlp(), updater=MOMENTUM).updater})
+    agree(*(run.found() for run in both(given, gpu, 30)), within=1e-12)
+
+
+def test_what_is_recorded_is_not_told_again(
+    gpu: NumpyOps, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(gpu, monkeypatch)
+    run = Run(jobs["mlp"], gpu)
+    run.algorithm.repeat_steps()
+    run.train(range(3))
+    assert counted.n == 1
+    monkeypatch.setattr(InnerProduct, "compute_feature", None)
+    run.train(range(3, 6))
+    assert counted.n == 1
+
+
+def test_memory_that_grows_is_recorded_anew(
+    gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(gpu, monkeypatch)
+    run = Run(jobs["images"], gpu)
+    run.algorithm.repeat_steps()
+    run.train(range(4))
+    # as a net with larger batches, which uses the same kernels, does in a test
+    gpu.scratch(next(iter(gpu._scratch)), (1 << 20,), np.float64)
+    run.train(range(4, 6))
+    assert counted.n == 2
+    other = Run(jobs["images"], gpu.for_thread())
+    other.train(range(6))
+    agree(run.found(), other.found(), within=1e-12)
+
+
+def test_what_cannot_be_recorded_is_told(gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = SoftmaxLoss.compute_feature
+
+    def wait(self: Any, phase: Any) -> None:
+        compute(self, phase)
+        self.ops.to_host(self.features[0].data)
+
+    monkeypatch.setattr(SoftmaxLoss, "compute_feature", wait)
+    runs = both(jobs["mlp"], gpu, 8)
+    agree(runs[1].figures, runs[0].figures, within=1e-12)
+    agree(runs[1].found(), runs[0].found(), within=1e-12)
+
+
+def test_a_layer_of_a_users_own_is_told_each_time() -> None:
+    class Own(InnerProduct):
+        pass
+
+    class Sure(InnerProduct):
+        repeats = True
+
+    assert InnerProduct.repeats
+    assert not Own.repeats
+    assert Sure.repeats
+
+
+def test_a_loss_that_is_no_number_is_found(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
+    run = Run(jobs["mlp"], gpu)
+    run.algorithm.repeat_steps()
+    run.train(range(4))
+    run.net.owners[0].values[...] = np.nan
+    with pytest.raises(NumericError, match="loss is not finite"):
+        for step in range(4, 20):
+            run.train([step])
+            gpu.synchronize()
+
+
+def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
+    run = Run(jobs["mlp"], gpu)
+    run.algorithm.repeat_steps()
+    run.train(range(4))
+    data = run.net.layers[0]
+    compute = data.compute_feature
+
+    def spoil(phase: Any) -> None:
+        compute(phase)
+        data.features[0].labels[0] = 99
+
+    data.compute_feature = spoil  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="label 99 is out of range"):
+        run.train([4])
+
+
+def test_memory_that_is_never_the_same_is_not_recorded_for_ever(
+    gpu: NumpyOps, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(gpu, monkeypatch)
+    run = Run(jobs["mlp"], gpu)
+    run.algorithm.repeat_steps()
+    labels = gpu.labels
+    kept = []
+
+    def elsewhere(values: Any, before: Any = None) -> Any:
+        kept.append(labels(values))
+        return kept[-1]
+
+    monkeypatch.setattr(gpu, "labels", elsewhere)
+    run.train(range(20))
+    assert counted.n == 8
+    other = Run(jobs["mlp"], gpu.for_thread())
+    other.train(range(20))
+    agree(run.found(), other.found(), within=1e-12)
+
+
+def test_passes_of_a_users_own_are_not_repeated(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
+    run, steps = Run(jobs["mlp"], gpu), []
+
+    class Own(BP):
+        def backward(self, step: int) -> None:
+            steps.append(step)
+            super().backward(step)
+
+    run.algorithm = Own(run.net, update=run.update)
+    run.algorithm.repeat_steps()
+    run.train(range(5))
+    assert steps == [0, 1, 2, 3, 4]
