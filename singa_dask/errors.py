@@ -8,6 +8,7 @@
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
+    ├── DeviceMemoryError          a GPU without the memory that is asked of it         exit 1
     ├── UnitError                  a worker or a server failed while it ran             exit 1
     │   ├── NumericError           a loss is not finite                                 exit 5
     │   └── LostUnitError          a process with units in it is gone                   exit 4
@@ -29,6 +30,7 @@ __all__ = [
     "CommError",
     "ConfigError",
     "DataError",
+    "DeviceMemoryError",
     "LostUnitError",
     "Mark",
     "NumericError",
@@ -121,6 +123,10 @@ class CheckpointError(SingaError):
 
 class CommError(SingaError):
     """A message that could not be delivered, or that no unit understands."""
+
+
+class DeviceMemoryError(SingaError):
+    """A GPU has less memory free than it is asked for; the message says how much that is, and what is free."""
 
 
 class UnitError(SingaError):

@@ -19,6 +19,7 @@ from singa_dask.errors import ConfigError, Mark, Problem
         (errors.DataError, 1),
         (errors.CheckpointError, 1),
         (errors.CommError, 1),
+        (errors.DeviceMemoryError, 1),
         (errors.UnitError, 1),
         (errors.NumericError, 5),
         (errors.LostUnitError, 4),

@@ -20,8 +20,9 @@ from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime.cluster import Runner
-from singa_dask.runtime.inference import Done, Facts, Part, build, look, plan_parts
+from singa_dask.runtime.inference import Done, Part, build
 from singa_dask.runtime.inference_job import inference_job, with_data
+from singa_dask.runtime.inference_parts import Facts, look, plan_parts
 
 __all__ = ["PHASES", "Inference", "Workers", "ends_at_once"]
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from singa_dask.cli import job
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf
 from singa_dask.runtime import n_threads, plan_processes
+from singa_dask.runtime.devices import device_names, n_on_gpus
 
 __all__ = ["validate"]
 
@@ -23,6 +28,16 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None) -> 
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)
     threads = n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
-    click.echo(f"on this machine: ops {next(iter(nets.values())).all_layers[0].ops.name}, {threads} threads a worker")
+    if not (read.job.gpu or read.job.ops == "cupy"):
+        click.echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
     for number, units in enumerate(layout.processes):
-        click.echo(f"process {number}: {', '.join(map(str, units))}")
+        click.echo(f"process {number}: {', '.join(_shown(read.job, units))}")
+
+
+def _shown(job: JobConf, units: Sequence[Address]) -> list[str]:
+    """Return the units of a process, the workers with the GPUs that the job gives them."""
+    workers = [unit for unit in units if unit.kind == "worker"]
+    n = n_on_gpus(job, len(workers))
+    names = device_names(job, len(workers)) if job.gpu else ["a GPU"] * n
+    gpus = dict(zip(workers[:n], names, strict=False))
+    return [f"{unit} on {gpus[unit]}" if unit in gpus else str(unit) for unit in units]

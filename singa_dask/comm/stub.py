@@ -33,16 +33,16 @@ class Share:
     worker : Address
     param : int
         Index of the param.
-    grad : ndarray, 1-D
-        The sharer's own gradient, the memory that it is computed in. Empty of one whose gradient is always 0, and of a
-        param that learns nothing: its one user only waits for the first values.
+    grad : array, 1-D
+        The sharer's own gradient: the memory that it is computed in, or that it was copied to from a GPU. Empty of one
+        whose gradient is always 0, and of a param that learns nothing: its one user only waits for the first values.
     publish : callable
         Told the version once new values are in place.
     """
 
     worker: Address
     param: int
-    grad: np.ndarray
+    grad: Any
     publish: Callable[[int], None]
 
 
@@ -80,6 +80,9 @@ class Stub:
         Whether the worker groups of this process that talk to one server group use one copy of the values.
     dtype : dtype
         Of all values.
+    memory : callable
+        (number of values, dtype) -> zeros that values are kept in. Where they, and gradients, are arrays of a GPU no
+        message goes to another process, and what is done to them is done in the order in which it is asked for.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Stub:
         *,
         share_memory: bool = True,
         dtype: Any = np.float32,
+        memory: Callable[[int, Any], Any] = np.zeros,
     ) -> None:
         self.address = Address.stub(process)
         self.process = process
@@ -104,7 +108,8 @@ class Stub:
         for piece in slices:
             self._slices[piece.param].append(piece)
         self._all = list(slices)
-        self._memory: dict[tuple[str, int, int], np.ndarray] = {}
+        self._new_memory = memory
+        self._memory: dict[tuple[str, int, int], Any] = {}
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
@@ -114,22 +119,22 @@ class Stub:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def server_values(self, group: int, param: int) -> np.ndarray:
+    def server_values(self, group: int, param: int) -> Any:
         """Return the values of a param as the servers of ``group`` in this process hold them, 1-D.
 
         Where a worker of this process uses them too it is the same memory: nothing is copied between them.
         """
         return self._values(("server", group, param))
 
-    def worker_values(self, group: int, param: int) -> np.ndarray:
+    def worker_values(self, group: int, param: int) -> Any:
         """Return the values of a param as the workers of ``group`` in this process see them, 1-D."""
         key = ("server", self.server_group_of(group)) if self.share_memory else ("worker", group)
         return self._values((*key, param))
 
-    def _values(self, key: tuple[str, int, int]) -> np.ndarray:
+    def _values(self, key: tuple[str, int, int]) -> Any:
         if key not in self._memory:
             size = sum(piece.size for piece in self._slices[key[2]])
-            self._memory[key] = np.zeros(size, self.dtype)
+            self._memory[key] = self._new_memory(size, self.dtype)
         return self._memory[key]
 
     def attach(self, shares: Sequence[Share]) -> None:
@@ -138,6 +143,12 @@ class Stub:
             self._shares[share.worker.group, share.param].append(share)
         for users in self._shares.values():
             users.sort(key=lambda share: share.worker)
+
+    def forget(self) -> None:
+        """Let go of all memory, once nobody sends anything any more."""
+        self._memory.clear()
+        self._shares.clear()
+        self._places.clear()
 
     def place(self, message: Message) -> np.ndarray | None:
         """Return where the array of a message from another process belongs: values straight into their memory.
@@ -148,7 +159,8 @@ class Stub:
             return None
         piece = self._all[message.slice]
         if message.kind in ("r-get", "r-update"):
-            return self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
+            values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
+            return values
         key = (message.kind, message.src, message.slice, message.info.get("group", -1))
         if key not in self._places:
             self._places[key] = np.empty(piece.size, self.dtype)
@@ -242,7 +254,7 @@ class Stub:
     _on_r_get = _on_r_update
 
 
-def _sum(grads: Sequence[np.ndarray]) -> np.ndarray:
+def _sum(grads: Sequence[Any]) -> Any:
     """Add up arrays in order, in the memory of the first."""
     total = grads[0]
     for grad in grads[1:]:

@@ -1,8 +1,8 @@
 """Transport: the endpoint of one process. Sends messages to other processes and hands over what comes in.
 
 All of asyncio is here: a private event loop in a thread of its own, so that parameter traffic and Dask's
-own heartbeats do not wait for each other. Whatever ``distributed.comm`` can speak (tcp, tls, inproc, ucxx)
-this can.
+own heartbeats do not wait for each other. Whatever ``distributed.comm`` can speak (tcp, tls, inproc, ws, and where
+distributed-ucxx is installed ucxx) this can: it listens as the Dask worker does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 import msgpack
 import numpy as np
 from distributed.comm.core import Comm, connect, listen
+from distributed.comm.inproc import InProc
+from distributed.protocol.serialize import to_serialize
 
 from singa_dask.comm.message import Message, Place
 from singa_dask.errors import CommError
@@ -29,6 +31,7 @@ __all__ = ["Transport"]
 _PREFIX = struct.Struct("<4sI")
 """Before each header: a mark, and the length of the header in bytes."""
 _MARK = b"SNG1"
+_REFUSED = "a message that is not of this protocol"
 _MAX_HEADER = 64 << 20
 _GRACE_S = 0.1
 """For sockets that are being connected when the transport is closed."""
@@ -213,11 +216,15 @@ class Transport:
 
 async def _write(comm: Comm, message: Message) -> None:
     """Write a message; on a stream without waiting for it to leave."""
-    stream = getattr(comm, "stream", None)
-    if stream is None:
-        await comm.write(message)  # inproc: the message itself is handed over
+    if isinstance(comm, InProc):
+        await comm.write(message)
         return
+    stream = getattr(comm, "stream", None)
     header = msgpack.packb(message.header())
+    if stream is None:  # of the comm's own kind, e.g. ucxx, which takes arrays as they are
+        arrays = [to_serialize(_flat(array)) for array in message.all_arrays]
+        await comm.write([_MARK, header, *arrays], serializers=["dask"], on_error="raise")
+        return
     buffers = [_PREFIX.pack(_MARK, len(header)) + header, *map(_bytes_of, message.all_arrays)]
     for buffer in _joined(buffers):
         stream.write(buffer)
@@ -244,29 +251,49 @@ def _copied(message: Message) -> Message:
 
 
 async def _read(comm: Comm, place: Place | None) -> Message:
-    """Read a message; its arrays straight into the memory that ``place`` names.
+    """Read a message; from a stream its arrays straight into the memory that ``place`` names.
 
-    Nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all.
+    From a stream nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all. Other
+    comms take messages apart themselves, and trust who sends them as Dask does.
     """
     stream = getattr(comm, "stream", None)
     if stream is None:
-        message = await comm.read()
-        if not isinstance(message, Message):
-            raise CommError("a message that is not of this protocol")
-        return message
+        found = await comm.read(deserializers=["dask", "error"])
+        return found if isinstance(found, Message) else _from_parts(found, place)
     mark, n_bytes = _PREFIX.unpack(await stream.read_bytes(_PREFIX.size))
     if mark != _MARK or n_bytes > _MAX_HEADER:
-        raise CommError("a message that is not of this protocol")
-    try:
-        header = msgpack.unpackb(await stream.read_bytes(n_bytes))
-    except ValueError as error:
-        raise CommError(f"a message that is not of this protocol: {error}") from error
-    message = Message.from_header(header, place)
+        raise CommError(_REFUSED)
+    message = _from_header(await stream.read_bytes(n_bytes), place)
     for array in message.all_arrays:
         if array.size:
             await stream.read_into(_bytes_of(array))
     return message
 
 
+def _from_parts(found: object, place: Place | None) -> Message:
+    """Return a message that a comm has taken apart."""
+    if not isinstance(found, list | tuple) or len(found) < 2 or found[0] != _MARK:
+        raise CommError(_REFUSED)
+    message = _from_header(found[1], place)
+    try:
+        for array, values in zip(message.all_arrays, found[2:], strict=True):
+            np.copyto(_flat(array), values, casting="no")
+    except (TypeError, ValueError) as error:
+        raise CommError(f"{_REFUSED}: {error}") from error
+    return message
+
+
+def _from_header(packed: bytes, place: Place | None) -> Message:
+    try:
+        header = msgpack.unpackb(packed)
+    except (TypeError, ValueError) as error:
+        raise CommError(f"{_REFUSED}: {error}") from error
+    return Message.from_header(header, place)
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
 def _bytes_of(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+    return _flat(array).data

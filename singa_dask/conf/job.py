@@ -58,7 +58,7 @@ class JobConf(Conf):
     disp_freq: Count = 0
     """Steps between two lines of progress; 0 is never."""
     gpu: Many[Count] = Field(default=[])
-    """Devices given to the workers of a process in turn; the other workers run on the CPU."""
+    """GPUs of the workers of each process, one by one, numbered as the process sees them; those left use the CPU."""
     test_freq: Count = 0
     """Steps between two tests; 0 is never."""
     test_steps: Count = 0
@@ -78,7 +78,7 @@ class JobConf(Conf):
     reset_param_version: bool = True
     """Count updates of loaded params from the first step."""
     ops: Literal["auto", "numpy", "onednn", "cupy"] = "auto"
-    """Kernels: auto is onednn where it is installed, else numpy."""
+    """Kernels: auto is onednn where it is installed, else numpy; cupy: all workers on GPUs, in turn those of gpu."""
     threads: Count = 0
     """Threads of one worker, never more than its share of the cores; 0 is all of its share."""
     checkpoint_after: Count = 0
@@ -95,8 +95,8 @@ class JobConf(Conf):
     """From which all random numbers of the job follow."""
     user_conf: dict[str, Any] = Field(default={})
     """What a program of the user's own may want to know; nothing here reads it."""
-    precision: Literal["float32", "float64", "bf16"] = "float32"
-    """Type of params, features and gradients; bf16: features bfloat16, params and losses float32 (ops onednn only)."""
+    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    """Type of features and params; tf32: float32, on GPUs with coarser products; bf16: bfloat16, and params float32."""
 
     @property
     def trains(self) -> bool:
@@ -120,8 +120,10 @@ class JobConf(Conf):
         for path, message in check_phases(read_nodes(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
         ops, precision = (look(data, key, str, "") for key in ("ops", "precision"))
-        if precision == "bf16" and ops in ("numpy", "cupy"):
-            yield ("precision",), f"bf16 is for ops onednn, not {ops}. Say ops: auto, or precision: float32."
+        if precision == "bf16" and ops == "numpy":
+            yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
+        if as_list(look(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
+            yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
         yield from _divide_batches(data)
 
 

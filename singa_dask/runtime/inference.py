@@ -8,11 +8,10 @@ order, and at the end a part of its own, a smaller batch of those that are left.
 from __future__ import annotations
 
 import contextlib
-import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,43 +22,19 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
 from singa_dask.errors import Aborted, CheckpointError, ConfigError, SingaError, UnitError
-from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.output import ArgSort
+from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
+from singa_dask.ops import NumpyOps
 from singa_dask.registry import suggest
 from singa_dask.runtime import checkpoint
-from singa_dask.runtime.inference_job import with_batchsize
-from singa_dask.runtime.plan import build_net
+from singa_dask.runtime.devices import device_of_part, memory_told
+from singa_dask.runtime.plan import build_net, find_ops
 from singa_dask.runtime.resources import limit_process, limit_thread
 from singa_dask.train import ALGORITHMS
 
-__all__ = ["Done", "Facts", "Part", "build", "fill", "look", "plan_parts"]
-
-PART_BYTES = 64 << 20
-# to show how far it is, and so that none waits long for the last
-PARTS_PER_WORKER = 4
+__all__ = ["Done", "Part", "build", "fill", "load_modules", "told"]
 
 Figures = dict[str, tuple[float, float]]
-
-
-class Facts(NamedTuple):
-    """What must be known of a net and its records to cut them into parts.
-
-    Attributes
-    ----------
-    n_records : int or None
-        None if the net reads other things than stores.
-    batchsize : int
-    alone : str
-        Layer for whose sake batches must be computed one after the other by one; empty if there is none.
-    record_bytes : int
-        Of what is kept of one record.
-    """
-
-    n_records: int | None
-    batchsize: int
-    alone: str
-    record_bytes: int
 
 
 class Done(NamedTuple):
@@ -133,11 +108,15 @@ class Part:
         SingaError
             Whatever went wrong: what users' code raises might not be known where this is told.
         """
-        with _told(lambda: f"records from {self.first} on"), ExitStack() as stack:
+        with told(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
             stack.enter_context(limit_thread(self.n_threads))
-            _load(self.sources)
-            net = build(JobConf.model_validate_json(self.job), Phase(self.phase), self.layers, self.labels)
+            load_modules(self.sources)
+            job = JobConf.model_validate_json(self.job)
+            ops = find_ops(job, device_of_part(job, self.index))
+            net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
+            stack.enter_context(memory_told([net]))
+            stack.enter_context(ops.here())
             stack.callback(net.close)
             return _compute(self, net)
 
@@ -149,18 +128,25 @@ class Part:
 # -- before ----------------------------------------------------------------------------------------------
 
 
-def build(job: JobConf, phase: Phase, layers: Sequence[str] = (), labels: bool = True, topk: int = 0) -> NeuralNet:
+def build(
+    job: JobConf,
+    phase: Phase,
+    layers: Sequence[str] = (),
+    labels: bool = True,
+    topk: int = 0,
+    ops: NumpyOps | None = None,
+) -> NeuralNet:
     """Build the net of a phase, shapes only; if layers are named, no more of it than these need.
 
     With ``labels`` all input layers stay. Layers that learn without a loss are computed together. ``topk`` is what each
-    layer must have values for.
+    layer must have values for. ``ops`` are the kernels that will compute it, if any.
 
     Raises
     ------
     ConfigError
         Everything that is wrong with wiring and shapes, or a layer is not there.
     """
-    net = build_net(job, phase)
+    net = build_net(job, phase, ops)
     known = {layer.conf_name: layer for layer in net.layers}
     for name in layers:
         if name not in known:
@@ -185,80 +171,6 @@ def build(job: JobConf, phase: Phase, layers: Sequence[str] = (), labels: bool =
     return net
 
 
-def look(part: Part) -> Facts:
-    """Look at the net of a part, and at its records."""
-    with _told(lambda: "the net"):
-        _load(part.sources)
-        net = build(JobConf.model_validate_json(part.job), Phase(part.phase), part.layers, part.labels)
-        net.check_sources()
-        inputs = [layer for layer in net.layers if layer.is_input]
-        stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
-        counts = {layer.count() for layer in stores}
-        sizes = {layer.batch_size for layer in stores}
-        same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
-        # of batches of several sizes it is not known which records the n-th one has
-        alone = [layer.conf_name for layer in net.layers if _in_a_row(layer) or (len(sizes) > 1 and layer in stores)]
-        n_bytes = sum(
-            4 * layer.features[0].size * layer.n_steps for layer in net.layers if layer.conf_name in part.layers
-        )
-        return Facts(
-            n_records=counts.pop() if same else None,
-            batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
-            alone=alone[0] if alone else "",
-            record_bytes=1 if part.topk else n_bytes,
-        )
-
-
-def _in_a_row(layer: Layer) -> bool:
-    """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
-    if layer.is_input:
-        return not isinstance(layer, StoreInput)
-    blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
-    keeps = any(getattr(block, "carry_state", False) for block in blocks)
-    return keeps or (layer.is_output and not isinstance(layer, ArgSort))
-
-
-def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:
-    """Cut batches into parts.
-
-    Parameters
-    ----------
-    part : Part
-        What all of them have in common.
-    facts : Facts
-    steps : int
-        How many batches; 0 is all records, each once.
-    n_workers : int
-        How many parts can be computed at the same time.
-
-    Raises
-    ------
-    ConfigError
-        That cannot be done with this net.
-    """
-    size, n, rest = facts.batchsize, steps, 0
-    if not steps:
-        if facts.n_records is None:
-            raise ConfigError("the net does not say how many records it reads. Say how many batches: --steps N.")
-        n, rest = divmod(facts.n_records, size)
-    if rest and facts.alone:
-        raise ConfigError(
-            f"layer {facts.alone!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
-            "Say how many batches: --steps N."
-        )
-    most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
-    each = n if facts.alone else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
-    cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
-    parts = [
-        replace(part, index=i, first=first * size, n_batches=n_batches, batchsize=size)
-        for i, (first, n_batches) in enumerate(cuts)
-    ]
-    if rest:
-        job = with_batchsize(JobConf.model_validate_json(part.job), rest).model_dump_json()
-        parts.append(replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest))
-    return parts
-
-
 # -- a part ----------------------------------------------------------------------------------------------
 
 
@@ -280,7 +192,7 @@ def _compute(part: Part, net: NeuralNet) -> Done:
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
         _go_on()
-        with _told(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
+        with told(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
         figures.append(net.take_metrics())
         for name, arrays in zip(part.layers, kept, strict=True):
@@ -322,7 +234,8 @@ def fill(net: NeuralNet, urls: Sequence[str]) -> int:
             raise CheckpointError(
                 f"{', '.join(urls)}: param {name!r} has shape {values.shape}, the net needs {owner.shape}."
             )
-        owner.data = values.reshape(owner.shape).astype(owner.dtype)
+        owner.data = net.ops.empty(owner.shape, owner.dtype)
+        net.ops.copy(np.ascontiguousarray(values.reshape(owner.shape), owner.dtype), out=owner.data)
     return max((stored[name].version for name in owners), default=0)
 
 
@@ -353,7 +266,7 @@ def _top(scores: Any, n: int) -> Any:
     return pairs.reshape(len(scores), -1)
 
 
-def _load(sources: Sequence[modules.Source]) -> None:
+def load_modules(sources: Sequence[modules.Source]) -> None:
     """Load the user's modules; without any, those of a job that runs in this process stay the latest."""
     if sources:
         modules.load(sources, REGISTRIES.values())
@@ -377,7 +290,7 @@ def _go_on() -> None:
 
 
 @contextlib.contextmanager
-def _told(where: Callable[[], str]) -> Iterator[None]:
+def told(where: Callable[[], str]) -> Iterator[None]:
     """Turn what is no error of ours into one that says where it happened: in the user's code first, if it was there."""
     try:
         yield

@@ -24,9 +24,11 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import LostUnitError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.coordinator import Coordinator
+from singa_dask.runtime.devices import Devices
 from singa_dask.runtime.mailbox import Mailbox
+from singa_dask.runtime.mirror import Mirror
 from singa_dask.runtime.plan import JobPlan
-from singa_dask.runtime.resources import limit_process, n_threads
+from singa_dask.runtime.resources import limit_process
 from singa_dask.runtime.server import Server
 from singa_dask.runtime.worker import Worker
 
@@ -56,8 +58,8 @@ class Node:
 
     Attributes
     ----------
-    n_threads : int
-        Threads of each worker.
+    devices : Devices
+        Kernels of the local units, and their threads.
     units : dict of Address to object
         Local workers and servers, also after their end.
     writer : ThreadPoolExecutor
@@ -81,10 +83,8 @@ class Node:
         self.job = job
         self.emit = emit
         self.plan = JobPlan.make(job)
-        processes = self.plan.layout.processes
-        self.local = processes[process]
-        beside = [processes[each] for each in (range(len(processes)) if neighbours is None else neighbours)]
-        self.n_threads = n_threads(job, sum(unit.kind == "worker" for units in beside for unit in units))
+        self.local = self.plan.layout.processes[process]
+        self.devices = Devices(job, self.plan.layout, process, neighbours)
         self.process_of = self.plan.layout.process_of
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in self.local}
         self.mailboxes = {unit: Mailbox(unit, self.post) for unit in self.local if unit.kind == "worker"}
@@ -103,10 +103,11 @@ class Node:
             self.plan.layout.server_group_of,
             share_memory=job.cluster.share_memory,
             dtype=self.plan.dtype,
+            memory=self.devices.memory,
         )
         self._coordinator = Coordinator(self.process_of)
         self._limits = ExitStack()
-        self._limits.enter_context(limit_process(self.n_threads))
+        self._limits.enter_context(limit_process(self.devices.n_threads))
         self._transport = transport(self._receive, self._lose, place=self._place) if transport else None
 
     # -- what units use --------------------------------------------------------------------------------
@@ -120,16 +121,23 @@ class Node:
         """Learn the address of every process."""
         self._peers = list(peers)
 
-    def give_memory(self, worker: Address, net: NeuralNet) -> None:
-        """Give the params of a local worker their values in the memory of this process; attach its gradients."""
+    def give_memory(self, worker: Address, net: NeuralNet, mirror: Mirror | None = None) -> None:
+        """Give the params of a local worker their values in the memory of this process; attach its gradients.
+
+        With a ``mirror`` that memory, and that of the gradients, are the twins of what it computes with.
+        """
         shares = []
         with self._lock:
             for owner in net.owners:
                 index = self.plan.names.index(owner.key)
-                owner.data = self._stub.worker_values(worker.group, index).reshape(owner.memory_shape)
+                values = self._stub.worker_values(worker.group, index).reshape(owner.memory_shape)
                 none, sharers = np.empty(0, owner.dtype), net.sharers(owner)
-                grads = [none if param.is_idle else param.memory.reshape(-1) for param in sharers] or [none]
-                shares += [Share(worker, index, grad, owner.publish) for grad in grads]
+                if mirror is not None:
+                    grads = mirror.add(owner, values, sharers)
+                else:
+                    owner.data = values
+                    grads = [none if param.is_idle else param.memory.reshape(-1) for param in sharers]
+                shares += [Share(worker, index, grad, owner.publish) for grad in grads or [none]]
             self._stub.attach(shares)
             self._gates.append(net.gate)
         if self.failure:
@@ -140,10 +148,10 @@ class Node:
         self.units[unit.address] = unit
         self._pass_on_stop(unit)
 
-    def server_values(self, server: Address) -> Callable[[int], np.ndarray]:
+    def server_values(self, server: Address) -> Callable[[int], Any]:
         """Return how a local server gets at the values of a param."""
 
-        def values(param: int) -> np.ndarray:
+        def values(param: int) -> Any:
             with self._lock:
                 return self._stub.server_values(server.group, param)
 
@@ -267,4 +275,7 @@ class Node:
         # units and transport know the node and each other: the next job should not have to wait for their memory
         self.units.clear()
         self._transport = None
+        with self._lock:
+            self._stub.forget()
         gc.collect()
+        self.devices.release()

@@ -17,10 +17,15 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.runtime.placement import Layout, plan_processes
 
-__all__ = ["JobPlan", "build_net", "build_nets", "phases_of"]
+__all__ = ["JobPlan", "build_net", "build_nets", "find_ops", "phases_of"]
 
 # Types of features, by a job's precision.
-DTYPES = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64), "bf16": BFLOAT16}
+DTYPES = {
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "tf32": np.dtype(np.float32),
+    "bf16": BFLOAT16,
+}
 
 
 def phases_of(job: JobConf) -> list[Phase]:
@@ -38,6 +43,7 @@ def build_nets(
     group: int = 0,
     worker: int = 0,
     *,
+    ops: NumpyOps | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
 ) -> dict[Phase, NeuralNet]:
@@ -49,6 +55,8 @@ def build_nets(
     ----------
     job : JobConf
     group, worker : int
+    ops : NumpyOps, optional
+        Kernels that compute them. Without, the nets are for their shapes, which need no GPU.
     deals : mapping of str to sequence of int, optional
         Of the input layers of the training net; see `Context`.
     host_names : collection of str
@@ -59,7 +67,7 @@ def build_nets(
     ConfigError
         Everything that is wrong with wiring and shapes, or the kernels are not there.
     """
-    ops = _find_ops(job)
+    ops = ops or _ops_for_shapes(job)
     train = _build_net(job, ops, Phase.TRAIN, group, worker)
     others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
     nets = {Phase.TRAIN: train}
@@ -70,23 +78,35 @@ def build_nets(
     return nets
 
 
-def build_net(job: JobConf, phase: Phase) -> NeuralNet:
-    """Build the net of one phase alone, shapes only.
+def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> NeuralNet:
+    """Build the net of one phase alone, shapes only; ``ops`` as in `build_nets`.
 
     Raises
     ------
     ConfigError
         As `build_nets`.
     """
-    return _build_net(job, _find_ops(job), phase)
+    return _build_net(job, ops or _ops_for_shapes(job), phase)
 
 
-def _find_ops(job: JobConf) -> NumpyOps:
-    """Return the kernels that a job asks for."""
+def _ops_for_shapes(job: JobConf) -> NumpyOps:
+    """Return the kernels that a job asks for, of a GPU's none: it may be that only workers have one."""
+    return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
+
+
+def find_ops(job: JobConf, name: str) -> NumpyOps:
+    """Return kernels by name, in the precision that a job asks for.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be used here.
+    """
     try:
-        return get_ops(job.ops, job.precision)
+        return get_ops(name, job.precision)
     except ConfigError as error:
-        raise ConfigError([Problem(found.path or ("ops",), found.message) for found in error.problems]) from None
+        key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
+        raise ConfigError([Problem(found.path or (key,), found.message) for found in error.problems]) from None
 
 
 def _build_net(

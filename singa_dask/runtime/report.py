@@ -74,12 +74,14 @@ class Result:
     state : str
         done, failed or stopped.
     step_ms, wait_ms : dict of str to float
-        Milliseconds a step.
+        Milliseconds a step; what a step is on a GPU, `StepClock` says.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host where they lie, and others.
     ops : str
         Kernels of the first worker.
+    devices : dict of str to str
+        Where each worker computed: ``"cpu"`` or ``"cuda:<number>"``, as its process counts, and by which kernels.
     threads : int
         Threads of the first worker.
     peak_memory : int
@@ -108,6 +110,7 @@ class Result:
     wait_ms: dict[str, float]
     bytes: dict[str, int]
     ops: str = ""
+    devices: dict[str, str] = field(default_factory=dict)
     threads: int = 0
     peak_memory: int = 0
     bad_records: int = 0
@@ -172,6 +175,7 @@ def summarise(
             **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
         },
         ops=next((str(report["ops"]) for report in first), ""),
+        devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
         threads=next((int(report["threads"]) for report in first), 0),
         peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),

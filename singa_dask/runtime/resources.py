@@ -17,13 +17,13 @@ from singa_dask.conf import JobConf
 __all__ = ["limit_process", "limit_thread", "n_threads", "peak_memory"]
 
 
-def n_threads(job: JobConf, n_workers: int) -> int:
+def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
     """Return the threads of each worker where ``n_workers`` of the job share the cores that this process may use.
 
     The cores are those of its affinity and of its control group. How many threads Dask has for tasks says nothing of
-    them. Servers are not counted: they work while workers wait.
+    them. Servers are not counted: they work while workers wait. ``n_on_gpus`` of the workers take one thread each.
     """
-    most = max(1, cpu_count() // max(1, n_workers))
+    most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TextIO
 
 import numpy as np
@@ -12,8 +13,9 @@ from singa_dask.data.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.layers.text import CharRNNOutput, RNNDummy
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.devices import device_of_part, memory_told
 from singa_dask.runtime.inference import fill
-from singa_dask.runtime.plan import build_net
+from singa_dask.runtime.plan import build_net, find_ops
 from singa_dask.runtime.resources import limit_process, limit_thread
 
 __all__ = ["sample"]
@@ -46,19 +48,23 @@ def sample(
     DataError
         A character is not in the vocabulary.
     """
-    net = build_net(job, Phase.TEST)
+    ops = find_ops(job, device_of_part(job, 0))
+    net = build_net(job, Phase.TEST, ops)
     net.context.frozen = True
-    net.allocate()
-    fill(net, checkpoints)
-    for layer in net.layers:
-        if isinstance(layer, CharRNNOutput):
-            layer.file = file
-    # one row at a time gives threads nothing to do
-    with limit_process(1), limit_thread(1), np.errstate(over="ignore", invalid="ignore"):
-        try:
-            _write(net, length, seed_text)
-        finally:
-            net.close()
+    with ExitStack() as stack:
+        stack.enter_context(memory_told([net]))
+        stack.enter_context(ops.here())
+        net.allocate()
+        fill(net, checkpoints)
+        for layer in net.layers:
+            if isinstance(layer, CharRNNOutput):
+                layer.file = file
+        # one row at a time gives threads nothing to do
+        stack.enter_context(limit_process(1))
+        stack.enter_context(limit_thread(1))
+        stack.enter_context(np.errstate(over="ignore", invalid="ignore"))
+        stack.callback(net.close)
+        _write(net, length, seed_text)
 
 
 def _write(net: NeuralNet, length: int, seed_text: str) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from singa_dask.comm import Address, Message, Slice, pack
 from singa_dask.conf import ClusterConf, UpdaterConf
+from singa_dask.ops import NumpyOps
 from singa_dask.runtime.checkpoint import Piece
 from singa_dask.train import UPDATERS, Updater
 
@@ -25,8 +27,8 @@ class _Held:
     """One slice in the hands of this server."""
 
     slice: Slice
-    value: np.ndarray
-    state: dict[str, np.ndarray]
+    value: Any
+    state: dict[str, Any]
     version: int = -1
     sent: dict[int, dict[Address, Message]] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
@@ -51,20 +53,25 @@ class Server:
         What the sum of the gradients of each is divided by.
     updater : UpdaterConf
     cluster : ClusterConf
+    ops : NumpyOps
+        Kernels for where the values lie. On a GPU an update is made once it is enqueued: who computes there with the
+        new values, or writes over the gradient, is enqueued after it.
     """
 
     def __init__(
         self,
         address: Address,
         slices: Sequence[Slice],
-        values: Callable[[int], np.ndarray],
+        values: Callable[[int], Any],
         scales: Sequence[tuple[float, float] | None],
         n_shares: Sequence[int],
         updater: UpdaterConf,
         cluster: ClusterConf,
+        ops: NumpyOps,
     ) -> None:
         self.address = address
-        self.updater: Updater = UPDATERS.find(updater.type)(updater)
+        self.ops = ops
+        self.updater: Updater = UPDATERS.find(updater.type)(updater, ops)
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
@@ -77,9 +84,9 @@ class Server:
             for piece in slices
         }
 
-    def _new_state(self, piece: Slice, values: np.ndarray) -> dict[str, np.ndarray]:
+    def _new_state(self, piece: Slice, values: Any) -> dict[str, Any]:
         names = self.updater.state_names if self.scales[piece.param] else ()
-        return {name: np.zeros_like(values) for name in names}
+        return {name: self.ops.zeros(values.shape, values.dtype) for name in names}
 
     def restore(self, state: Callable[[str, Slice], np.ndarray | None]) -> None:
         """Take updater state from a checkpoint.
@@ -93,7 +100,7 @@ class Server:
             for name, values in held.state.items():
                 stored = state(name, held.slice)
                 if stored is not None:
-                    np.copyto(values, stored)
+                    self.ops.copy(stored, out=values)
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message; return the answers, some of them to earlier messages."""
@@ -107,7 +114,8 @@ class Server:
 
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
-        np.copyto(held.value, message.arrays[0])
+        if not message.info["in_place"]:  # else it is the same memory
+            self.ops.copy(message.arrays[0], out=held.value)
         held.version = message.version
         if held.slice.master != self.address.group:
             held.last = held.value.copy()
@@ -159,7 +167,7 @@ class Server:
         held.version += 1
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
-        arrays: tuple[np.ndarray, ...] = ()
+        arrays: tuple[Any, ...] = ()
         if not message.info["in_place"]:
             arrays = (held.value if self.alone else held.value.copy(),)
         return Message(
@@ -214,5 +222,7 @@ class Server:
         for held in self._held.values():
             arrays = {"value": held.value, **held.state}
             for name, array in arrays.items():
-                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, array.copy()))
+                copied = self.ops.to_host(array)
+                copied = copied.copy() if copied is array else copied
+                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, copied))
         return pieces

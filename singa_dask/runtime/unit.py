@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,13 +14,17 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
 from singa_dask.errors import Aborted, SingaError
 from singa_dask.net import NeuralNet
+from singa_dask.ops import NumpyOps
 from singa_dask.runtime import checkpoint
+from singa_dask.runtime.devices import is_gpu, memory_told
+from singa_dask.runtime.mirror import Mirror
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.plan import build_nets
 from singa_dask.runtime.resources import limit_thread, peak_memory
 from singa_dask.runtime.server import Server
 from singa_dask.runtime.start import Start
 from singa_dask.runtime.worker import Worker
+from singa_dask.runtime.worker_params import WorkerParams
 
 __all__ = ["run_unit"]
 
@@ -85,48 +89,70 @@ def _explain(node: Node, address: Address, error: BaseException) -> dict[str, An
 
 def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
     deals = start.resumed.deals if start.resumed else node.deals
-    nets = build_nets(node.job, address.group, address.id, deals=deals, host_names=node.host_names)
+    ops, threads = node.devices.ops(address), node.devices.threads(address)
+    nets = build_nets(node.job, address.group, address.id, ops=ops, deals=deals, host_names=node.host_names)
     with ExitStack() as stack:
-        stack.enter_context(limit_thread(node.n_threads))
-        _tell_threads(node, _ops_of(nets))
+        stack.enter_context(limit_thread(threads))
+        stack.enter_context(memory_told(nets.values()))
+        stack.enter_context(ops.here())
+        _tell_threads(node, ops, threads)
         for net in nets.values():
             net.context.exchange = node.mailboxes[address]
             net.allocate()
             stack.callback(net.close)
-        node.give_memory(address, nets[Phase.TRAIN])
+        params = _params_of(node, address, nets[Phase.TRAIN], ops, stack)
         start.seek(nets, address.group, node.job.cluster.nworker_groups)
         worker = Worker(
-            address, node.job, node.plan, nets, start, checkpoint_url, node.post, node.inboxes[address], node.emit
-        )
+            address, node.job, node.plan, nets, start, checkpoint_url, params, node.post, node.inboxes[address],
+            node.emit,
+        )  # fmt: skip
         node.add(worker)
         logger.info("starts at step %d", worker.step)
         figures = worker.run()
         logger.info("stops at step %d", worker.step)
-    return {**figures, "ops": _ops_of(nets), "threads": node.n_threads}
+    return {**figures, "ops": ops.name, "device": ops.device, "threads": threads}
 
 
-def _ops_of(nets: Mapping[Phase, NeuralNet]) -> str:
-    name: str = nets[Phase.TRAIN].all_layers[0].ops.name
-    return name
+def _params_of(node: Node, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
+    """Give the training net of a worker its params, and return the way to the servers, open until the stack ends."""
+    mirror = None
+    if is_gpu(ops.device) and not node.devices.params_stay:
+
+        def fail(error: BaseException) -> None:
+            node.abort(_explain(node, worker, error))
+
+        mirror = stack.enter_context(Mirror(worker, ops, node.post, fail))
+    node.give_memory(worker, net, mirror)
+    return WorkerParams(worker, net, node.plan, ops, node.post, mirror)
 
 
-def _tell_threads(node: Node, ops: str) -> None:
+def _tell_threads(node: Node, ops: NumpyOps, threads: int) -> None:
     wanted = node.job.threads
-    if wanted > node.n_threads:
+    if is_gpu(ops.device):
+        logger.info("computes with %s on %s", ops.name, ops.device)
+        return
+    if wanted > threads:
         logger.warning("threads: %d is more than a worker's share of the cores here", wanted)
-    logger.info("computes with %s on %d threads", ops, node.n_threads)
+    logger.info("computes with %s on %d threads", ops.name, threads)
 
 
 def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
     plan = node.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
-    values, job = node.server_values(address), node.job
-    server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster)
-    server.restore(lambda what, piece: start.updater_state(plan, what, piece))
-    node.add(server)
-    inbox = node.inboxes[address]
-    node.post(Message("hello", src=address, dst=Address.stub(0)))
-    logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
+    ops, values, job = node.devices.ops(address), node.server_values(address), node.job
+    with ops.here():
+        server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
+        server.restore(lambda what, piece: start.updater_state(plan, what, piece))
+        node.add(server)
+        node.post(Message("hello", src=address, dst=Address.stub(0)))
+        logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
+        _serve(node, server)
+    return {}
+
+
+def _serve(node: Node, server: Server) -> None:
+    """Answer messages until the job ends."""
+    inbox = node.inboxes[server.address]
     while (message := inbox.get()).kind != "stop":
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
@@ -135,7 +161,6 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
         elif message.kind != "start":
             for answer in server.handle(message):
                 node.post(answer)
-    return {}
 
 
 def _snapshot(node: Node, server: Server, message: Message) -> None:

@@ -7,7 +7,6 @@ is told comes in through ``inbox``, what people should see goes to ``emit``.
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
@@ -17,12 +16,14 @@ import numpy as np
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError
-from singa_dask.layers import Layer, Param, StoreInput
+from singa_dask.layers import Layer, StoreInput
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.clock import StepClock
 from singa_dask.runtime.pace import Pace
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.snapshot import Snapshots, describe_params
 from singa_dask.runtime.start import Start
+from singa_dask.runtime.worker_params import WorkerParams
 from singa_dask.train import ALGORITHMS
 
 __all__ = ["Worker"]
@@ -44,6 +45,8 @@ class Worker:
         Step, values and cursors to begin with.
     checkpoint_url : str
         Directory that ``step-<n>`` directories go to.
+    params : WorkerParams
+        Of the training net.
     post : callable
         Delivers a message.
     inbox : SimpleQueue of Message
@@ -72,6 +75,7 @@ class Worker:
         nets: Mapping[Phase, NeuralNet],
         start: Start,
         checkpoint_url: str,
+        params: WorkerParams,
         post: Callable[[Message], None],
         inbox: SimpleQueue[Message],
         emit: Callable[[dict[str, Any]], None],
@@ -89,9 +93,7 @@ class Worker:
         self._post = post
         self._inbox = inbox
         self._emit = emit
-        self._stub = Address.stub(plan.layout.process_of[address])
-        self._index = {name: index for index, name in enumerate(plan.names)}
-        self._share = {id(param): k for owner in self.net.owners for k, param in enumerate(self.net.sharers(owner))}
+        self._params = params
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
         reader = next(layer for layer in self.net.all_layers if layer.is_input)
         self._n_rows = reader.features[0].shape[0] * reader.n_row_parts
@@ -102,13 +104,14 @@ class Worker:
         self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups, n_tellers)
         self._told: list[Message] = []
         self.pace = Pace(self.net)
-        self._step_s = array("d")
-        self._wait_params_s = 0.0
+        self._clock = StepClock(self.net.ops)
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
-        self._algorithms = {phase: algorithm(net, self._collect, self._update, conf) for phase, net in nets.items()}
+        self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
         self._running = self._algorithms[Phase.TRAIN]
+        if not params.leave_the_device:
+            self._running.repeat_steps()
         self.pace.tell(self._where())
 
     @property
@@ -129,7 +132,7 @@ class Worker:
         self._say("hello", Address.stub(0))
         self._read_ahead()
         self._hear("start")
-        self._init_params()
+        self._params.begin(self.start)
         for layer in self._readers():
             layer.wait_for_records()
         self._say("ready", Address.stub(0))
@@ -143,6 +146,7 @@ class Worker:
             self._train_step()
             self.step += 1
         self.pace.tell(self._where())
+        self._settle()
         seconds = time.perf_counter() - started
         self._finish()
         self._say("leave", Address.stub(0))
@@ -179,16 +183,28 @@ class Worker:
         ]
 
     def _train_step(self) -> None:
-        started = time.perf_counter()
+        self._clock.begin()
         self._running = self._algorithms[Phase.TRAIN]
         try:
             self._running.train_one_batch(self.step)
-            self._say("flush", self._stub)
+            self._params.flush()
         finally:
             self._tell_bad_records()
-        self._step_s.append(time.perf_counter() - started)
+        self._clock.end()
         if fires(self.step, self.job.disp_freq, self.job.disp_after):
             self._display()
+
+    def _settle(self) -> None:
+        """Wait for the device, and check what only then is known, before anything but a step is done."""
+        self._clock.settle()
+        self._running = self._algorithms[Phase.TRAIN]
+        self._running.check_losses(wait=True)
+
+    def _collect_all(self) -> None:
+        """Wait for the updates of all steps so far, and check what they have made."""
+        self._settle()
+        self._params.collect_all()
+        self._running.check_params()
 
     def _finish(self) -> None:
         """Write the last checkpoint, test once more."""
@@ -204,46 +220,6 @@ class Worker:
 
     def _is_first(self) -> bool:
         return self.address.group == 0 and self.address.id == 0
-
-    # -- params --------------------------------------------------------------------------------------
-
-    def _init_params(self) -> None:
-        """Put the first values, if that is this worker's part; else get them."""
-        per_server_group = self.job.cluster.nworker_groups // self.job.cluster.nserver_groups
-        puts = self.address.group % per_server_group == 0
-        for owner in self.net.owners:
-            index = self._index[owner.key]
-            if puts and self.net.logical[owner.key].holder == self.address.id:
-                values, version = self.start.values(owner)
-                np.copyto(owner.values, values)
-                owner.publish(version)
-                self._say("put", self._stub, param=index, version=version, arrays=(owner.values.reshape(-1),))
-            else:
-                self._say("get", self._stub, param=index, version=0)
-        for owner in self.net.owners:
-            owner.wait(0)
-
-    def _collect(self, param: Param) -> None:
-        """Wait until the values have seen the update that the last gradient asked for."""
-        owner = param.owner
-        if owner.version > owner.last_version:
-            return
-        started = time.perf_counter()
-        self._say("flush", self._stub)
-        owner.wait(owner.last_version + 1)
-        self._wait_params_s += time.perf_counter() - started
-
-    def _collect_all(self) -> None:
-        for owner in self.net.owners:
-            self._collect(owner)
-        self._algorithms[Phase.TRAIN].check_params()
-
-    def _update(self, step: int, param: Param) -> None:
-        """Hand over a gradient, to leave with others or at the next flush; returns at once."""
-        owner = param.owner
-        owner.last_version = owner.version
-        share = self._share[id(param)]
-        self._say("update", self._stub, param=self._index[owner.key], step=step, info={"share": share})
 
     # -- what people see -------------------------------------------------------------------------------
 
@@ -269,8 +245,9 @@ class Worker:
                 self._emit({"event": "bad_record", "unit": str(self.address), **facts})
 
     def _display(self) -> None:
+        self._settle()
         step, since, waited_data, waited_params = self._shown
-        now, data, params = time.perf_counter(), self._data_wait_s(), self._wait_params_s
+        now, data, params = time.perf_counter(), self._data_wait_s(), self._params.wait_s
         n_steps = max(self.step + 1 - step, 1)
         event = self._metrics(Phase.TRAIN, self.net)
         event["samples_per_s"] = n_steps * self._n_rows / max(now - since, 1e-9)
@@ -294,16 +271,16 @@ class Worker:
         return sum(getattr(layer, "wait_s", 0.0) for layer in self.net.layers)
 
     def _stats(self, seconds: float) -> dict[str, Any]:
-        step_ms = 1e3 * np.asarray(self._step_s or [0.0])
-        n_steps = max(len(self._step_s), 1)
+        step_ms = 1e3 * np.asarray(self._clock.seconds or [0.0])
+        n_steps = max(len(self._clock.seconds), 1)
         n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "steps": self.step,
             "seconds": seconds,
             "stopped": self.stop_at >= 0,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
-            "samples": len(self._step_s) * self._n_rows / self.job.cluster.nworkers_per_group,
-            "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._wait_params_s / n_steps},
+            "samples": len(self._clock.seconds) * self._n_rows / self.job.cluster.nworkers_per_group,
+            "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
             "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }
 

@@ -34,6 +34,7 @@ SUMMARY_KEYS = {
     "wait_ms",
     "bytes",
     "ops",
+    "devices",
     "threads",
     "peak_memory",
 }

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from singa_dask.cli import main
 from singa_dask.runtime.checkpoint import find, load_values
+from tests.backends import backend
 from tests.cli.conftest import ROOT, Call
 
 GOLD = ROOT / "tests" / "gold"
@@ -135,6 +136,12 @@ def best_by_hand(seed_text: str, length: int) -> str:
 def test_a_net_writes_what_its_params_say(call: Call, gru: str) -> None:
     options = ("--length", 60, "--seed-text", "the cat", "--temperature", 0)
     assert text(call, gru, *options) == best_by_hand("the cat", 60)
+
+
+def test_a_net_writes_the_same_on_a_gpu(call: Call, gru: str) -> None:
+    backend("cuda:0")
+    options = ("--length", 20, "--temperature", 0, "--seed-text", "the cat")
+    assert text(call, gru, *options, "--set", "gpu=[0]") == text(call, gru, *options)
 
 
 def test_a_job_in_singas_form_writes_the_same(call: Call, gru: str) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from singa_dask.errors import ConfigError
+from singa_dask.ops import NumpyOps
+from singa_dask.runtime import plan
 from tests.cli.conftest import ROOT, Call
 
 BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
@@ -62,14 +65,33 @@ def test_mistakes_of_the_command_line_are_told_like_others(call: Call, job: Path
     assert "updater.momentum" in result.stderr
 
 
-def test_kernels_that_are_not_there_are_named_at_their_place(call: Call, job: Path) -> None:
+def test_kernels_that_are_not_there_are_named_at_their_place(
+    call: Call, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_ops(name: str, precision: str) -> NumpyOps:
+        raise ConfigError(f"{name} cannot be used here. Install it.")
+
+    monkeypatch.setattr(plan, "get_ops", get_ops)
     text = job.read_text()
-    job.write_text(f"{text}\nops: cupy\n")
+    job.write_text(f"{text}\nops: onednn\n")
     result = call("validate", job)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"{job}:{len(text.splitlines()) + 2}:")
-    assert ": ops: " in result.stderr
-    assert "cupy" in result.stderr
+    assert result.stderr == f"{job}:{len(text.splitlines()) + 2}:6: ops: onednn cannot be used here. Install it.\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ("gpu=[1]", ["worker-0-0 on cuda:1, worker-0-1, server-0-0", "worker-1-0 on cuda:1, worker-1-1, server-0-1"]),
+        ("ops=cupy", [f"worker-{i}-0 on a GPU, worker-{i}-1 on a GPU, server-0-{i}" for i in range(2)]),
+    ],
+)
+def test_a_job_on_gpus_is_shown_where_there_are_none(call: Call, job: Path, change: str, shown: list[str]) -> None:
+    groups = ("nworker_groups=2", "nworkers_per_group=2", "nworkers_per_procs=2", "nservers_per_group=2")
+    sets = [word for each in groups for word in ("--set", f"cluster.{each}")]
+    result = call("validate", job, *sets, "--set", change, "--set", "precision=bf16")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-2:] == [f"process {i}: {units}" for i, units in enumerate(shown)]
 
 
 def test_a_good_job_is_shown(call: Call, job: Path) -> None:

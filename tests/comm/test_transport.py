@@ -27,7 +27,7 @@ class End:
         )
 
 
-@pytest.fixture(params=["tcp://127.0.0.1", "inproc://"])
+@pytest.fixture(params=["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[End, End]]:
     before = set(threading.enumerate())
     pair = End(request.param), End(request.param)

@@ -172,13 +172,15 @@ def test_models_of_python_and_plain_values_mix() -> None:
         (conf.ClusterConf, None, (), "a mapping of keys to values, got nothing"),
         (conf.LRGenConf, {"type": "kInverseT"}, ("inverset_conf",), "InverseT needs this block"),
         (conf.UpdaterConf, {**UPDATER, "delta": 0}, ("delta",), "more than 0.0, got 0"),
-        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: bf16, float32, float64."),
+        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: bf16, float32, float64, tf32."),
         (
             conf.JobConf,
             {**JOB, "precision": "bf16", "ops": "numpy"},
             ("precision",),
-            "bf16 is for ops onednn, not numpy.",
+            "bf16 is for ops onednn and cupy, not numpy.",
         ),
+        (conf.JobConf, {**JOB, "gpu": [0], "ops": "onednn"}, ("gpu",), "these GPUs are not for ops onednn."),
+        (conf.JobConf, {**JOB, "gpu": [-1]}, ("gpu", 0), "at least 0, got -1"),
     ],
 )
 def test_what_may_not_be(model: type[conf.Conf], data: Any, path: tuple[str | int, ...], words: str) -> None:

@@ -18,8 +18,9 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitE
 from singa_dask.runtime import cluster as dask_cluster
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoint import load_values
-from singa_dask.runtime.inference import Done, Facts, Part, build, look, plan_parts
+from singa_dask.runtime.inference import Done, Part, build
 from singa_dask.runtime.inference_job import PhaseJob, classifier, inference_job, with_data
+from singa_dask.runtime.inference_parts import Facts, look, plan_parts
 from singa_dask.runtime.inference_results import merge_figures
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until

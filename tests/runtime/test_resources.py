@@ -45,7 +45,7 @@ def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collect
     job = mlp(cluster=FRAMEWORKS[framework])
     node = Node("test", 0, job, None, lambda event: None, neighbours=neighbours)
     try:
-        assert node.n_threads == given
+        assert node.devices.n_threads == given
         assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {given}
     finally:
         node.close()

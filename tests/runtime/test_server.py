@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from singa_dask.comm import Address, Message, pack, slice_table
 from singa_dask.conf import ClusterConf, UpdaterConf
+from singa_dask.ops import NumpyOps
 from singa_dask.runtime.server import Server
 from singa_dask.train import UPDATERS
 
@@ -35,7 +36,9 @@ class Host:
         conf = UpdaterConf.model_validate(updater)
         shape = ClusterConf.model_validate(cluster)
         address = Address.server(group, 0)
-        self.server = Server(address, slices, lambda param: self.values, [(1.0, 1.0)], [n_shares], conf, shape)
+        self.server = Server(
+            address, slices, lambda param: self.values, [(1.0, 1.0)], [n_shares], conf, shape, NumpyOps()
+        )
 
     def put(self, values: np.ndarray | float = 0.0, version: int = 0) -> list[Message]:
         filled = np.full(SIZE, values, np.float32)
@@ -191,8 +194,9 @@ def test_requests_that_come_in_one_message_are_answered_in_one() -> None:
     conf = UpdaterConf.model_validate(SGD)
     slices = slice_table([3, 4], 1, 1)
     server = Server(
-        Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, [2, 2], conf, ClusterConf()
-    )
+        Address.server(0, 0), slices, lambda param: values[param], [(1.0, 1.0)] * 2, [2, 2], conf, ClusterConf(),
+        NumpyOps(),
+    )  # fmt: skip
 
     def request(kind: str, process: int, param: int, fill: float, total: int = 1) -> Message:
         info = {"group": 0, "n": 1, "total": total, "in_place": False}

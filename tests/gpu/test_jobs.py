@@ -1,0 +1,229 @@
+"""Whole jobs on GPUs: as on a CPU in every way that workers and servers can lie, and errors as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.ops import OPS
+from singa_dask.runtime import checkpoint, mirror
+from singa_dask.runtime.node import Node
+from tests.backends import backend
+from tests.cli.conftest import ROOT, Call, call, job
+from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, mlp, run_job
+
+__all__ = ["call", "job", "run_job"]
+
+Run = Callable[..., Outcome]
+
+DIGITS = ROOT / "data" / "digits" / "test.arrow"
+N_STEPS = 20
+TOGETHER = {"nworkers_per_procs": 2}
+PAIR = {"nworkers_per_group": 2, **TOGETHER}
+
+# the cluster, the GPUs of each process, and where workers then compute
+LIES: dict[str, tuple[dict[str, Any], list[int], list[str]]] = {
+    "one": (SINGLE, [0], ["cuda:0"]),
+    "two workers on one": (PAIR, [0, 0], ["cuda:0", "cuda:0"]),
+    "a GPU each": (PAIR, [0, 1], ["cuda:0", "cuda:1"]),
+    "a GPU and a CPU": (PAIR, [1], ["cuda:1", "cpu"]),
+    "two processes": (ALLREDUCE, [0], ["cuda:0", "cuda:0"]),
+    "servers apart": (SANDBLASTER_1, [1, 1], ["cuda:1", "cuda:1"]),
+    "memory apart": ({**SINGLE, "share_memory": False}, [0], ["cuda:0"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def two_gpus() -> None:
+    """Skip what needs two GPUs where there are fewer."""
+    backend("cuda:0")
+    if OPS.find("cupy").count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+def worker_reports(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return what the workers reported, in order; all units are done."""
+    assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
+    return [outcome.reports[unit] for unit in sorted(outcome.reports) if unit.startswith("worker")]
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
+    cluster, gpus, devices = LIES[name]
+    tests = {"test_freq": 8, "test_steps": 2, "validate_freq": 0}
+    on_gpus, on_cpu = (
+        run_job(mlp(cluster=cluster, train_steps=N_STEPS, **tests, **how)) for how in ({"gpu": gpus}, {"ops": "numpy"})
+    )
+    assert [report["device"] for report in worker_reports(on_gpus)] == devices
+    wanted = on_cpu.params()
+    for name, values in on_gpus.params().items():
+        np.testing.assert_allclose(values, wanted[name], rtol=0, atol=1e-5 * np.abs(wanted[name]).max())
+    for phase in ("train", "test"):
+        assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus"), [({**DOWNPOUR, **TOGETHER}, [0, 0]), ({**DOWNPOUR, **TOGETHER}, [0, 1]), (DOWNPOUR, [0])]
+)
+def test_groups_train_side_by_side(run_job: Run, cluster: dict[str, Any], gpus: list[int]) -> None:
+    outcome = run_job(mlp(cluster=cluster, gpu=gpus, train_steps=N_STEPS))
+    worker_reports(outcome)
+    for group in (0, 1):
+        losses = list(outcome.losses(group=group).values())
+        assert len(losses) == N_STEPS
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", ["one", "a GPU and a CPU", "two processes"])
+def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str) -> None:
+    cluster, gpus, _ = LIES[name]
+
+    def run(n_steps: int, **how: Any) -> tuple[Outcome, dict[str, bytes]]:
+        outcome = run_job(mlp(cluster=cluster, gpu=gpus, train_steps=n_steps), **how)
+        return outcome, {name: values.tobytes() for name, values in outcome.params().items()}
+
+    (whole, wanted), (half, _) = run(N_STEPS), run(N_STEPS // 2)
+    rest, resumed = run(N_STEPS, resume=f"{half.url}/checkpoint/step-{N_STEPS // 2}")
+    assert resumed == wanted
+    assert {**half.losses(), **rest.losses()} == whole.losses()
+
+
+@pytest.mark.parametrize(("precision", "rtol"), [("tf32", 1e-3), ("float64", 1e-4), ("bf16", 0.02)])
+def test_every_precision_trains_alike(run_job: Run, precision: str, rtol: float) -> None:
+    exact, other = (
+        run_job(mlp(gpu=[0], precision=each, cluster={**PAIR, "nservers_per_group": 2, "nservers_per_procs": 2}))
+        for each in ("float32", precision)
+    )
+    assert other.losses() == pytest.approx(exact.losses(), rel=rtol)
+    wanted = np.float64 if precision == "float64" else np.float32
+    assert {values.dtype for values in other.params().values()} == {np.dtype(wanted)}
+
+
+# -- ends --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one", "a GPU and a CPU", "two processes"])
+def test_a_job_that_is_ended_in_the_middle_leaves_nothing(run_job: Run, name: str) -> None:
+    def end(nodes: list[Node], event: dict[str, Any]) -> None:
+        if event["event"] == "metrics" and event["step"] == 3:
+            nodes[0].abort({"reason": "enough"})
+
+    cluster, gpus, _ = LIES[name]
+    outcome = run_job(mlp(cluster=cluster, gpu=gpus, train_steps=10**6), on_event=end)
+    assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
+
+
+def test_an_error_of_the_courier_ends_the_job_by_its_worker(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = mirror.Mirror.send
+
+    class Broken:
+        def synchronize(self) -> None:
+            raise RuntimeError("an illegal address was encountered")
+
+    def break_one(self: mirror.Mirror, message: Any, param: Any = None) -> None:
+        if message.step == 5:
+            self._leaving.put((Broken(), message))
+        else:
+            send(self, message, param)
+
+    monkeypatch.setattr(mirror.Mirror, "send", break_one)
+    outcome = run_job(mlp(cluster=ALLREDUCE, gpu=[0], train_steps=10**6))
+    assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
+    reasons = {report["reason"].split(",")[0] for report in outcome.reports.values()}
+    assert reasons <= {"worker-0-0", "worker-0-1"}
+    assert "an illegal address" in outcome.reports["worker-0-0"]["reason"]
+
+
+def test_a_loss_that_is_no_number_is_found_before_the_next_checkpoint(run_job: Run) -> None:
+    sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 3e38}}
+    outcome = run_job(mlp(gpu=[0], updater=sgd, disp_freq=0, checkpoint_freq=8))
+    report = outcome.reports["worker-0-0"]
+    assert report["state"] == "failed", outcome.reports
+    assert report["exit_code"] == 5
+    assert "not finite" in report["reason"]
+    assert not [event for event in outcome.events if event["event"] == "checkpoint"]
+
+
+# -- what a user sees ------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_that_is_not_there(call: Call, job: Path) -> None:
+    result = call("run", job, "--set", "gpu=[9]", "--run-dir", job.parent / "run")
+    assert result.exit_code == 2
+    assert "worker-0-0: gpu: cuda:9: " in result.stderr
+    assert "CUDA_VISIBLE_DEVICES" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_net_that_a_gpu_has_no_memory_for(call: Call, job: Path) -> None:
+    batches = "neuralnet.layer[data].store_conf.batchsize=1000000000"
+    result = call("run", job, "--set", "gpu=[0]", "--set", batches, "--run-dir", job.parent / "run")
+    assert result.exit_code == 1
+    assert "worker-0-0: " in result.stderr
+    assert "batches of 1000000000" in result.stderr
+    assert "Lower batchsize" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_processes_that_have_a_gpu_each(call: Call, job: Path, tmp_path: Path) -> None:
+    params, losses = [], []
+    for how in ("gpu=[0]", "ops=numpy"):
+        url = tmp_path / how
+        cluster = ("--cluster", ROOT / "configs" / "cluster" / "allreduce.yaml")
+        result = call("run", job, "--set", how, *cluster, "--run-dir", url)
+        assert result.exit_code == 0, result.output
+        summary = json.loads((url / "summary.json").read_text())
+        losses.append(summary["train"]["loss"])
+        params.append(checkpoint.load_values(str(url)))
+        if how == "gpu=[0]":
+            assert summary["devices"] == {f"worker-0-{i}": "cuda:0 (cupy)" for i in range(2)}
+            assert summary["bytes"]["sent"] > 0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for name, stored in params[0].items():
+        np.testing.assert_allclose(stored.values, params[1][name].values, atol=1e-5)
+
+
+@pytest.mark.parametrize("verb", ["run", "test"])
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [("import sys; sys.modules['cupy'] = None; ", "singa-dask[cuda12]"), ("", "no GPU")],
+    ids=["no CuPy", "no GPU"],
+)
+def test_a_machine_without(job: Path, tmp_path: Path, verb: str, without: str, words: str) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "SIMULATED_DEVICES": "0"}
+    where = ["--run-dir", str(tmp_path / "run")] if verb == "run" else ["--init-from", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{without}from singa_dask.cli import main; main()", verb, str(job), *where,
+         "--set", "ops=cupy"],
+        env={**os.environ, **hidden, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_inference_on_a_gpu(call: Call, job: Path) -> None:
+    run = job.parent / "run"
+    trained = call("run", job, "--run-dir", run, "--set", "gpu=[1]")
+    assert trained.exit_code == 0, trained.output
+    assert json.loads((run / "summary.json").read_text())["devices"] == {"worker-0-0": "cuda:1 (cupy)"}
+    figures, chances = [], []
+    for gpu in ("ops=numpy", "gpu=[0, 1]"):
+        tested = call("test", job, "--init-from", run, "--set", gpu, "--steps", 0, "--json")
+        told = call("predict", job, "--init-from", run, "--set", gpu, "--data", DIGITS)
+        assert (tested.exit_code, told.exit_code) == (0, 0), tested.output + told.output
+        figures.append(json.loads(tested.stdout)["test"])
+        chances.append([[float(value) for value in line.split(",")] for line in told.stdout.splitlines()])
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    np.testing.assert_allclose(*chances, rtol=1e-4)
