@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from singa_dask.comm import Address
@@ -166,8 +166,13 @@ class Devices:
 
 
 @contextlib.contextmanager
-def memory_told(nets: Collection[NeuralNet]) -> Iterator[None]:
-    """Say what nets need, and what to do, where a GPU has too little memory for them.
+def memory_told(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
+    """Say what a worker needs, and what to do, where a GPU has too little memory.
+
+    Parameters
+    ----------
+    nets : callable
+        Returns the nets of a worker that computes there.
 
     Raises
     ------
@@ -180,7 +185,7 @@ def memory_told(nets: Collection[NeuralNet]) -> Iterator[None]:
         needs = ", ".join(
             f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
             f"{max(layer.features[0].shape[0] // layer.n_steps for layer in net.layers if layer.is_input)}"
-            for net in nets
+            for net in nets()
         )
         raise DeviceMemoryError(
             f"{error} Needed: {needs}, and what kernels work in. Lower batchsize, share the batch among more workers "

@@ -52,7 +52,7 @@ def sample(
     net = build_net(job, Phase.TEST, ops)
     net.context.frozen = True
     with ExitStack() as stack:
-        stack.enter_context(memory_told([net]))
+        stack.enter_context(memory_told(lambda: [net]))
         stack.enter_context(ops.here())
         net.allocate()
         fill(net, checkpoints)

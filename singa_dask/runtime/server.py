@@ -71,7 +71,8 @@ class Server:
     ) -> None:
         self.address = address
         self.ops = ops
-        self.updater: Updater = UPDATERS.find(updater.type)(updater, ops)
+        self.updater: Updater = UPDATERS.find(updater.type)(updater)
+        self.updater.ops = ops
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares

@@ -93,7 +93,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
     nets = build_nets(node.job, address.group, address.id, ops=ops, deals=deals, host_names=node.host_names)
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
-        stack.enter_context(memory_told(nets.values()))
+        stack.enter_context(memory_told(nets.values))
         stack.enter_context(ops.here())
         _tell_threads(node, ops, threads)
         for net in nets.values():
@@ -140,7 +140,8 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
     plan = node.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
     ops, values, job = node.devices.ops(address), node.server_values(address), node.job
-    with ops.here():
+    # on a GPU it shares that with workers, and may be the first to find it full
+    with ops.here(), memory_told(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(lambda what, piece: start.updater_state(plan, what, piece))
         node.add(server)

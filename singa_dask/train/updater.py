@@ -32,20 +32,20 @@ class Updater:
     ----------
     conf : UpdaterConf
         Its ``user_conf`` is for rules of the user's own.
-    ops : NumpyOps, optional
-        Kernels for the memory that slices lie in; numpy's unless given.
 
     Attributes
     ----------
+    ops : NumpyOps
+        Kernels for the memory that slices lie in; numpy's until another is set.
     state_names : tuple of str
         Arrays like the value that `update` wants, zeros at first.
     """
 
     state_names: tuple[str, ...] = ()
 
-    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
+    def __init__(self, conf: UpdaterConf) -> None:
         self.conf = conf
-        self.ops = ops or NumpyOps()
+        self.ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
@@ -134,8 +134,8 @@ class _Kernel(Updater):
 class SGD(_Kernel):
     """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
 
-    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
-        super().__init__(conf, ops)
+    def __init__(self, conf: UpdaterConf) -> None:
+        super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
@@ -168,8 +168,8 @@ class RMSProp(_Kernel):
 
     state_names = ("square",)
 
-    def __init__(self, conf: UpdaterConf, ops: NumpyOps | None = None) -> None:
-        super().__init__(conf, ops)
+    def __init__(self, conf: UpdaterConf) -> None:
+        super().__init__(conf)
         assert conf.rmsprop_conf  # the conf makes sure of it
         self.rho = conf.rmsprop_conf.rho
 

@@ -89,7 +89,8 @@ class Loop:
             for param in net.owners:
                 assert param.conf.init is not None
                 ops.copy(init(param.conf.init, param.name, param.shape, seed, param.dtype), out=param.data)
-        self.updater = UPDATERS.find(job.updater.type)(job.updater, ops)
+        self.updater = UPDATERS.find(job.updater.type)(job.updater)
+        self.updater.ops = ops
         names = self.updater.state_names
         self.state = {p: {name: ops.zeros((p.size,), p.dtype) for name in names} for p in net.owners}
         self._sharers = {owner: net.sharers(owner) for owner in net.owners}

@@ -59,7 +59,8 @@ class Run:
         for owner in self.net.owners:
             assert owner.conf.init
             ops.copy(init(owner.conf.init, owner.name, owner.shape, 3, owner.dtype), out=owner.data)
-        self.updater = UPDATERS.find(given.updater.type)(given.updater, ops)
+        self.updater = UPDATERS.find(given.updater.type)(given.updater)
+        self.updater.ops = ops
         names = self.updater.state_names
         self.states = {o.name: {name: ops.zeros((o.size,), o.dtype) for name in names} for o in self.net.owners}
         kind, conf = ALGORITHMS.find(given.train_one_batch.alg), given.train_one_batch

@@ -202,7 +202,8 @@ def test_kernels_of_any_device(member: str, name: str) -> None:
     random = np.random.default_rng(0)
     w, *grads = random.normal(size=(4, 1000)).astype(np.float32)
     there = ops.from_host(w.copy())
-    updater = kind(conf, ops)
+    updater = kind(conf)
+    updater.ops = ops
     state = {name: ops.zeros((1000,), np.float32) for name in updater.state_names}
     for t, grad in enumerate(grads):
         updater.update(t, t, there, ops.from_host(grad), state, n_sharers=3, lr_scale=0.5)
