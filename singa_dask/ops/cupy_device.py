@@ -141,7 +141,9 @@ class CupyDevice:
 
     def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
         """Return zeros in page-locked host memory."""
-        made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        # also for threads that are nowhere: they would get the first GPU to work for this
+        with cupy.cuda.Device(self.index):
+            made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
         made[...] = 0
         shaped: np.ndarray[Any, Any] = made.view(dtype).reshape(shape)
         return shaped

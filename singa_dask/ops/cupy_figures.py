@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.cupy_device import CupyDevice
+from singa_dask.ops.cupy_device import CupyDevice, event
 
 __all__ = ["Arrivals"]
 
@@ -43,7 +42,7 @@ class _Arrival:
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
         self._memory = gpu.pinned((1,), np.float64)
-        self._event = cupy.cuda.Event(disable_timing=True)
+        self._event = event(gpu.index)
         self._under_way = False
         self._value: float | None = None
 

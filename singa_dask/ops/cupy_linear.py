@@ -14,6 +14,7 @@ from cupy.cuda import device, runtime
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.cupy_arrays import THREADS, WARP, CupyMemory, strides_of
+from singa_dask.ops.cupy_cublas import gemm_ex
 from singa_dask.ops.onednn_library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_types"]
@@ -31,7 +32,7 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 
 # A block of a sum is for as many columns as a warp has threads; about how many rows a thread takes.
 ROWS_OF_THREAD = 32
-MOST_SPLITS = 128
+MOST_SPLITS = 256
 
 ADD_ROW = cupy.ElementwiseKernel("B b", "T y", "y = (T)((float)y + (float)b)", "add_bias")
 ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_bias_wide")
@@ -85,7 +86,7 @@ class CupyLinear(CupyMemory):
             return
         compute, factors = gemm_types(kind, self.precision)
         (m, k), n = a.shape, b.shape[1]
-        cublas.gemmEx(
+        gemm_ex(
             device.get_cublas_handle(),
             cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
             cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,

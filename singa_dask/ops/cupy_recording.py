@@ -12,6 +12,7 @@ import cupy
 
 from singa_dask.ops import philox
 from singa_dask.ops.cupy_conv import CupyConv
+from singa_dask.ops.cupy_cublas import workspace
 from singa_dask.ops.cupy_random import CupyRandom, Draws
 
 __all__ = ["CupyRecording", "Recording"]
@@ -23,15 +24,15 @@ class CupyRecording(CupyConv, CupyRandom):
     records = True
 
     def record(self, run: Callable[[], None]) -> Recording:
+        # memory that is asked for first
+        workspace(self.gpu.index)
         draws = self.draws = Draws(self)
         # a stream of its own: what other threads enqueue meanwhile is none of it
         with cupy.cuda.Stream(non_blocking=True) as stream:
             self.use_stream(stream)
-            stream.begin_capture()
             try:
-                run()
+                graph = recorded(stream, run)
             finally:
-                graph = stream.end_capture()
                 self.use_stream(self.gpu.stream)
                 self.draws = None
         return Recording(self, graph, draws)
@@ -68,3 +69,14 @@ class Recording:
         """
         self._draws.put(self._ops.gpu, key_now)
         self._graph.launch(stream=self._ops.gpu.stream)
+
+
+def recorded(stream: Any, run: Callable[[], None]) -> Any:
+    """Return the graph of what is enqueued on a stream; that ends also where something cannot be recorded."""
+    stream.begin_capture()
+    try:
+        run()
+    finally:
+        # raises too where what was enqueued has ended it
+        graph = stream.end_capture()
+    return graph

@@ -132,10 +132,11 @@ class Mirror:
 
     def _carry(self) -> None:
         try:
-            while (item := self._leaving.get()) is not None:
-                event, message = item
-                if event is not None:
-                    event.synchronize()
-                self._post(message)
+            with self._ops.here():
+                while (item := self._leaving.get()) is not None:
+                    event, message = item
+                    if event is not None:
+                        event.synchronize()
+                    self._post(message)
         except BaseException as error:
             self._fail(error)

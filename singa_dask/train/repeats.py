@@ -80,13 +80,13 @@ class Repeats:
 
     def _record(self, compute: Callable[[], None]) -> None:
         before = [dict(layer.metrics.counts) for layer in self.layers]
-        self.n_recordings += 1
-        self._possible = self.n_recordings < MOST_RECORDINGS
         try:
             self._recorded = self.net.ops.record(compute)
+            self.n_recordings += 1
+            self._possible = self.n_recordings < MOST_RECORDINGS
         except Exception as error:
             # whatever it is that a driver or a layer cannot do while it is recorded, it can do one by one
-            LOG.info("a step is not recorded: %s", error)
+            LOG.warning("steps are told kernel by kernel, as they cannot be recorded: %s", error)
             self._recorded, self._possible = None, False
         self._counts = []
         for layer, counts in zip(self.layers, before, strict=True):

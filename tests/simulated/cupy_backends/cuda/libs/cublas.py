@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import threading
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from cupy import _errors, _memory, _stream, _world
+from cupy import _compile, _errors, _memory, _stream, _world
 
 __all__ = [
     "CUBLAS_COMPUTE_32F",
@@ -118,6 +120,41 @@ def gemmStridedBatchedEx(
     algo: int,
 ) -> None:
     """Each C = alpha * op(A) op(B) + beta * C, on the current stream."""
+    _refuse_capture()
+    first, second, third = (handle, transa, transb, m, n, k, alpha), (A, Atype, lda, strideA), (B, Btype, ldb, strideB)
+    _enqueue(*first, *second, *third, beta, C, Ctype, ldc, strideC, batchCount, computeType)
+
+
+def _refuse_capture() -> None:
+    """CuPy's calls set the stream of the handle, and refuse one that is being captured."""
+    if _stream.get_current_stream().is_capturing():
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+
+
+def _enqueue(
+    handle: int,
+    transa: int,
+    transb: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha: int,
+    A: int,
+    Atype: int,
+    lda: int,
+    strideA: int,
+    B: int,
+    Btype: int,
+    ldb: int,
+    strideB: int,
+    beta: int,
+    C: int,
+    Ctype: int,
+    ldc: int,
+    strideC: int,
+    batchCount: int,
+    computeType: int,
+) -> None:
     if handle != 0x5000 + _world.current_device():
         raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
     if Atype != Btype or computeType not in KNOWN.get((Atype, Ctype), ()):
@@ -166,3 +203,87 @@ def gemmEx(
     """C = alpha * op(A) op(B) + beta * C, on the current stream."""
     first, second, third = (handle, transa, transb, m, n, k, alpha), (A, Atype, lda, 0), (B, Btype, ldb, 0)
     gemmStridedBatchedEx(*first, *second, *third, beta, C, Ctype, ldc, 0, 1, computeType, algo)
+
+
+# -- the library itself, which CuPy's module is linked to ------------------------------------------------
+
+LIBRARY = """
+typedef int (*Gemm)(void*, int, int, int, int, int, void*, void*, int, int, void*, int, int, void*, void*, int, int,
+                    int, int);
+typedef int (*SetStream)(void*, void*);
+typedef int (*SetWorkspace)(void*, void*, unsigned long);
+extern "C" {
+Gemm gemm;
+SetStream set_stream;
+SetWorkspace set_workspace;
+int cublasGemmEx(void* handle, int ta, int tb, int m, int n, int k, void* alpha, void* a, int at, int lda, void* b,
+                 int bt, int ldb, void* beta, void* c, int ct, int ldc, int compute, int algo) {
+    return gemm(handle, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute, algo);
+}
+int cublasSetStream_v2(void* handle, void* stream) { return set_stream(handle, stream); }
+int cublasSetWorkspace_v2(void* handle, void* at, unsigned long size) { return set_workspace(handle, at, size); }
+}
+"""
+_int, _address = ctypes.c_int, ctypes.c_void_p
+_GEMM = ctypes.CFUNCTYPE(
+    *(_int, _address, _int, _int, _int, _int, _int, _address),
+    *(_address, _int, _int, _address, _int, _int, _address),
+    *(_address, _int, _int, _int, _int),
+)
+_SET_STREAM = ctypes.CFUNCTYPE(_int, _address, _address)
+_SET_WORKSPACE = ctypes.CFUNCTYPE(_int, _address, _address, ctypes.c_size_t)
+# CUBLAS_STATUS_INVALID_VALUE, and CUBLAS_STATUS_EXECUTION_FAILED
+_INVALID, _FAILED = 7, 13
+# as of the handle of each thread
+_of_handle = threading.local()
+
+
+def _gemm(*arguments: Any) -> int:
+    if getattr(_of_handle, "stream", None) != _stream.get_current_stream().ptr:
+        return _FAILED
+    first, a, b, (beta, c, kind, lead, compute, _) = arguments[:7], arguments[7:10], arguments[10:13], arguments[13:]
+    given: list[Any] = [*first, *a, 0, *b, 0, beta, c, kind, lead, 0, 1, compute]
+    try:
+        _enqueue(*given)
+    except RuntimeError:
+        return _INVALID
+    return 0
+
+
+def _set_stream(handle: int, stream: int) -> int:
+    _of_handle.stream = stream
+    return 0
+
+
+def _set_workspace(handle: int, address: int, size: int) -> int:
+    try:
+        block = _memory.find(address, "cublasSetWorkspace")
+    except RuntimeError:
+        return _INVALID
+    return 0 if address + size <= block.start + block.nbytes else _INVALID
+
+
+# C's way to call them; they stay as long as the library
+_CALLED = {
+    "gemm": _GEMM(_gemm),
+    "set_stream": _SET_STREAM(_set_stream),
+    "set_workspace": _SET_WORKSPACE(_set_workspace),
+}
+
+
+@functools.cache
+def _library() -> Any:
+    found = _compile._load(LIBRARY, "cublas", ())
+    for name, function in _CALLED.items():
+        _address.in_dll(found, name).value = ctypes.cast(function, _address).value
+    return found
+
+
+# CuPy's module is a library, and finds what it is linked to; the library here is compiled when somebody asks for it.
+del __file__
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__file__":
+        return _library()._name
+    raise AttributeError(name)

@@ -1,0 +1,70 @@
+"""Products by cuBLAS also while kernels are recorded, which it allows, but CuPy's own call refuses."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.libs import cublas
+
+__all__ = ["gemm_ex", "workspace"]
+
+# What recorded products compute in, as much as is advised, from this compute capability on and before; without it each
+# would allocate in the graph. Graphs of a device run one after the other, so they share it.
+LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
+
+_int, _address = ctypes.c_int, ctypes.c_void_p
+TYPES = {
+    "cublasSetStream_v2": (_address, _address),
+    "cublasSetWorkspace_v2": (_address, _address, ctypes.c_size_t),
+    "cublasGemmEx": (
+        *(_address, _int, _int, _int, _int, _int, _address),
+        *(_address, _int, _int, _address, _int, _int, _address),
+        *(_address, _int, _int, _int, _int),
+    ),
+}
+
+
+def gemm_ex(handle: int, *arguments: int) -> None:
+    """Enqueue a product on the current stream; the arguments are those of CuPy's ``gemmEx``."""
+    stream = cupy.cuda.get_current_stream()
+    if not stream.is_capturing():
+        cublas.gemmEx(handle, *arguments)
+        return
+    room = workspace(stream.device_id)
+    call("cublasSetStream_v2", handle, stream.ptr)
+    call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
+    # CuPy sets the stream at its next call, and with it the workspace that it had
+    call("cublasGemmEx", handle, *arguments)
+
+
+@functools.cache
+def workspace(index: int) -> Any:
+    """Return memory of a device for recorded products, as long as the process lives; not first while it records."""
+    with cupy.cuda.Device(index) as device:
+        return cupy.empty(LARGE_BYTES if int(device.compute_capability) >= LARGE_FROM else SMALL_BYTES, np.uint8)
+
+
+@functools.cache
+def function(name: str) -> Any:
+    """Return a function of the library that CuPy calls."""
+    # found by way of CuPy's module, which it is linked to: there may be several
+    found = getattr(ctypes.CDLL(cublas.__file__), name)
+    found.argtypes = TYPES[name]
+    return found
+
+
+def call(name: str, *arguments: int) -> None:
+    """Call a function of cuBLAS.
+
+    Raises
+    ------
+    CUBLASError
+        It says no.
+    """
+    status = function(name)(*arguments)
+    if status:
+        raise cublas.CUBLASError(status)
