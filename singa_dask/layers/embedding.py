@@ -114,11 +114,12 @@ class Embedding(Numbers):
         n_values, columns = _vocab_size(block, conf, "embedding_conf"), self.cut(block.feature_dim)
         self.feature((self.n_numbers, columns.size), reusable=True, columns=columns)
         self.table = self.param(0, (n_values, columns.size), axis=1)
+        self.index: Any = None
 
     def compute_feature(self, phase: Phase) -> None:
         numbers = self.numbers()
         self.check(numbers, -1, self.table.shape[0])
-        self.index = self.ops.labels(numbers)
+        self.index = self.ops.labels(numbers, self.index)
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def compute_gradient(self, phase: Phase) -> None:

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.cupy_arrays import WARP, in_memory_order, strides_of
+from singa_dask.ops.cupy_arrays import THREADS, WARP, blocks, in_memory_order, strides_of
 from singa_dask.ops.cupy_device import CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy_images import CupyImages
 from singa_dask.ops.cupy_recording import CupyRecording
@@ -28,6 +28,8 @@ Array = Any
 
 # Threads of a block that has a row, at most.
 ROW_THREADS = 512
+# Rows that one block makes the loss of.
+LOSS_ROWS = 2048
 # From this compute capability on there are products of bfloat16.
 BFLOAT16_FROM = 80
 
@@ -201,11 +203,17 @@ class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
 
     def cross_entropy(self, p: Array, labels: Array) -> Array:
         out = self.scratch("figure", (1,), np.float64)
+        # a batch is one block's; of very many rows each block makes a part
+        n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
+        parts = out if n_blocks == 1 else self.scratch("losses", (n_blocks,), np.float64)
         least = np.finfo(np.float64 if p.dtype == np.float64 else np.float32).tiny
         function = self.gpu.function("softmax", "cross_entropy", X=p.dtype, Y="float", Z="float")
         labels = self.integers("labels", labels)
         sizes = (np.int32(p.shape[0]), np.int32(p.shape[1]), np.float64(least))
-        function((1,), (_threads(p.shape[0]),), (p, *strides_of(p), labels, out, *sizes))
+        threads = _threads(len(p)) if n_blocks == 1 else THREADS
+        function((n_blocks,), (threads,), (p, *strides_of(p), labels, parts, *sizes))
+        if n_blocks > 1:
+            self.total(parts, out)
         return out
 
     def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array) -> None:
@@ -241,4 +249,4 @@ class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
 
 def _threads(n: int) -> int:
     """Return how many threads a block has for n values: whole warps."""
-    return min(ROW_THREADS, -(-n // WARP) * WARP)
+    return min(ROW_THREADS, max(1, -(-n // WARP)) * WARP)

@@ -24,8 +24,8 @@ Array = Any
 MOST_THREADS, WARP = 128, 32
 # The most rows that a grid has.
 MOST_ROWS = 65535
-# Columns and threads of a block of add_rows.
-LANES, LANE_THREADS = 32, 256
+# Threads of a block of add_rows and find_rows, and columns of it.
+LANE_THREADS, ADD_COLUMNS, FIND_COLUMNS = 256, 32, 128
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
@@ -49,15 +49,15 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         if isinstance(index, cupy.ndarray):
             find = self._on_rows("find_rows", gy, out, index)
             steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-            grid = (-(-d // MOST_THREADS), min(v, MOST_ROWS))
-            find(grid, (MOST_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
+            grid = (-(-d // FIND_COLUMNS), min(v, MOST_ROWS))
+            find(grid, (LANE_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
             return
         order = self.scratch("segments", (len(index) + v + 1,), np.int32)
         self.gpu.put(_segments(index, v), order)
         arrays = (gy, order, order[len(index) :], out)
         steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
         add = self._on_rows("add_rows", gy, out, order)
-        add((-(-d // LANES), min(v, MOST_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
+        add((-(-d // ADD_COLUMNS), min(v, MOST_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
 
     def one_hot(self, index: Array, out: Array) -> None:
         n, v = out.shape
@@ -104,9 +104,9 @@ def _segments(index: np.ndarray[Any, Any], v: int) -> np.ndarray[Any, Any]:
 
 
 def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Return grid and block for n rows of d values, one a thread."""
+    """Return grid and block for n rows of d values, one a thread; of no rows too, as a grid has at least one block."""
     threads = min(MOST_THREADS, -(-d // WARP) * WARP)
-    return (-(-d // threads), min(n, MOST_ROWS)), (threads,)
+    return (-(-d // threads), min(max(1, n), MOST_ROWS)), (threads,)
 
 
 @functools.lru_cache(maxsize=1024)

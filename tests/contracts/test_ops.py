@@ -121,7 +121,7 @@ def test_extreme_values_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("layout", ["plain", "sliced"])
-@pytest.mark.parametrize("shape", [(6, 4), (1, 1), (300, 513)])
+@pytest.mark.parametrize("shape", [(6, 4), (1, 1), (300, 513), (2500, 3)])
 def test_softmax_and_cross_entropy(
     ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str, in_place: bool
 ) -> None:
@@ -282,7 +282,7 @@ def test_finite(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(6, 40), (6, 3, 4, 5), (6,), (6, 2, 5)])
+@pytest.mark.parametrize("shape", [(6, 40), (6, 3, 4, 5), (6, 5, 4, 6), (6,), (6, 2, 5)])
 def test_draws_are_those_of_the_host(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str) -> None:
     layout = layout if len(shape) > 1 else "plain"
     plain, chances = NumpyOps(), lay(random.random(shape).astype(dtype), layout)

@@ -125,7 +125,7 @@ def test_gates_far_out_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("layout", ["plain", "sliced"])
-@pytest.mark.parametrize(("n", "v", "d"), [(1, 1, 1), (7, 4, 3), (300, 101, 64)])
+@pytest.mark.parametrize(("n", "v", "d"), [(1, 1, 1), (7, 4, 3), (300, 101, 64), (700, 3, 130)])
 def test_rows_of_a_table(
     ops: NumpyOps, dtype: Any, random: Any, n: int, v: int, d: int, layout: str, kind: Any
 ) -> None:
@@ -149,6 +149,17 @@ def test_rows_of_a_table(
             for times in (1, 2):
                 ops.add_rows(grads, places, out=grad, accumulate=times == 2)
                 close(get(ops, grad), times * (ones.T @ gy))
+
+
+def test_no_rows_of_a_table(ops: NumpyOps, dtype: Any) -> None:
+    table, none, index = put(ops, np.ones((4, 3), dtype)), ops.empty((0, 3), dtype), np.zeros(0, np.int64)
+    for places in (index, ops.from_host(index)):
+        ops.take_rows(table, places, out=none)
+        ops.one_hot(places, out=none)
+        ops.add_rows(none, places, out=table, accumulate=True)
+        np.testing.assert_array_equal(get(ops, table), np.ones((4, 3)))
+    ops.add_rows(none, index, out=table)
+    assert not get(ops, table).any()
 
 
 def test_rows_are_added_in_the_same_order_each_time(ops: NumpyOps, random: Any) -> None:

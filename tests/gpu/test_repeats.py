@@ -119,6 +119,40 @@ def test_what_cannot_be_recorded_is_told(gpu: Any, jobs: dict[str, JobConf], mon
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
+def test_what_a_driver_does_not_record_is_told(gpu: Any, jobs: dict[str, JobConf], monkeypatch: Any) -> None:
+    cupy = pytest.importorskip("cupy")
+    end = cupy.cuda.Stream.end_capture
+
+    def refuse(self: Any) -> None:
+        end(self)
+        raise RuntimeError("the capture was invalidated by what was enqueued")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cupy.cuda.Stream, "end_capture", refuse)
+        run = Run(jobs["images"], gpu)
+        run.algorithm.repeat_steps()
+        run.train(range(4))
+    assert gpu.draws is None
+    assert run.algorithm.n_recordings == 0
+    other = Run(jobs["images"], gpu.for_thread())
+    other.train(range(4))
+    agree(run.found(), other.found(), within=1e-12)
+
+
+def test_a_product_is_recorded_which_cupy_refuses(gpu: Any) -> None:
+    cublas = pytest.importorskip("cupy_backends.cuda.libs.cublas")
+    get_cublas_handle = pytest.importorskip("cupy.cuda.device").get_cublas_handle
+    rng = np.random.default_rng(0)
+    a, b = (gpu.from_host(rng.normal(size=size)) for size in ((3, 4), (4, 5)))
+    out = gpu.zeros((3, 5), np.float64)
+    with pytest.raises(NotImplementedError, match="during stream capture"):
+        gpu.record(lambda: cublas.gemmEx(get_cublas_handle(), *[0] * 18))
+    recording = gpu.record(lambda: gpu.gemm(a, b, out))
+    assert not gpu.to_host(out).any()
+    recording.repeat(lambda key: key)
+    np.testing.assert_allclose(gpu.to_host(out), gpu.to_host(a) @ gpu.to_host(b), rtol=1e-12)
+
+
 def test_a_layer_of_a_users_own_is_told_each_time() -> None:
     class Own(InnerProduct):
         pass

@@ -45,6 +45,11 @@ extern "C" __global__ void from_the_left(float* out) {
     out[threadIdx.x] = threadIdx.x ? line[threadIdx.x - 1] : -1.0f;
 }
 extern "C" __global__ void add_up(float* out) { out[0] = 10 * out[0] + blockIdx.x; }
+extern "C" __global__ void vote(unsigned* out) { out[threadIdx.x] = __ballot_sync(0xffffffffu, threadIdx.x % 3 == 0); }
+extern "C" __global__ void some_leave(float* out, int n) {
+    if ((int)threadIdx.x >= n) return;
+    out[threadIdx.x] = __shfl_down_sync(0xffffffffu, 1.0f, 1);
+}
 extern "C" __global__ void some_wait(float* out) {
     if (threadIdx.x < 7) __syncthreads();
     out[threadIdx.x] = 0;
@@ -184,6 +189,18 @@ def test_blocks_run_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_barrier_that_only_some_reach_is_found() -> None:
     with pytest.raises(CUDARuntimeError, match="7 of the 32 threads"):
         kernel("some_wait")((1,), (32,), (cupy.empty(32, np.float32),))
+
+
+def test_lanes_vote() -> None:
+    out = cupy.empty(40, np.uint32)
+    kernel("vote")((1,), (40,), (out,))
+    np.testing.assert_array_equal(out.get(), [sum(1 << lane for lane in range(0, 32, 3))] * 32 + [0b10010010] * 8)
+
+
+def test_a_shuffle_from_a_lane_that_has_left_is_found() -> None:
+    kernel("some_leave")((1,), (32,), (cupy.empty(32, np.float32), np.int32(32)))
+    with pytest.raises(CUDARuntimeError, match="a lane that has left"):
+        kernel("some_leave")((1,), (32,), (cupy.empty(32, np.float32), np.int32(31)))
 
 
 def test_elements_broadcast_and_letters_bind() -> None:

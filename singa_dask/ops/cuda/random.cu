@@ -39,11 +39,11 @@ __device__ void draw(u64 key0, u64 key1, u64 counter, float* values) {
 struct Images {
     long long n_rows, a, b, c, row, step_a, step_b, step_c;
 
-    // Where value i of a row is.
+    // Where value i of a row is. To divide long numbers takes longer than to draw: no image has so many values.
     __device__ long long at(long long i) const {
-        if (a == 1 && b == 1) return i * step_c;
-        const long long line = i / c;
-        return line / b * step_a + line % b * step_b + i % c * step_c;
+        if ((b == 1 || step_b == c * step_c) && (a == 1 || step_a == b * c * step_c)) return i * step_c;
+        const unsigned int value = (unsigned int)i, line = value / (unsigned int)c, plane = line / (unsigned int)b;
+        return plane * step_a + (line - plane * b) * step_b + (value - line * c) * step_c;
     }
 };
 
@@ -51,17 +51,25 @@ struct Images {
 #define STEPS(x) long long x##_row, long long x##_a, long long x##_b, long long x##_c
 #define IMAGES(x) Images{n_rows, a, b, c, x##_row, x##_a, x##_b, x##_c}
 
-// Go through all values: a thread draws eight of a row at a time.
+// Go through all values: a thread draws eight of a row at a time. Where channels lie side by side, neighbouring threads
+// take neighbouring channels, if those have whole counts, so that a warp writes one stretch of memory.
 #define EACH_COUNT                                                                                    \
     const long long size = a * b * c, counts = (size + VALUES - 1) / VALUES;                          \
+    const long long planes = to.step_a == 1 && b * c % VALUES == 0 ? a : 1;                           \
     for (long long count = THREAD; count < n_rows * counts; count += N_THREADS)
 #define COUNT_OF_ROW                                                                                  \
-    const long long n = count / counts, first = count % counts * VALUES;                              \
+    const long long n = count / counts;                                                               \
+    const unsigned int turn = (unsigned int)(count - n * counts), place = turn / (unsigned int)planes; \
+    const long long part = (turn - place * planes) * (counts / planes) + place, first = part * VALUES; \
     const int n_here = size - first < VALUES ? (int)(size - first) : VALUES;                          \
     /* numpy steps its counter before it draws */                                                     \
-    const u64 counter = (words[4] + n) * counts + count % counts + 1;                                 \
+    const u64 counter = (words[4] + n) * counts + part + 1;                                           \
     float u[VALUES];                                                                                  \
     draw(words[0], words[1], counter, u)
+// Of a fixed number of turns, so that the values stay in registers.
+#define EACH_HERE                                                                                     \
+    for (int k = 0; k < VALUES; ++k)                                                                  \
+        if (k < n_here)
 
 extern "C" __global__ void uniform(
     const u64* words, T* out, SHAPE, STEPS(out), double low, double width
@@ -70,7 +78,7 @@ extern "C" __global__ void uniform(
     const Images to = IMAGES(out);
     EACH_COUNT {
         COUNT_OF_ROW;
-        for (int k = 0; k < n_here; ++k)
+        EACH_HERE
             out[n * to.row + to.at(first + k)] = (T)plus((W)times(u[k], (float)width), (W)low);
     }
 }
@@ -80,10 +88,11 @@ extern "C" __global__ void dropout_mask(
 ) {
     typedef wide<T>::type W;
     const Images to = IMAGES(out);
+    const W kept = (W)(1 / keep);
     EACH_COUNT {
         COUNT_OF_ROW;
-        for (int k = 0; k < n_here; ++k)
-            out[n * to.row + to.at(first + k)] = (T)(u[k] < (float)keep ? (W)(1 / keep) : (W)0);
+        EACH_HERE
+            out[n * to.row + to.at(first + k)] = (T)(u[k] < (float)keep ? kept : (W)0);
     }
 }
 
@@ -96,7 +105,7 @@ extern "C" __global__ void bernoulli(
     const Images from = IMAGES(p), to = IMAGES(out);
     EACH_COUNT {
         COUNT_OF_ROW;
-        for (int k = 0; k < n_here; ++k) {
+        EACH_HERE {
             const V chance = (V)p[n * from.row + from.at(first + k)];
             out[n * to.row + to.at(first + k)] = (T)((V)u[k] < chance ? (W)1 : (W)0);
         }
@@ -113,7 +122,7 @@ extern "C" __global__ void gaussian(
         COUNT_OF_ROW;
         float v[VALUES];
         draw(words[2], words[3], counter, v);
-        for (int k = 0; k < n_here; ++k) {
+        EACH_HERE {
             const float angle = times(u[k], 6.2831855f), radius = sqrtf(-2 * log1pf(-v[k]));
             out[n * to.row + to.at(first + k)] = (T)plus((W)times(cosf(angle) * radius, (float)std), (W)mean);
         }

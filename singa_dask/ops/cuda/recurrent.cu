@@ -41,12 +41,12 @@ extern "C" __global__ void gru_step_grad(
         Value* kept = gates + row * gates_step + unit;
         Value* back = gh + row * gh_step + unit;
         const Wide c = kept[0], z = kept[d], r = kept[2 * d], product = kept[3 * d];
-        const Wide g = *back + gy[row * gy_step + unit];
+        const Wide g = *back + gy[row * gy_step + unit], before = h[row * h_step + unit];
         const Wide by_c = (Wide(1) - z) * g;
         const Wide grad_c = (Wide(1) - c * c) * by_c;
         *back = g * z;
         kept[0] = grad_c;
-        kept[d] = (h[row * h_step + unit] - c) * by_c * z;
+        kept[d] = (before - c) * by_c * z;
         kept[2 * d] = grad_c * product * r * (Wide(1) - r);
         kept[3 * d] = grad_c * r;
     }
@@ -86,12 +86,12 @@ extern "C" __global__ void lstm_step_grad(
         Value* kept = gates + row * gates_step + unit;
         Value* cell = gc + row * gc_step + unit;
         const Wide i = kept[0], f = kept[d], o = kept[2 * d], g = kept[3 * d];
-        const Wide back = gh[row * gh_step + unit] + gy[row * gy_step + unit];
+        const Wide back = gh[row * gh_step + unit] + gy[row * gy_step + unit], before = c[row * c_step + unit];
         const Wide y = tanh(out_c[row * out_c_step + unit]);
         const Wide grad = *cell + (Wide(1) - y * y) * back * o;
         *cell = grad * f;
         kept[0] = grad * g * i * (Wide(1) - i);
-        kept[d] = grad * c[row * c_step + unit] * f * (Wide(1) - f);
+        kept[d] = grad * before * f * (Wide(1) - f);
         kept[2 * d] = back * y * o * (Wide(1) - o);
         kept[3 * d] = grad * i * (Wide(1) - g * g);
     }

@@ -61,33 +61,38 @@ extern "C" __global__ void add_rows(
     }
 }
 
-#define MASKS 4
+#define WARPS 8
+#define EACH 4
 
-// The same with an index as it is: a block finds the places of its row among blockDim.x of them at a time, MASKS warps.
+// The same with an index as it is, for LANES * EACH columns a block: each warp looks for the row at 32 places at a time,
+// and sums what it finds by itself, so that it waits for no other and a row that is often there is summed by all.
 extern "C" __global__ void find_rows(
     const In* gy, const Index* index, Out* out, long long v, long long d, int n,
     long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
 ) {
-    __shared__ unsigned int masks[MASKS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const long long column = COLUMN;
+    __shared__ Sum sums[WARPS][EACH][LANES];
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const long long column = (long long)blockIdx.x * LANES * EACH + lane;
     for (long long row = blockIdx.y; row < v; row += gridDim.y) {
-        Sum sum = 0;
-        for (int first = 0; first < n; first += blockDim.x) {
-            const int k = first + threadIdx.x;
-            unsigned int mask = k < n && index[k] == row ? 1u << lane : 0u;
-            for (int apart = 16; apart; apart /= 2) mask |= __shfl_xor_sync(0xffffffff, mask, apart);
-            if (lane == 0) masks[warp] = mask;
-            __syncthreads();
-            for (int other = 0; other < MASKS; other++)
-                for (unsigned int left = masks[other]; left; left &= left - 1)
-                    if (column < d)
-                        sum += Sum(gy[(first + 32 * other + __ffs(left) - 1) * gy_step + column * gy_column]);
-            __syncthreads();
+        Sum sum[EACH] = {};
+        // all lanes of a warp go through this equally often
+        for (int first = warp * LANES; first < n; first += WARPS * LANES) {
+            const bool found = first + lane < n && index[first + lane] == row;
+            for (unsigned int left = __ballot_sync(0xffffffffu, found); left; left &= left - 1) {
+                const In* from = gy + (first + __ffs(left) - 1) * gy_step + column * gy_column;
+                for (int k = 0; k < EACH; ++k)
+                    if (column + k * LANES < d) sum[k] += Sum(from[k * LANES * gy_column]);
+            }
         }
-        if (column < d) {
-            Out* to = out + row * out_step + column * out_column;
-            *to = Out(more ? Sum(*to) + sum : sum);
+        for (int k = 0; k < EACH; ++k) sums[warp][k][lane] = sum[k];
+        __syncthreads();
+        const long long own = column + warp * LANES;
+        if (warp < EACH && own < d) {
+            Sum all = sums[0][warp][lane];
+            for (int other = 1; other < WARPS; ++other) all += sums[other][warp][lane];
+            Out* to = out + row * out_step + own * out_column;
+            *to = Out(more ? Sum(*to) + all : all);
         }
+        __syncthreads();
     }
 }

@@ -36,7 +36,7 @@ extern "C" __global__ void softmax_grad(
         gx[c * gx_column] = (W)y[c * y_column] * ((W)gy[c * gy_column] - sum);
 }
 
-// One block. A label that is no column gives what is not a number.
+// out[block] = a part of the mean; `total` adds up the parts. A label that is no column gives what is not a number.
 extern "C" __global__ void cross_entropy(
     const X* p, long long p_row, long long p_column, const long long* labels, double* out,
     int n_rows, int n_columns, double least
@@ -44,7 +44,7 @@ extern "C" __global__ void cross_entropy(
     typedef wide<X>::type W;
     const double zero = 0, not_known = zero / zero;
     double sum = 0;
-    for (int r = threadIdx.x; r < n_rows; r += blockDim.x) {
+    for (long long r = THREAD; r < n_rows; r += N_THREADS) {
         const long long label = labels[r];
         const bool known = label >= 0 && label < n_columns;
         W value = known ? (W)p[r * p_row + label * p_column] : (W)0;
@@ -52,7 +52,7 @@ extern "C" __global__ void cross_entropy(
         sum -= known ? (double)log(value) : not_known;
     }
     sum = block_sum(sum);
-    if (threadIdx.x == 0) out[0] = sum / n_rows;
+    if (threadIdx.x == 0) out[blockIdx.x] = sum / n_rows;
 }
 
 extern "C" __global__ void cross_entropy_grad(

@@ -5,7 +5,7 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 
 namespace simulated {
-// The value of lane `from` of this warp; garbage where there is no such lane, it has left, or it is not in the mask.
+// The value of lane `from` of this warp: a fault where there is no such lane, it has left, or it is not in the mask.
 template <class T>
 T exchange(unsigned mask, T value, unsigned from) {
     static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
@@ -18,10 +18,29 @@ T exchange(unsigned mask, T value, unsigned from) {
     const unsigned char* other = seen(mask, from, full);
     if (other != nullptr)
         memcpy(&got, other, sizeof(T));
-    else
+    else {
+        fail("a shuffle reads from a lane that has left, or is not in the mask");
         garbage((char*)&got, sizeof(T));
+    }
     if (!full) wait_warp(mask);
     return got;
+}
+
+// One bit for each lane of this warp; 0 where there is no such lane, it has left, or it is not in the mask.
+inline unsigned ballot(unsigned mask, unsigned bit) {
+    bool full = mask == 0xffffffffu;
+    unsigned char* mine = shown(full);
+    if (mine != nullptr) memcpy(mine, &bit, sizeof bit);
+    wait_warp(mask);
+    unsigned all = 0, got;
+    for (unsigned from = 0; mine != nullptr && from < 32; ++from) {
+        const unsigned char* other = seen(mask, from, full);
+        if (other == nullptr) continue;
+        memcpy(&got, other, sizeof got);
+        all |= got << from;
+    }
+    if (!full && mine != nullptr) wait_warp(mask);
+    return all;
 }
 }  // namespace simulated
 
@@ -45,15 +64,7 @@ T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32) {
     unsigned lane = simulated::lane(), at = lane & (width - 1);
     return simulated::exchange(mask, v, at >= by ? lane - by : lane);
 }
-static inline unsigned __ballot_sync(unsigned mask, int predicate) {
-    unsigned all = 0;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (!(mask >> lane & 1)) continue;
-        unsigned v = simulated::exchange(mask, predicate ? 1u : 0u, lane);
-        if (v == 1u) all |= 1u << lane;
-    }
-    return all;
-}
+static inline unsigned __ballot_sync(unsigned mask, int predicate) { return simulated::ballot(mask, predicate != 0); }
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
