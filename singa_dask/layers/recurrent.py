@@ -163,23 +163,35 @@ class Recurrent(Layer):
             for joined in self.joined.values():
                 joined.stale = True
         self.begin()
-        n_rows, width, index = self.n_rows, len(self.gates) * self.dim, self.sources[0].index
-        xw, dtype = self.kept[:, :width], self.kept.dtype
-        if index is None:
-            self.x = self.rows()
-            self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=xw)
-        else:
-            index = self.ops.from_host(index)
-        hu = self.ops.scratch("state products", (n_rows, width), dtype)
-        looked_up = self.ops.scratch("input products", (n_rows, width), dtype)
+        n_rows, width, few_calls = self.n_rows, len(self.gates) * self.dim, self.ops.few_calls
+        xw, look_up = self.kept[:, :width], self.sources[0].index is not None and not few_calls
+        if not look_up:
+            self.from_input(out=xw)
+        hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
+        # a GPU multiplies by weights that lie either way
+        u = self.weights_of("u" if few_calls else "u transposed")
         for first in range(0, len(self.kept), n_rows):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
-            if index is not None:
-                self.ops.take_rows(self.weights_of("table"), index[rows], out=looked_up)
-            self.ops.linear(self.before[rows], self.weights_of("u transposed"), None, out=hu, transpose=True)
-            self.step(xw[rows] if index is None else looked_up, hu, rows, after)
+            self.ops.linear(self.before[rows], u, None, out=hu, transpose=not few_calls)
+            self.step(self.looked_up(rows) if look_up else xw[rows], hu, rows, after)
         if self.carries:
             self.context.states[self.conf_name] = self.last()
+
+    def from_input(self, out: Any) -> None:
+        """Compute what the input gives to the gates in all time steps."""
+        index = self.sources[0].index
+        if index is None:
+            self.x = self.rows()
+            self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=out)
+        else:
+            self.ops.take_rows(self.weights_of("table"), self.ops.from_host(index), out=out)
+
+    def looked_up(self, rows: slice) -> Any:
+        """Return what the input gives to the gates in one time step, good until the next one."""
+        table = self.weights_of("table")
+        out = self.ops.scratch("input products", (self.n_rows, table.shape[1]), self.kept.dtype)
+        self.ops.take_rows(table, self.sources[0].index[rows], out=out)
+        return out
 
     def begin(self) -> None:
         """Set the state before the first time step."""

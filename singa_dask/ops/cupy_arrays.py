@@ -52,6 +52,8 @@ class CupyMemory(NumpyMemory):
         How often scratch memory was given up for larger one.
     """
 
+    few_calls = True
+
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__()
         self.gpu, self.precision = gpu, precision

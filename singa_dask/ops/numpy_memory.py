@@ -30,10 +30,13 @@ class NumpyMemory(Scratch):
         ``"cpu"``, or ``"cuda:<number>"``.
     records : bool
         Whether it can `record`.
+    few_calls : bool
+        Whether one kernel on much memory is better than several on parts of it, which a CPU has in its cache.
     """
 
     device = "cpu"
     records = False
+    few_calls = False
 
     def here(self) -> AbstractContextManager[None]:
         """Return a context in which a thread may call kernels; it enters one for all its calls."""

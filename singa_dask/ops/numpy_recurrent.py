@@ -55,7 +55,7 @@ class NumpyRecurrent(Scratch):
             out[...] = 0
         order = np.argsort(index, kind="stable")
         cuts = np.flatnonzero(np.diff(index[order])) + 1
-        for rows in np.split(order, cuts):
+        for rows in np.split(order, cuts) if len(order) else ():
             place = index[rows[0]]
             if place >= 0:
                 np.add(out[place], np.add.reduce(gy[rows], axis=0), out=out[place])
