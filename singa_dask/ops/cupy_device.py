@@ -25,6 +25,7 @@ __all__ = [
     "c_name",
     "count_devices",
     "dense",
+    "event",
     "find_device",
     "in_memory",
     "laid_out_like",
