@@ -98,6 +98,8 @@ class Transport:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        # some comms look names up in threads
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
     def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
