@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import sys
@@ -49,6 +50,12 @@ def is_simulated() -> bool:
 
 if not has_gpu():
     use_simulated_gpu()
+
+
+def pytest_collection_finish() -> None:
+    """Spare the tests themselves in collections of garbage: they stay to the end, and each job that ends collects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
