@@ -202,6 +202,8 @@ class BP(Algorithm):
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
+        # what begins anew has done so, and is not to be recorded: that would begin anew in each step
+        self.net.context.stream_start = False
         repeats.run(compute)
         self.check_losses()
         for layer in self.net.in_turn(back):
