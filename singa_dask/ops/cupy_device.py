@@ -81,6 +81,7 @@ class CupyDevice:
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.copies = cupy.cuda.Stream(non_blocking=True)
         self._functions: dict[tuple[Any, ...], Any] = {}
+        self._modules: dict[tuple[Any, ...], Any] = {}
         self._batches = deque(_Batch(index) for _ in range(BATCHES))
         self._small: deque[_Small] = deque()
         self._n_small = 0
@@ -134,8 +135,9 @@ class CupyDevice:
             return self._functions[key]
         except KeyError:
             pass
-        module = cupy.RawModule(code=source(file, **types), options=(STANDARD,))
-        found = self._functions[key] = module.get_function(name)
+        if (of := (file, *types.items())) not in self._modules:
+            self._modules[of] = cupy.RawModule(code=source(file, **types), options=(STANDARD,))
+        found = self._functions[key] = self._modules[of].get_function(name)
         return found
 
     # -- host memory and copies --------------------------------------------------------------------------

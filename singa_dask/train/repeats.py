@@ -40,6 +40,7 @@ class Repeats:
         self.net = net
         self.readers = [layer for layer in net.layers if not layer.repeats]
         self.layers = [layer for layer in net.layers if layer.repeats]
+        self._read = [feature for layer in self.readers for feature in layer.features]
         self._recorded: Any = None
         self._counts: list[dict[str, float]] = []
         self._places: list[int] = []
@@ -64,8 +65,8 @@ class Repeats:
         compute : callable
             Runs `layers` forward and back. It is called to record, or where that does not work.
         """
-        ops, read = self.net.ops, [feature for layer in self.readers for feature in layer.features]
-        places = [ops.place(x) for feature in read for x in (feature.data, feature.labels, feature.index)]
+        place = self.net.ops.place
+        places = [place(x) for feature in self._read for x in (feature.data, feature.labels, feature.index)]
         if self._recorded is None or not self._recorded.holds or places != self._places:
             self._places = places
             self._record(compute)

@@ -119,7 +119,7 @@ class _Kernel(Updater):
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
         """Change values in place, of a slice or of a piece of one."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how to update: it has no kernel()")
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         self.kernel(w, g, lr, t, state, Preparation())
