@@ -16,6 +16,7 @@ import pytest
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
+from tests.selection import pytest_collection_modifyitems as pytest_collection_modifyitems
 
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("house")

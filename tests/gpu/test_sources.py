@@ -92,7 +92,7 @@ def nvrtc() -> Nvrtc:
     return Nvrtc(ctypes.CDLL(found.abs_path))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(COMBINATIONS))
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
