@@ -181,9 +181,10 @@ class UpdaterConf(Conf):
     delta: Positive = 1e-8
     """Keeps a denominator from zero."""
     clip_low: float = 0.0
-    """Least gradient, when clip_high is more than clip_low."""
+    """Lower bound of each gradient value, used if clip_high is greater. It holds for the gradient that is applied, the
+    mean over the batch of the whole worker group; SINGA clips the sum over workers before it averages."""
     clip_high: float = 0.0
-    """Greatest gradient, when it is more than clip_low."""
+    """Upper bound of each gradient value, used if it is greater than clip_low."""
     rmsprop_conf: RMSPropConf | None = None
     """For RMSProp, which needs it."""
     adadelta_conf: AdaDeltaConf = AdaDeltaConf()

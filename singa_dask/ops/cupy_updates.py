@@ -22,8 +22,8 @@ Array = Any
 PREPARED = """
 template <typename T>
 __device__ T prepared(T g, T low, T high, T scale, T decay, T w) {
-    if (high > low) g = g < low ? low : g > high ? high : g;
     g *= scale;
+    if (high > low) g = g < low ? low : g > high ? high : g;
     return decay > T(0) ? g + decay * w : g;
 }
 """

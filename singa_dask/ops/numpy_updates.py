@@ -23,13 +23,14 @@ quietly = np.errstate(all="ignore")
 
 
 class Preparation(NamedTuple):
-    """What is done to a gradient before a rule sees it: ``clip(g, low, high) scale + decay w``.
+    """What is done to a gradient before a rule sees it: ``clip(scale g, low, high) + decay w``.
 
     Attributes
     ----------
     low, high : float
         Bounds, where ``high`` is more than ``low``; else the gradient is not clipped.
     scale : float
+        Applied before the bounds, so that these hold for the average over all sharers.
     decay : float
         Not below 0.
     """
@@ -207,10 +208,10 @@ class NumpyUpdates(Scratch):
 
 def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:
     """Return the gradient that a rule sees, in ``out`` unless it is the one given."""
-    if prep.high > prep.low:
-        g = np.clip(g, prep.low, prep.high, out=out)
     if prep.scale != 1:
         g = np.multiply(g, prep.scale, out=out)
+    if prep.high > prep.low:
+        g = np.clip(g, prep.low, prep.high, out=out)
     if prep.decay > 0:
         np.multiply(w, prep.decay, out=tmp)
         g = np.add(g, tmp, out=out)

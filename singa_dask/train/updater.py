@@ -82,7 +82,7 @@ class Updater:
         lr_scale: float = 1.0,
         wd_scale: float = 1.0,
     ) -> None:
-        """Update a slice of a param in place: clip, average over sharers, decay, rule.
+        """Update a slice of a param in place: average over sharers, clip, decay, rule.
 
         Parameters
         ----------
@@ -101,7 +101,8 @@ class Updater:
         lr_scale, wd_scale : float
             The param's own factors of learning rate and weight decay.
         """
-        # SINGA clips neither for AdaDelta nor for Adam and AdamMax; here clip_low and clip_high always hold.
+        # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
+        # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         conf = self.conf
         prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, conf.weight_decay * wd_scale)
         self._apply(value, grad, self.schedule(step) * lr_scale, n_updates + 1, state, prep)

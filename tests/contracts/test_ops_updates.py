@@ -76,9 +76,10 @@ RULES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 
 
 def prepared(prep: Preparation, w: Array, g: Array) -> Array:
+    g = prep.scale * g
     if prep.high > prep.low:
         g = np.clip(g, prep.low, prep.high)
-    made: Array = prep.scale * g + prep.decay * w
+    made: Array = g + prep.decay * w
     return made
 
 

@@ -106,7 +106,7 @@ def test_a_zero_gradient_changes_nothing(member: str) -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_clip_then_average_then_decay(member: str) -> None:
+def test_average_then_clip_then_decay(member: str) -> None:
     conf = {"clip_low": -1.0, "clip_high": 0.5, "weight_decay": 0.1}
     grads = [np.array([4.0, -4.0, 0.25]), np.array([-0.5, 3.0, -2.0])]
     seen = make(member, **conf)
@@ -114,7 +114,7 @@ def test_clip_then_average_then_decay(member: str) -> None:
     w, by_hand = np.array([1.0, -2.0, 0.5]), np.array([1.0, -2.0, 0.5])
     state, other = zeros(seen, w), zeros(plain, w)
     for t, grad in enumerate(grads):
-        wanted = np.clip(grad, -1.0, 0.5) / 4 + 0.1 * 3.0 * by_hand
+        wanted = np.clip(grad / 4, -1.0, 0.5) + 0.1 * 3.0 * by_hand
         seen.update(t, t, w, grad, state, n_sharers=4, lr_scale=2.0, wd_scale=3.0)
         plain.update(t, t, by_hand, wanted, other, lr_scale=2.0)
         np.testing.assert_allclose(w, by_hand, rtol=1e-12)
