@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import signal
 from collections import Counter
@@ -18,13 +19,13 @@ from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, ConfigError
+from singa_dask.errors import ClusterError, ConfigError, DataError, Problem, SingaError
 from singa_dask.runtime.cluster import Runner
 from singa_dask.runtime.inference import Done, Part, build
 from singa_dask.runtime.inference_job import inference_job, with_data
 from singa_dask.runtime.inference_parts import Facts, look, plan_parts
 
-__all__ = ["PHASES", "Inference", "Workers", "ends_at_once"]
+__all__ = ["PHASES", "Inference", "Running", "Workers", "ends_at_once", "running"]
 
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 
@@ -78,6 +79,7 @@ class Inference:
         **kept: Any,
     ) -> None:
         self._read = read
+        self._data: _Data | None = None
         try:
             self._wanted = inference_job(read.job, phase, in_order=in_order, opened=opened)
         except ConfigError as error:
@@ -99,8 +101,8 @@ class Inference:
             part = self.part
             self.net = build(self._wanted.job, self._wanted.phase, part.layers, part.labels, part.topk)
 
-    def take_records(self, url: str, backend: str | None) -> None:
-        """Read these records, by the one input layer that the values to keep need.
+    def of_records(self, url: str, backend: str | None) -> Inference:
+        """Return the inference of these records: the one input layer that the values to keep need reads them.
 
         Raises
         ------
@@ -111,12 +113,23 @@ class Inference:
         if len(inputs) != 1:
             found = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {found}, expected one, to read {url}.")
-        self._wanted = replace(self._wanted, job=with_data(self._wanted.job, inputs[0], fs.absolute(url), backend))
-        self.part = replace(self.part, job=self._wanted.job.model_dump_json())
+        places = [i for i, layer in enumerate(self._wanted.job.neuralnet.layer) if layer.name == inputs[0]]
+        other = copy.copy(self)
+        other._data = _Data(url, places[0])
+        job = with_data(self._wanted.job, inputs[0], fs.absolute(url), backend)
+        other._wanted = replace(self._wanted, job=job)
+        other.part = replace(self.part, job=job.model_dump_json())
+        return other
 
     def run(self, workers: Workers, steps: int, quiet: bool) -> tuple[Facts, list[Done]]:
+        """Do `compute` with these workers."""
+        with running(workers) as cluster:
+            return self.compute(cluster, steps, quiet)
+
+    def compute(self, cluster: Running, steps: int, quiet: bool) -> tuple[Facts, list[Done]]:
         """Compute so many batches, or all records if ``steps`` is 0; return the parts in order."""
-        with self._located(), _runner(workers) as (run, n_workers, n_beside):
+        run, n_workers, n_beside = cluster
+        with self._located():
             (facts,) = run([functools.partial(look, self.part)])
             n_threads = runtime.n_threads(self._wanted.job, n_beside)
             parts = plan_parts(replace(self.part, n_threads=n_threads), facts, steps, n_workers)
@@ -129,16 +142,40 @@ class Inference:
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
-        """Give errors in the job their places in its file."""
+        """Give errors in the job their places in its file, and those in the data their place in the command."""
         try:
             yield
-        except ConfigError as error:
+        except (ConfigError, DataError) as error:
+            if self._data is not None and (told := self._data.told(error)) is not None:
+                raise told from None
+            if isinstance(error, DataError):
+                raise
             if not any(problem.path for problem in error.problems):
                 raise
             raise self._read.locate(self._wanted.locate(error)) from None
 
 
-class _Running(NamedTuple):
+class _Data(NamedTuple):
+    """Records that were given in the command, and the place of the layer that reads them among those of the net."""
+
+    url: str
+    layer: int
+
+    def told(self, error: ConfigError | DataError) -> SingaError | None:
+        """Return an error that names the option, None if the error is in the job or in a checkpoint."""
+        url = fs.absolute(self.url)
+        if isinstance(error, DataError):
+            return DataError(self._named(str(error))) if url in str(error) else None
+        place = ("neuralnet", "layer", self.layer, "store_conf")
+        if not error.problems or any(problem.path[:4] != place for problem in error.problems):
+            return None
+        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
+
+    def _named(self, message: str) -> str:
+        return f"--data {self.url}: {message.removeprefix(f'{fs.absolute(self.url)}: ')}"
+
+
+class Running(NamedTuple):
     """What runs tasks, how many at the same time, and how many of these on one host."""
 
     run: Runner
@@ -147,7 +184,8 @@ class _Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def _runner(workers: Workers) -> Iterator[_Running]:
+def running(workers: Workers) -> Iterator[Running]:
+    """Start the workers, or find them."""
     with contextlib.ExitStack() as stack:
         if workers.n:
             with hidden_from_children(signal.SIGINT):
@@ -156,14 +194,14 @@ def _runner(workers: Workers) -> Iterator[_Running]:
             address = None if workers.scheduler_file else workers.scheduler
             client = stack.enter_context(runtime.connect(address, workers.scheduler_file))
         else:
-            yield _Running(_run_here, 1, 1)
+            yield Running(_run_here, 1, 1)
             return
         beside = Counter[str]()
         for facts in client.scheduler_info(n_workers=-1)["workers"].values():
             beside[facts["host"]] += facts["nthreads"]
         if not beside:
             raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
-        yield _Running(runtime.on_dask(client), beside.total(), max(beside.values()))
+        yield Running(runtime.on_dask(client), beside.total(), max(beside.values()))
 
 
 def _run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.image import IMAGE_SUFFIXES, decode_image
+from singa_dask.data.image import IMAGE_SUFFIXES, decode_image, is_image
 from singa_dask.data.record import salvage_rows
 from singa_dask.data.store import BLOCK_BYTES, NOTES, STORES, Arrays, Block, Field, Store
 from singa_dask.errors import DataError
@@ -85,6 +85,9 @@ class _ImageStore(Store):
             return {"pixel": pixels}
         return {"pixel": pixels, "label": np.array(self._labels[first : first + n], np.int32)}
 
+    def record_files(self, first: int, stop: int) -> list[str]:
+        return self._files[first:stop]
+
     def close(self) -> None:
         pass
 
@@ -93,13 +96,21 @@ class _ImageStore(Store):
 class ImageFolderStore(_ImageStore):
     """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names.
 
-    Where there are none of those, images that lie in the folder itself are records without labels.
+    Where there are none of those, images that lie in the folder itself are records without labels. A URL of one image
+    is that record.
     """
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return is_image(head)
 
     def list_images(self) -> tuple[list[str], list[int]]:
         if not fs.is_dir(self.url, self.storage_options):
-            missing = not fs.exists(self.url, self.storage_options)
-            raise DataError(f"{self.url}: {'no such file or directory' if missing else 'no directory of classes'}.")
+            if not fs.exists(self.url, self.storage_options):
+                raise DataError(f"{self.url}: no such file or directory.")
+            if not is_image(fs.read_bytes(self.url, 0, 8, self.storage_options)):
+                raise DataError(f"{self.url}: no directory of classes, and no PNG or JPEG image.")
+            return [self.url], []
         folders = [fs.join(self.url, name) for name in fs.ls(self.url, self.storage_options) if name != NOTES]
         classes = [folder for folder in folders if fs.is_dir(folder, self.storage_options)]
         files, labels = list[str](), list[int]()

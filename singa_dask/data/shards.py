@@ -82,6 +82,13 @@ class ShardedStore(Store):
         shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
         return self._stores[shard].salvage(block_id - int(self._firsts[shard]))
 
+    def record_files(self, first: int, stop: int) -> list[str]:
+        files, start = list[str](), 0
+        for store in self._stores:
+            files += store.record_files(max(first - start, 0), min(max(stop - start, 0), store.count))
+            start += store.count
+        return files if len(files) == stop - first else []
+
     def close(self) -> None:
         for store in self._stores:
             store.close()

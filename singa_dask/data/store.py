@@ -20,6 +20,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.cache import open_cache
 from singa_dask.data.checksum import checksum_of
+from singa_dask.data.image import IMAGE_SUFFIXES
 from singa_dask.errors import DataError
 from singa_dask.registry import Registry
 
@@ -49,6 +50,8 @@ BLOCK_BYTES = 1 << 20
 NOTES = "_singa"
 # batches of a power of two then lie within one block
 EVEN_ROWS = 256
+# entries of a directory that are tried as folders of images
+MAX_LOOKED_AT = 16
 
 STORES: Registry[Store]
 
@@ -214,6 +217,10 @@ class Store(ABC):
         """
         raise DataError(f"{self.url}, block {block_id}: nothing of it can be read.")
 
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of the file of each record from ``first`` to ``stop``; empty unless each has its own file."""
+        return []
+
     @property
     def count(self) -> int:
         """Number of records."""
@@ -311,7 +318,16 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
         if any(STORES.find(name).matches(path, head) for path in inside):
             return name
-    return None
+    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
+
+
+def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
+    """Say whether a directory holds images, or its first folder does."""
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return True
+    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != NOTES)
+    first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
+    return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
 
 
 def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:

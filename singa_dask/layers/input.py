@@ -227,6 +227,10 @@ class StoreInput(Layer):
         with self._open_checked() as store:
             return store.count
 
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
+        return self._store.record_files(first, stop) if self._store else []
+
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Order:
         """Return the order in which the group reads a store of blocks of these sizes."""
         conf, context = self.store_conf, self.context

@@ -48,12 +48,15 @@ class Done(NamedTuple):
     arrays : list of dict of str to ndarray
         Of each layer, where they are not written to a folder.
     bad_records : int
+    files : list of str
+        URL of the file of each record, where the part keeps them and each record has its own.
     """
 
     part: Part
     figures: list[Figures]
     arrays: list[Arrays]
     bad_records: int
+    files: list[str]
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class Part:
         Keep the labels of the records too, where they have any.
     topk : int
         Keep only this many of the highest values, as pairs of place and value; 0 keeps all.
+    files : bool
+        Keep the URLs of the records' files too.
     folder : str
         Where what is kept is written; returned if empty.
     sources : tuple of Source
@@ -89,6 +94,7 @@ class Part:
     layers: tuple[str, ...] = ()
     labels: bool = True
     topk: int = 0
+    files: bool = False
     folder: str = ""
     sources: tuple[modules.Source, ...] = ()
     n_threads: int = 1
@@ -199,11 +205,13 @@ def _compute(part: Part, net: NeuralNet) -> Done:
             arrays.append(_keep(net, name, part))
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     bad = sum(layer.bad_records for layer in inputs)
+    stop = part.first + part.n_batches * part.batchsize
+    files = inputs[0].record_files(part.first, stop) if part.files else []
     if not part.folder:
-        return Done(part, figures, joined, bad)
+        return Done(part, figures, joined, bad, files)
     for name, values in zip(part.layers, joined, strict=True):
         STORES.find("arrow").write(part.url(name), values)
-    return Done(part, figures, [], bad)
+    return Done(part, figures, [], bad, files)
 
 
 def _no_server(*_: object) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase, StoreConf
 from singa_dask.conf.wiring import check_phases, read_nodes
-from singa_dask.data import STORES, detect
-from singa_dask.data.image import IMAGE_STORES
+from singa_dask.data import STORES, detect, fs
+from singa_dask.data.image import IMAGE_STORES, IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.runtime.checks import absolute_paths
@@ -131,11 +131,15 @@ def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobCon
 
 def _format(url: str, conf: StoreConf) -> str:
     """Return the format of new records, empty where those who open them are to find out."""
+    if url.lower().endswith(IMAGE_SUFFIXES):
+        # also where it is a pattern
+        return "image-folder"
     if conf.backend == "image-list":
         # which looks like any text
         return conf.backend
     try:
-        return detect(url, conf.storage_options) or conf.backend
+        found = detect(url, conf.storage_options)
+        return found or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
     except DataError:
         # there is no such file, at least not here
         return ""

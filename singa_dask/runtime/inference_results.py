@@ -1,4 +1,4 @@
-"""What the parts of an inference make together: figures, stores of records, lines of predictions."""
+"""What the parts of an inference make together: figures, and stores of records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.runtime.inference import Done
 
-__all__ = ["check_writes", "folder_beside", "merge_figures", "prediction_lines", "url_of_layer", "write_records"]
+__all__ = ["check_writes", "folder_beside", "merge_figures", "url_of_layer", "write_records"]
 
 
 def merge_figures(parts: Sequence[Done], batchsize: int) -> dict[str, float]:
@@ -106,16 +106,3 @@ def _arrays(done: Done, layer: int) -> Iterator[Arrays]:
     with open_store(done.part.url(done.part.layers[layer]), "arrow") as store:
         for block in store.blocks:
             yield store.read_block(block.id)
-
-
-# -- lines -----------------------------------------------------------------------------------------------------
-
-
-def prediction_lines(parts: Sequence[Done]) -> Iterator[str]:
-    """Yield a line for each record: its number, then class and probability, of the best class first."""
-    number = 0
-    for done in parts:
-        for pairs in done.arrays[0]["data"]:
-            shown = ",".join(f"{int(place)},{value:.6g}" for place, value in pairs.reshape(-1, 2))
-            yield f"{number},{shown}\n"
-            number += 1

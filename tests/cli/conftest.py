@@ -6,12 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from singa_dask.cli import main
+from singa_dask.data import open_store
+from tests.contracts.records import read_all
 
 ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "data" / "digits" / "test.arrow"
+# of the 2,000 records the last batch then has 50
+BATCH = "neuralnet.layer[data].store_conf.batchsize=150"
 Call = Callable[..., Result]
 
 TINY = f"""\
@@ -42,6 +48,28 @@ neuralnet:
       type: SoftmaxLoss
       srclayers: [fc, data]
 """
+
+
+def read(url: Path | str, **options: Any) -> dict[str, np.ndarray]:
+    """Return all records of a store."""
+    with open_store(str(url), **options) as store:
+        return read_all(store)
+
+
+def digits() -> dict[str, np.ndarray]:
+    """Return the test digits."""
+    return read(DIGITS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run directory of the tiny job; its tests read all records."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(TINY)
+    whole = ["--set", "neuralnet.layer[data].store_conf.shuffle=none", "--set", "test_steps=100"]
+    result = CliRunner().invoke(main, ["run", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run"), *whole])
+    assert result.exit_code == 0, result.output
+    return folder / "run"
 
 
 @pytest.fixture

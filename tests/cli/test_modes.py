@@ -1,4 +1,4 @@
-"""``test``, ``extract`` and ``predict``: figures, features and predictions of checkpoints, ours and SINGA's."""
+"""``test`` and ``extract``: figures and features of checkpoints, ours and SINGA's; what ``predict`` does as they do."""
 
 from __future__ import annotations
 
@@ -11,41 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from PIL import Image
 
-from singa_dask.cli import main
-from singa_dask.data import STORES, open_store
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoint import load_values
-from tests.cli.conftest import ROOT, TINY, Call
-from tests.contracts.records import read_all
+from tests.cli.conftest import BATCH, DIGITS, ROOT, Call, digits, read
 from tests.runtime.processes import cluster, program, wait_until
 
 GOLD = ROOT / "tests" / "gold"
-DIGITS = ROOT / "data" / "digits" / "test.arrow"
-# the last batch of the 2,000 records has 50
-BATCH = "neuralnet.layer[data].store_conf.batchsize=150"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the run directory of the tiny job; its tests read all records."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "tiny.yaml").write_text(TINY)
-    whole = ["--set", "neuralnet.layer[data].store_conf.shuffle=none", "--set", "test_steps=100"]
-    result = CliRunner().invoke(main, ["run", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run"), *whole])
-    assert result.exit_code == 0, result.output
-    return folder / "run"
-
-
-def read(url: Path | str, **options: Any) -> dict[str, np.ndarray]:
-    with open_store(str(url), **options) as store:
-        return read_all(store)
-
-
-def digits() -> dict[str, np.ndarray]:
-    return read(DIGITS)
 
 
 # -- test --------------------------------------------------------------------------------------------------
@@ -211,47 +183,6 @@ neuralnet:
 """
 
 
-# -- predictions ---------------------------------------------------------------------------------------------
-
-
-def test_predictions_agree(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "predictions.csv"
-    given = [job, "--init-from", trained, "--set", BATCH]
-    assert call("extract", *given, "--predictions", "--out", out, "--quiet").exit_code == 0
-    rows = np.loadtxt(out, delimiter=",")
-    np.testing.assert_array_equal(rows[:, 0], digits()["label"])
-    tested = json.loads(call("test", *given, "--steps", 0, "--json", "--quiet").stdout)
-    assert tested["test"]["accuracy"] == pytest.approx((rows[:, 0] == rows[:, 1]).mean(), abs=1e-6)
-    result = call("predict", *given, "--data", DIGITS, "--topk", 3)
-    assert result.exit_code == 0, result.output
-    lines = np.array([line.split(",") for line in result.stdout.splitlines()], float)
-    np.testing.assert_array_equal(lines[:, 0], np.arange(2000))
-    np.testing.assert_array_equal(lines[:, 1], rows[:, 1])
-    np.testing.assert_allclose(lines[:, 2], rows[:, 2], rtol=1e-5)
-    assert (np.diff(lines[:, 2::2], axis=1) <= 0).all()
-
-
-@pytest.mark.parametrize("kind", ["arrow", "csv", "folder"])
-def test_new_records_of_any_kind(call: Call, job: Path, trained: Path, tmp_path: Path, kind: str) -> None:
-    pixels = digits()["pixel"][:7].reshape(7, 28, 28)
-    url = tmp_path / f"new.{kind}"
-    more: list[object] = []
-    if kind == "arrow":
-        STORES.find("arrow").write(str(url), {"pixel": pixels})
-    elif kind == "csv":
-        np.savetxt(url, pixels.reshape(7, -1), fmt="%d", delimiter=",")
-    else:
-        url.mkdir()
-        for i, image in enumerate(pixels):
-            Image.fromarray(image).save(url / f"{i}.png")
-        more = ["--backend", "image-folder"]
-    given = [job, "--init-from", trained]
-    expected = call("predict", *given, "--data", DIGITS).stdout.splitlines(keepends=True)[:7]
-    result = call("predict", *given, "--data", url, *more, "--out", tmp_path / "lines.csv")
-    assert (result.exit_code, result.stdout) == (0, ""), result.output
-    assert (tmp_path / "lines.csv").read_text() == "".join(expected)
-
-
 # -- workers ---------------------------------------------------------------------------------------------------
 
 
@@ -342,14 +273,11 @@ def test_a_signal_ends_it_and_leaves_nothing(
         (["extract", "JOB", "--init-from", "RUN", "--layer", "los", "--out", "x.csv"], 2, "mean 'loss'?"),
         (["extract", "JOB", "--init-from", "RUN", "--layer", "fc", "--out", "x.tar"], 2, "cannot be written as webdat"),
         (["extract", "JOB", "--init-from", "RUN", "--layer", "fc", "--out", "x"], 2, "cannot tell the format to write"),
-        (["predict", "JOB", "--init-from", "RUN", "--data", "none.arrow"], 2, "none.arrow: no such file"),
-        (["predict", "JOB", "--init-from", "RUN", "--data", "x", "--topk", "11"], 2, "layer 'loss' has 10 classes"),
         (
             ["test", "JOB", "--init-from", "RUN", "--set", "neuralnet.layer[fc].exclude=test"],
             2,
             ": layer 'fc' is not in",
         ),
-        (["predict", "JOB", "--init-from", "RUN", "--data", "x", "--layer", "no"], 2, "layer 'no' is not in the net"),
     ],
 )
 def test_mistakes_are_told(

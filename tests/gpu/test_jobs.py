@@ -224,6 +224,6 @@ def test_inference_on_a_gpu(call: Call, job: Path) -> None:
         told = call("predict", job, "--init-from", run, "--set", gpu, "--data", DIGITS)
         assert (tested.exit_code, told.exit_code) == (0, 0), tested.output + told.output
         figures.append(json.loads(tested.stdout)["test"])
-        chances.append([[float(value) for value in line.split(",")] for line in told.stdout.splitlines()])
+        chances.append([[float(value) for value in line.split(",")] for line in told.stdout.splitlines()[1:]])
     assert figures[0] == pytest.approx(figures[1], rel=1e-5)
     np.testing.assert_allclose(*chances, rtol=1e-4)
