@@ -47,6 +47,7 @@ def extract(
     job_file: str,
     sets: tuple[str, ...],
     cluster_file: str | None,
+    strict: bool,
     init_from: tuple[str, ...],
     workers: int | None,
     scheduler: str | None,
@@ -71,6 +72,7 @@ def extract(
     backend = to or backend_of(out)
     check_writes(backend)
     read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict, quiet=quiet)
     layers = layers or (classifier(read.job, PHASES[phase]),)
     out = fs.absolute(out)
     with contextlib.ExitStack() as stack:

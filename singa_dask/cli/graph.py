@@ -37,7 +37,13 @@ INSTEAD = "-o FILE.dot needs neither."
     "need pip install 'singa-dask[graph]' and the program dot of Graphviz.",
 )
 def graph(
-    job_file: str, sets: tuple[str, ...], cluster_file: str | None, partitioned: bool, phase: str, output: str | None
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    partitioned: bool,
+    phase: str,
+    output: str | None,
 ) -> None:
     """Draw the net of a job file: layers, shapes, parts, bridges.
 
@@ -53,6 +59,7 @@ def graph(
         net = build(conf, phase)
     except ConfigError as error:
         raise read.locate(error) from None
+    job.warn(read, strict=strict)
     made = Picture.of(net, title(conf, phase))
     text = json.dumps(made.json(), indent=1) + "\n" if suffix == ".json" else made.dot()
     if output is None:

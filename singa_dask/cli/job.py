@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import JobFile, Phase, load
+from singa_dask.conf import JobFile, Phase, find_warnings, load
 from singa_dask.errors import ConfigError
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import prepare
+from singa_dask.runtime import net_warnings, prepare, worker_warnings
 
-__all__ = ["check", "job_options", "read"]
+__all__ = ["check", "job_options", "read", "warn"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the job file, and the options that change what it says."""
+    """Give a command the job file, the options that change what it says, and ``--strict``."""
     for decorate in (
+        click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
         click.option("--cluster", "cluster_file", metavar="FILE", help="Take the cluster block from this file."),
         click.option(
             "--set",
@@ -40,7 +42,7 @@ def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
 
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
-    """Check what needs the whole job: wiring, shapes, topology, records, first values; see `prepare`.
+    """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.
 
     Returns
     -------
@@ -56,3 +58,40 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
         return prepare(job_file.job, **given)
     except ConfigError as error:
         raise job_file.locate(error) from None
+
+
+def warn(
+    job_file: JobFile,
+    nets: Mapping[Phase, NeuralNet] | None = None,
+    *,
+    strict: bool,
+    quiet: bool = False,
+    embedded: bool = False,
+) -> None:
+    """Print the warnings on a job to stderr, each with its place in the file.
+
+    Parameters
+    ----------
+    job_file : JobFile
+    nets : mapping of Phase to NeuralNet, optional
+        Where the job is to be trained: its nets.
+    strict : bool
+        Raise them instead.
+    quiet : bool
+        Print nothing.
+    embedded : bool
+        Whether this machine is to train the job alone.
+
+    Raises
+    ------
+    ConfigError
+        All warnings at once, if ``strict``.
+    """
+    found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
+    if embedded:
+        found += worker_warnings(job_file.job)
+    problems = job_file.in_order(found)
+    if strict and problems:
+        raise ConfigError(problems)
+    for problem in problems if not quiet else ():
+        click.echo(replace(problem, message=f"warning: {problem.message}"), err=True)

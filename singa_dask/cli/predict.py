@@ -36,6 +36,7 @@ def predict(
     job_file: str,
     sets: tuple[str, ...],
     cluster_file: str | None,
+    strict: bool,
     init_from: tuple[str, ...],
     workers: int | None,
     scheduler: str | None,
@@ -54,6 +55,7 @@ def predict(
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """
     read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict, quiet=quiet)
     layer = layer or classifier(read.job, Phase.TEST)
     found = []
     with ends_at_once():

@@ -57,6 +57,7 @@ def run(
     job_file: str,
     sets: tuple[str, ...],
     cluster_file: str | None,
+    strict: bool,
     scheduler: str | None,
     scheduler_file: str | None,
     run_dir: str | None,
@@ -80,7 +81,8 @@ def run(
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(conf, run_dir, resume)
     elsewhere = bool(scheduler or scheduler_file)
-    job.check(read, resume=place.checkpoint, init_from=init_from, check_sources=not elsewhere)
+    nets = job.check(read, resume=place.checkpoint, init_from=init_from, check_sources=not elsewhere)
+    job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
     directory = RunDirectory(place.url, read.text, read.resolved(), goes_on=bool(resume))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())

@@ -45,6 +45,7 @@ def sample(
     job_file: str,
     sets: tuple[str, ...],
     cluster_file: str | None,
+    strict: bool,
     init_from: tuple[str, ...],
     length: int | None,
     seed_text: str,
@@ -66,6 +67,7 @@ def sample(
         job.check(read, init_from=init_from, check_sources=False)
     elif length is None:
         length = read.job.test_steps or None
+    job.warn(read, strict=strict)
     writing = sampling_job(read.job, temperature)
     with contextlib.ExitStack() as stack:
         file = None

@@ -33,6 +33,7 @@ def test(
     job_file: str,
     sets: tuple[str, ...],
     cluster_file: str | None,
+    strict: bool,
     init_from: tuple[str, ...],
     workers: int | None,
     scheduler: str | None,
@@ -49,6 +50,7 @@ def test(
     """
     started = time.perf_counter()
     read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict, quiet=quiet)
     conf, which = read.job, PHASES[phase]
     if steps is None:
         steps = conf.test_steps if which == Phase.TEST else conf.validate_steps

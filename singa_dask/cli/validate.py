@@ -17,13 +17,15 @@ __all__ = ["validate"]
 
 @click.command()
 @job.job_options
-def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None) -> None:
+def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
     """Check a job file and show what it makes; start nothing.
 
-    All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2.
+    All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
+    mistake is a warning; with --strict it is an error.
     """
     read = job.read(job_file, sets, cluster_file)
     nets = job.check(read)
+    job.warn(read, nets, strict=strict, embedded=True)
     for phase, net in nets.items():
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)

@@ -58,6 +58,7 @@ from singa_dask.conf.updater import (
     StepConf,
     UpdaterConf,
 )
+from singa_dask.conf.warnings import find_warnings
 
 __all__ = [
     "ActivationConf",
@@ -114,6 +115,7 @@ __all__ = [
     "StepConf",
     "StoreConf",
     "UpdaterConf",
+    "find_warnings",
     "load",
     "schema",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class JobFile:
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with the place in the file of each problem that has a path."""
         return ConfigError([_locate(self._root, problem) for problem in error.problems])
+
+    def in_order(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return problems with the places of their keys, in the order of the file."""
+        located = [_locate(self._root, _at_key(self._root, problem)) for problem in problems]
+        return sorted(located, key=lambda problem: _order(problem, self._root.place.file))
 
     def resolved(self) -> str:
         """Write the job as YAML with every default; it loads back to an equal job."""
@@ -158,6 +163,12 @@ def _problem(root: Node, found: Mapping[str, Any]) -> Problem:
 def _locate(root: Node, problem: Problem) -> Problem:
     shown = problem.shown_path or show(root, problem.path)
     return Problem(problem.path, problem.message, problem.mark or locate(root, problem.path), shown)
+
+
+def _at_key(root: Node, problem: Problem) -> Problem:
+    """Give a problem the place of its key, unless the value was put there from elsewhere."""
+    key, value = locate(root, problem.path, at_key=True), locate(root, problem.path)
+    return replace(problem, mark=problem.mark or (key if key.file == value.file else value))
 
 
 def _order(problem: Problem, file: str) -> tuple[bool, bool, int, int]:

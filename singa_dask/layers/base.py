@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
+from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.feature import Connection, Context, Cut, Feature, Read, Stored
 from singa_dask.layers.figures import Figures
@@ -33,6 +33,8 @@ class Layer(Packing):
     ----------
     n_sources : tuple of int and (int or None)
         Least and most sources; None is no upper bound.
+    block : type of Conf or None
+        The block of the job that it reads, if any: others are told to be of no use.
     param_names : tuple of str
         Params in the order in which a job lists them; an unnamed one is called ``<layer>.<name>``.
     reads : tuple of {"data", "labels", "ids", "stored", "index"}, or of tuples of them
@@ -93,6 +95,7 @@ class Layer(Packing):
     """
 
     n_sources: ClassVar[tuple[int, int | None]] = (1, 1)
+    block: ClassVar[type[Conf] | None] = None
     param_names: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[Read | tuple[Read, ...], ...]] = ()
     connection: ClassVar[Connection] = Connection.ONE_TO_ONE

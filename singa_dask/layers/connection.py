@@ -35,6 +35,7 @@ class _Several(Layer):
 class Split(_Several):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
+    block = SplitConf
     over_time = True
     repeats = True
     passes = frozenset({"data", "labels", "ids", "index"})
@@ -83,6 +84,7 @@ class Slice(_Several):
     net the batch of each time step is cut.
     """
 
+    block = SliceConf
     count_key = ("slice_conf", "num_slices")
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -162,6 +164,7 @@ class Concate(Layer):
     In an unrolled net the batches of each time step are joined.
     """
 
+    block = ConcateConf
     n_sources = (1, None)
     passes = frozenset({"data", "labels", "ids"})
 
@@ -219,6 +222,7 @@ class Dummy(Layer):
     ``dummy_conf.shape`` is that of the whole group's batch.
     """
 
+    block = DummyConf
     n_sources = (0, 1)
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:

@@ -79,6 +79,7 @@ class Convolution(Windowed):
     Of SINGA's three the first takes the sizes of x for both axes; here all honour both.
     """
 
+    block = ConvolutionConf
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
     repeats = True
@@ -122,6 +123,7 @@ class Pooling(Windowed):
     (``ties: all``); its kCPooling mixes up the axes.
     """
 
+    block = PoolingConf
     repeats = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:

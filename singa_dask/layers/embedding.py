@@ -76,6 +76,7 @@ class OneHot(Numbers):
     Where nobody reads the rows it gives the places alone.
     """
 
+    block = OneHotConf
     splits = False
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -104,6 +105,7 @@ class Embedding(Numbers):
     where it was taken. (SINGA's loses some.)
     """
 
+    block = EmbeddingConf
     param_names = ("table",)
     connection = Connection.ONE_TO_ALL
     by_feature = True

@@ -27,6 +27,7 @@ class ImagePreprocess(Layer):
     SINGA cuts out the top left corner in tests, and never mirrors where nothing is cut off. It needs H = W.
     """
 
+    block = RGBImageConf
     reads = (("stored", "labels", "ids"),)
     splits = False
 

@@ -43,6 +43,7 @@ class StoreInput(Layer):
     different records.
     """
 
+    block = StoreConf
     n_sources = (0, 0)
     is_input = True
     splits = False

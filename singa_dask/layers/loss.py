@@ -26,6 +26,7 @@ class SoftmaxLoss(Layer):
     ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
     """
 
+    block = SoftmaxLossConf
     n_sources = (2, 2)
     reads = ("data", "labels")
     is_loss = True

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from singa_dask.conf import ActivationConf, DropoutConf, InnerProductConf, LayerConf, Phase, ReLUConf, SoftmaxConf
+from singa_dask.conf import ActivationConf, Conf, DropoutConf, InnerProductConf, LayerConf, Phase, ReLUConf, SoftmaxConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
 
@@ -23,6 +23,7 @@ class InnerProduct(Layer):
     ``transpose`` makes it y = x W + b with W (D, H). ``bias_term: false`` leaves b out, which SINGA ignores.
     """
 
+    block = InnerProductConf
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
     over_time = True
@@ -63,6 +64,7 @@ class Activation(Layer):
     for its output, else in its own: the numbers are the same. (SINGA loses the incoming gradient there.)
     """
 
+    block: ClassVar[type[Conf] | None] = ActivationConf
     over_time = True
     by_feature = True
     repeats = True
@@ -102,6 +104,7 @@ class Activation(Layer):
 class ReLU(Activation):
     """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
 
+    block = ReLUConf
     repeats = True
 
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -115,6 +118,7 @@ class ReLU(Activation):
 class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
+    block = None
     repeats = True
 
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -125,6 +129,7 @@ class Sigmoid(Activation):
 class Tanh(Activation):
     """y = tanh(x)."""
 
+    block = None
     repeats = True
 
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -135,6 +140,7 @@ class Tanh(Activation):
 class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
 
+    block = None
     repeats = True
 
     def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -153,6 +159,7 @@ class Softmax(Layer):
     SINGA has no gradient for it on a CPU, and ignores the number.
     """
 
+    block = SoftmaxConf
     connection = Connection.ONE_TO_ALL
     over_time = True
     repeats = True
@@ -198,6 +205,7 @@ class Dropout(Layer):
     The mask is a function of seed, layer, step, time step and the row in the group's batch.
     """
 
+    block = DropoutConf
     over_time = True
     by_feature = True
     repeats = True

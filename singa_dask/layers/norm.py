@@ -20,6 +20,7 @@ class LRN(Layer):
     x and y (N, C, H, W). Where the channels end, fewer are summed up; what alpha is divided by stays.
     """
 
+    block = LRNConf
     over_time = True
     repeats = True
 
@@ -60,6 +61,7 @@ class BatchNorm(Layer):
     nothing on a CPU; its CudnnBM keeps the last batch only and lets its updater change what it keeps.
     """
 
+    block = BMConf
     param_names = ("scale", "shift", "mean", "variance")
     by_feature = True
     repeats = True

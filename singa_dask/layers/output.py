@@ -29,6 +29,7 @@ class ArgSort(Layer):
     Of equal scores the higher column comes first.
     """
 
+    block = ArgSortConf
     is_output = True
     over_time = True
     repeats = True
@@ -69,6 +70,7 @@ class Accuracy(ArgSort):
 class Writer(Layer):
     """What layers that write files share: where to, and which labels."""
 
+    block = StoreConf
     is_output = True
 
     def __init__(self, conf: LayerConf, context: Context) -> None:

@@ -46,6 +46,7 @@ class Units(Feature):
 class _RBMLayer(Layer):
     """What the two layers have in common."""
 
+    block = RBMConf
     param_names = ("weight", "bias")
     is_energy = True
     splits = False

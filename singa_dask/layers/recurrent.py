@@ -46,7 +46,7 @@ class Recurrent(Layer):
     over_time = True
     recurrent = True
     by_feature = True
-    block_type: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
+    block: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
     state_order: ClassVar[tuple[int, ...]]
@@ -58,7 +58,7 @@ class Recurrent(Layer):
         self.x: Any = None
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block, n_gates = conf.block(self.block_type), len(self.gates)
+        block, n_gates = conf.block(self.block), len(self.gates)
         self.own = self.cut(block.dim_hidden)
         self.dim, self.carries = self.own.size, block.carry_state
         self.n_rows = sources[0].shape[0] // self.n_steps
@@ -284,7 +284,7 @@ class GRU(Recurrent):
     the factor of the term with z; ours has it.
     """
 
-    block_type = GRUConf
+    block = GRUConf
     repeats = True
     gates = ("z", "r", "c")
     param_names = _names(gates)
@@ -307,7 +307,7 @@ class LSTM(Recurrent):
     state h does, but at zeros where h comes from another layer.
     """
 
-    block_type = LSTMConf
+    block = LSTMConf
     repeats = True
     gates = ("i", "f", "g", "o")
     param_names = _names(gates)
@@ -349,7 +349,7 @@ class LSTM(Recurrent):
 class RNN(Recurrent):
     """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
 
-    block_type = RNNConf
+    block = RNNConf
     repeats = True
     gates = ("",)
     param_names = ("W", "U", "b")

@@ -39,6 +39,7 @@ class CharRNN(Layer):
     that follows, that of the last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
     """
 
+    block = CharRNNConf
     n_sources = (0, 0)
     is_input = True
     splits = False
@@ -166,6 +167,7 @@ class RNNDummy(Counting):
     In a test, from its second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
     """
 
+    block = RNNDummyConf
     n_sources = (0, 0)
     is_input = True
     splits = False
@@ -221,6 +223,7 @@ class Sampling(Counting):
     the column of the highest value, as of `ArgSort`.
     """
 
+    block = SamplingConf
     is_output = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
@@ -256,6 +259,7 @@ class CharRNNOutput(Layer):
         Where to; standard output if nobody sets it.
     """
 
+    block = CharRNNConf
     is_output = True
 
     def __init__(self, conf: LayerConf, context: Context) -> None:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.checks import prepare
+    from singa_dask.runtime.checks import net_warnings, prepare, worker_warnings
     from singa_dask.runtime.cluster import connect, embedded_cluster, local_cluster, on_dask
     from singa_dask.runtime.driver import Driver
     from singa_dask.runtime.placement import Layout, plan_processes
@@ -24,9 +24,11 @@ __all__ = [
     "embedded_cluster",
     "local_cluster",
     "n_threads",
+    "net_warnings",
     "on_dask",
     "plan_processes",
     "prepare",
+    "worker_warnings",
 ]
 
 _HOMES = {
@@ -37,9 +39,11 @@ _HOMES = {
     "embedded_cluster": "cluster",
     "local_cluster": "cluster",
     "n_threads": "resources",
+    "net_warnings": "checks",
     "on_dask": "cluster",
     "plan_processes": "placement",
     "prepare": "checks",
+    "worker_warnings": "checks",
 }
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+from dask.system import cpu_count
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs
+from singa_dask.errors import Problem
+from singa_dask.layers import Layer
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.devices import n_on_gpus
+from singa_dask.runtime.placement import plan_processes
 from singa_dask.runtime.plan import JobPlan, build_net, build_nets
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS, check_initialisers
 
-__all__ = ["absolute_paths", "prepare"]
+__all__ = ["absolute_paths", "net_warnings", "prepare", "worker_warnings"]
 
 _PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
 
@@ -64,3 +70,53 @@ def prepare(
     check_initialisers(nets[Phase.TRAIN])
     Start(job, resume, init_from).check(nets[Phase.TRAIN])
     return nets
+
+
+def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
+    """Return the warnings on the nets of a training job: layers that compute what nobody reads.
+
+    A layer that only tests or validations have may be there for `extract` and `predict`.
+    """
+    if Phase.TRAIN not in nets:
+        return []
+    trained = {layer.conf_name for layer in nets[Phase.TRAIN].all_layers}
+    unread: dict[int, list[str]] = {}
+    for phase, net in nets.items():
+        for index in _unread_layers(net, trained):
+            unread.setdefault(index, []).append(str(phase.name).lower())
+    return [
+        Problem(
+            ("neuralnet", "layer", index),
+            f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
+            "Remove it, let a layer read it, or say by include in which phases it is needed.",
+        )
+        for index, phases in unread.items()
+    ]
+
+
+def _unread_layers(net: NeuralNet, trained: Collection[str]) -> Iterator[int]:
+    """Yield the places of layers that nobody reads, and that neither end a net nor measure anything."""
+    owner = {feature: layer.conf_name for layer in net.all_layers for feature in layer.features}
+    read = {owner[source] for layer in net.all_layers for source in layer.sources if owner[source] != layer.conf_name}
+    looped = {name.rpartition("#")[2] for node in net.nodes for name in node.loops}
+    layers = {layer.name: layer for layer in net.all_layers}
+    places = {node.layer: node.index for node in net.nodes if not node.put_in and not _ends(layers[node.name])}
+    return (places[name] for name in places if name in trained and name not in read | looped)
+
+
+def _ends(layer: Layer) -> bool:
+    """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
+    own = not type(layer).__module__.startswith("singa_dask.")
+    return own or layer.is_loss or layer.is_output or layer.is_energy or bool(layer.figures)
+
+
+def worker_warnings(job: JobConf) -> list[Problem]:
+    """Return the warnings on a training job that this machine is to run alone: more workers than it has cores."""
+    n_cores, cluster = cpu_count(), job.cluster
+    processes = [sum(unit.kind == "worker" for unit in units) for units in plan_processes(cluster).processes]
+    n_workers = sum(n - n_on_gpus(job, n) for n in processes)
+    if not job.trains or n_workers <= n_cores:
+        return []
+    key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"
+    message = f"the job has {n_workers} workers, and this machine {n_cores} cores: they wait for each other."
+    return [Problem(("cluster", key), f"{message} Lower it, or run on more machines with --scheduler.")]

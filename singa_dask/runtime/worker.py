@@ -146,6 +146,9 @@ class Worker:
             self._train_step()
             self.step += 1
         self.pace.tell(self._where())
+        if self.job.disp_freq > 0 and self.step > max(self._shown[0], self.job.disp_after):
+            # what the summary says of training is to be of the last step
+            self._display(self.step - 1)
         self._settle()
         seconds = time.perf_counter() - started
         self._finish()
@@ -192,7 +195,7 @@ class Worker:
             self._tell_bad_records()
         self._clock.end()
         if fires(self.step, self.job.disp_freq, self.job.disp_after):
-            self._display()
+            self._display(self.step)
 
     def _settle(self) -> None:
         """Wait for the device, and check what only then is known, before anything but a step is done."""
@@ -233,7 +236,7 @@ class Worker:
                 self._running.test_one_batch(phase)
         finally:
             self._tell_bad_records()
-        self._emit(self._metrics(phase, net))
+        self._emit(self._metrics(phase, net, self.step))
 
     def _tell_bad_records(self) -> None:
         found = sum(layer.bad_records for layer in self._inputs)
@@ -244,25 +247,26 @@ class Worker:
             for facts in layer.take_bad():
                 self._emit({"event": "bad_record", "unit": str(self.address), **facts})
 
-    def _display(self) -> None:
+    def _display(self, last: int) -> None:
+        """Tell the metrics of training since the last time; ``last`` is the step that was done last."""
         self._settle()
         step, since, waited_data, waited_params = self._shown
         now, data, params = time.perf_counter(), self._data_wait_s(), self._params.wait_s
-        n_steps = max(self.step + 1 - step, 1)
-        event = self._metrics(Phase.TRAIN, self.net)
+        n_steps = max(last + 1 - step, 1)
+        event = self._metrics(Phase.TRAIN, self.net, last)
         event["samples_per_s"] = n_steps * self._n_rows / max(now - since, 1e-9)
         event["wait_data_ms"] = 1e3 * (data - waited_data) / n_steps
         event["wait_params_ms"] = 1e3 * (params - waited_params) / n_steps
-        self._shown = (self.step + 1, now, data, params)
+        self._shown = (last + 1, now, data, params)
         self._emit(event)
 
-    def _metrics(self, phase: Phase, net: NeuralNet) -> dict[str, Any]:
+    def _metrics(self, phase: Phase, net: NeuralNet, step: int) -> dict[str, Any]:
         return {
             "event": "metrics",
             "phase": PHASE_NAMES[phase],
             "group": self.address.group,
             "worker": self.address.id,
-            "step": self.step,
+            "step": step,
             "time": time.time(),
             "metrics": {name: list(pair) for name, pair in net.take_metrics().items()},
         }

@@ -7,7 +7,7 @@ param into slices never changes a bit. A rule of a user's own says its mathemati
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,8 +39,11 @@ class Updater:
         Kernels for the memory that slices lie in; numpy's until another is set.
     state_names : tuple of str
         Arrays like the value that `update` wants, zeros at first.
+    reads : tuple of str
+        Keys of the job's ``updater`` that it reads, beside those that all read.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ()
     state_names: tuple[str, ...] = ()
 
     def __init__(self, conf: UpdaterConf) -> None:
@@ -135,6 +138,8 @@ class _Kernel(Updater):
 class SGD(_Kernel):
     """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
 
+    reads = ("momentum",)
+
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
@@ -147,6 +152,7 @@ class SGD(_Kernel):
 class Nesterov(_Kernel):
     """v' = mu v + lr g, w -= (1 + mu) v' - mu v."""
 
+    reads = ("momentum",)
     state_names = ("momentum",)
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
@@ -157,6 +163,7 @@ class Nesterov(_Kernel):
 class AdaGrad(_Kernel):
     """h += g^2, w -= lr g / sqrt(h + delta). SINGA always takes 1e-8 for ``delta``."""
 
+    reads = ("delta",)
     state_names = ("square",)
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
@@ -167,6 +174,7 @@ class AdaGrad(_Kernel):
 class RMSProp(_Kernel):
     """h = rho h + (1 - rho) g^2, w -= lr g / sqrt(h + delta)."""
 
+    reads = ("rmsprop_conf", "delta")
     state_names = ("square",)
 
     def __init__(self, conf: UpdaterConf) -> None:
@@ -182,6 +190,7 @@ class RMSProp(_Kernel):
 class AdaDelta(_Kernel):
     """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
 
+    reads = ("adadelta_conf", "delta")
     state_names = ("square", "step_square")
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
@@ -197,6 +206,7 @@ class Adam(_Kernel):
     it is SINGA's w -= lr m / sqrt(v + delta).
     """
 
+    reads = ("adam_conf", "delta")
     state_names = ("mean", "square")
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
@@ -215,6 +225,7 @@ class AdamMax(_Kernel):
     it is SINGA's u = max(b2 u, |g|) + delta, w -= lr m / u.
     """
 
+    reads = ("adammax_conf", "delta")
     state_names = ("mean", "largest")
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:

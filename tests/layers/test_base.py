@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,3 +79,16 @@ def test_how_types_depend_on_their_sources() -> None:
     to_all = {name for name in LAYERS.names() if LAYERS.find(name).connection is Connection.ONE_TO_ALL}
     assert {"InnerProduct", "Softmax"} <= to_all
     assert not {"ReLU", "SoftmaxLoss", "Dropout", "Split"} & to_all
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS.names() if "." not in name])
+def test_a_layer_says_which_block_it_reads(name: str) -> None:
+    cls = LAYERS.find(name)
+    if not cls.__module__.startswith("singa_dask."):
+        pytest.skip("registered by another test")
+    # the last class that sets up anything of its own
+    asked = [
+        re.findall(r"\.block\(([\w.]+)\)", inspect.getsource(each)) for each in cls.__mro__ if each not in Layer.__mro__
+    ]
+    found = {each for names in asked for each in names if each != "self.block"}
+    assert found <= {"ActivationConf"} | ({cls.block.__name__} if cls.block else set())

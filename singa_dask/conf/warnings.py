@@ -1,0 +1,110 @@
+"""Warnings on a valid job: what it says and nothing reads, and what is likely a mistake.
+
+Each is a `Problem` whose message states the fact first and then what to do. `runtime.checks` has those that need nets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from singa_dask.conf.job import JobConf
+from singa_dask.conf.layer import BLOCKS
+from singa_dask.conf.updater import LRGenConf, UpdaterConf
+from singa_dask.conf.wiring import PHASES, Node, read_nodes
+from singa_dask.errors import Problem
+from singa_dask.registry import Registry
+
+__all__ = ["find_warnings"]
+
+SOFTMAX = ("Softmax", "CudnnSoftmax")
+SOFTMAX_LOSS = ("SoftmaxLoss", "CudnnSoftmaxLoss")
+SCHEDULE_BLOCKS = tuple(name for name in LRGenConf.model_fields if name.endswith("_conf") and name != "user_conf")
+UPDATER_KEYS = ("momentum", "delta", "rmsprop_conf", "adadelta_conf", "adam_conf", "adammax_conf")
+
+
+def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], training: bool = True) -> list[Problem]:
+    """Return the warnings that need no nets.
+
+    Parameters
+    ----------
+    job : JobConf
+    registries : mapping of str to Registry
+        As for `load`. Of parts of the user's own nothing is known but what they are called.
+    training : bool
+        Whether the job is to be trained: else nothing is said of its updater and algorithm.
+    """
+    found = [*_unread_blocks(job, registries["layer"]), *_softmax_twice(job)]
+    if training and job.trains:
+        found += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
+    return found
+
+
+def _is_own(registry: Registry[Any], name: str) -> bool:
+    """Tell whether a part is the user's own."""
+    return not registry.find(name).__module__.startswith("singa_dask.")
+
+
+def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
+    """Yield the blocks of layers that their types do not read."""
+    for index, layer in enumerate(job.neuralnet.layer):
+        if _is_own(layers, layer.type):
+            continue
+        block = layers.find(layer.type).block
+        reads = BLOCKS[block] if block else ""
+        hint = f"It reads {reads}." if reads else "It reads no block."
+        for name in [name for name in BLOCKS.values() if name != reads and getattr(layer, name)]:
+            yield Problem(("neuralnet", "layer", index, name), f"{layer.type} does not read this block. {hint}")
+
+
+def _softmax_twice(job: JobConf) -> Iterator[Problem]:
+    """Yield the softmax losses that read a softmax."""
+    nodes = read_nodes(job.neuralnet)
+    for node in nodes:
+        found = _softmax_below(node, nodes) if node.type in SOFTMAX_LOSS else None
+        if found:
+            instead = f"Read {found.sources[0]!r} instead." if found.sources else "Read what that layer reads."
+            message = (
+                f"{node.type} computes the softmax itself, and {found.name!r} is a {found.type} already: "
+                f"it would be taken twice. {instead}"
+            )
+            yield Problem(("neuralnet", "layer", node.index, "srclayers", 0), message)
+
+
+def _softmax_below(loss: Node, nodes: list[Node]) -> Node | None:
+    """Return the softmax that a loss reads in some phase."""
+    below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in SOFTMAX]
+    return next((node for node in below if any(p in node.phases and p in loss.phases for p in PHASES)), None)
+
+
+def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:
+    """Yield the keys that the update rule, and the schedule of its learning rate, do not read."""
+    kind, registry = updater.type, registries["updater"]
+    if not _is_own(registry, kind):
+        reads = registry.find(kind).reads
+        known = f"Beside what all updaters read, it reads {', '.join(reads)}." if reads else ""
+        for key in UPDATER_KEYS:
+            if key not in reads and _is_given(updater, key):
+                yield Problem(("updater", key), f"{kind} does not read this key. {known}".rstrip())
+    rate, registry = updater.learning_rate, registries["schedule"]
+    if _is_own(registry, rate.type):
+        return
+    reads = f"{rate.type.lower()}_conf"
+    hint = f"It reads {reads}." if reads in SCHEDULE_BLOCKS else "It reads base_lr alone."
+    for key in SCHEDULE_BLOCKS:
+        if key != reads and _is_given(rate, key):
+            yield Problem(("updater", "learning_rate", key), f"{rate.type} does not read this block. {hint}")
+    if rate.type == "FixedStep" and _is_given(rate, "base_lr"):
+        yield Problem(("updater", "learning_rate", "base_lr"), f"{rate.type} does not read this key. {hint}")
+
+
+def _unread_algorithm_block(job: JobConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:
+    conf = job.train_one_batch
+    if not _is_own(registries["algorithm"], conf.alg) and conf.alg != "CD" and _is_given(conf, "cd_conf"):
+        yield Problem(("train_one_batch", "cd_conf"), f"{conf.alg} does not read this block. Only CD does.")
+
+
+def _is_given(conf: Any, key: str) -> bool:
+    """Tell whether a key has another value than its default, which a resolved job says of every key."""
+    field = type(conf).model_fields[key]
+    return key in conf.model_fields_set and getattr(conf, key) != field.get_default(call_default_factory=True)
