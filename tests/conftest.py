@@ -16,7 +16,7 @@ import pytest
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
-from tests.selection import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests import selection
 
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("house")
@@ -51,6 +51,11 @@ def is_simulated() -> bool:
 
 if not has_gpu():
     use_simulated_gpu()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let long tests run only where they are asked for."""
+    config.pluginmanager.register(selection)
 
 
 def pytest_collection_finish() -> None:

@@ -1,8 +1,26 @@
-"""Long tests run where they are asked for."""
+"""Long tests run where they are asked for, and have longer before they count as hanging."""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+
 import pytest
+
+HANGS_AFTER_S = 600
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep stderr as it is now: while a test runs, it is captured."""
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Put off pytest's ``faulthandler_timeout`` for a long test."""
+    if item.get_closest_marker("long"):
+        faulthandler.dump_traceback_later(HANGS_AFTER_S, file=item.config.stash[STDERR], exit=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -31,7 +31,7 @@ def run(directory: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
-    hook = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.selection import pytest_collection_modifyitems\n"
+    hook = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.selection import *\n"
     (tmp_path / "conftest.py").write_text(hook)
     (tmp_path / "test_some.py").write_text(TESTS)
     return tmp_path
