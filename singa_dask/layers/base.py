@@ -64,6 +64,10 @@ class Layer(Packing):
     repeats : bool
         A pass through it, but for `prepare`, only asks for kernels: each time the same ones, on the same arrays, with
         the same numbers but for keys of random ones. So a GPU can repeat them by itself. Not inherited.
+    accumulates : bool
+        `compute_gradient` adds to the gradients of params where `Phase.AGGREGATE_GRADIENT` says so. If not, a later
+        copy in an unrolled net computes them in memory of its own, and the net adds them. A class that has a
+        `compute_gradient` of its own has to say so itself.
     figures : tuple of str
         Figures that it adds: the workers of a group, which may have different layers, have to call them alike.
     row_part, n_row_parts : int
@@ -109,6 +113,7 @@ class Layer(Packing):
     steps_from_columns: ClassVar[bool] = False
     by_feature: ClassVar[bool] = False
     repeats: bool = False
+    accumulates: bool = False
     passes: frozenset[Read] = frozenset()
     figures: ClassVar[tuple[str, ...]] = ()
     first_step: int = 0
@@ -120,6 +125,8 @@ class Layer(Packing):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.repeats = vars(cls).get("repeats", False)
+        if "compute_gradient" in vars(cls):
+            cls.accumulates = vars(cls).get("accumulates", False)
 
     def __init__(self, conf: LayerConf, context: Context) -> None:
         super().__init__()
@@ -132,6 +139,7 @@ class Layer(Packing):
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
+        self.own_grads: list[Any] = []
         self.learns = False
         self.metrics = Figures()
 
@@ -148,7 +156,10 @@ class Layer(Packing):
         raise TypeError(f"{type(self).__name__} does not say its shapes: it has no setup()")
 
     def prepare(self, phase: Phase) -> None:
-        """Do what is to be done on the host for a pass, where the kernels of `compute_feature` may be repeated ones."""
+        """Do the work on the host that comes before `compute_feature`, whose kernels a GPU may repeat without it.
+
+        The net calls it in every forward pass; no layer calls it.
+        """
 
     def compute_feature(self, phase: Phase) -> None:
         """Compute ``features[*].data`` from ``sources[*].data``."""
@@ -157,8 +168,8 @@ class Layer(Packing):
     def compute_gradient(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``.
 
-        They are overwritten; only with `Phase.AGGREGATE_GRADIENT` those of params are added to what is there: a copy
-        of this layer in an unrolled net was there before.
+        They are overwritten. In a class that `accumulates`, `Phase.AGGREGATE_GRADIENT` asks to add those of params to
+        what is there: the gradients of another copy of this layer in an unrolled net.
         """
 
     def arrived(self, phase: Phase) -> bool:
@@ -292,16 +303,12 @@ class Layer(Packing):
             feature.data = memory(feature.shape, feature.dtype)
             if feature.wants_grad:
                 feature.grad = self.ops.features(feature.shape, feature.dtype)
-        if self.learns:
-            for param in self.params:
-                if param.grad is None and not param.is_idle:
-                    param.take_grad(self.ops.zeros(param.memory_shape, param.dtype))
-
-    def clear_windows(self) -> None:
-        """Clear the gradients of params of which this layer computes a part only, and others have added theirs."""
-        for param in self.params:
-            if param.window is not None:
-                self.ops.multiply(param.memory, 0, out=param.memory)
+        trained = [param for param in self.params if self.learns and not param.is_idle]
+        for param in trained:
+            if param.grad is None:
+                param.take_grad(self.ops.zeros(param.memory_shape, param.dtype))
+        if self.adds_gradient and not self.accumulates:
+            self.own_grads = [self.ops.zeros(param.shape, param.dtype) for param in trained]
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""

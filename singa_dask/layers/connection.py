@@ -53,13 +53,14 @@ class Split(_Several):
             feature.grad = self.sources[0].grad if alone else self.ops.features(feature.shape, feature.dtype)
 
     def prepare(self, phase: Phase) -> None:
+        """Hand on what the source has: all that there is to do forward."""
         source = self.sources[0]
         for feature in self.features:
             feature.data, feature.labels, feature.index = source.data, source.labels, source.index
             feature.ids, feature.epochs = source.ids, source.epochs
 
     def compute_feature(self, phase: Phase) -> None:
-        self.prepare(phase)
+        pass
 
     def compute_gradient(self, phase: Phase) -> None:
         total = self.sources[0].grad

@@ -83,6 +83,7 @@ class Convolution(Windowed):
     param_names = ("weight", "bias")
     connection = Connection.ONE_TO_ALL
     repeats = True
+    accumulates = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(ConvolutionConf)

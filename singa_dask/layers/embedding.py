@@ -109,6 +109,7 @@ class Embedding(Numbers):
     param_names = ("table",)
     connection = Connection.ONE_TO_ALL
     by_feature = True
+    accumulates = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         super().setup(conf, sources, ops)

@@ -48,7 +48,7 @@ class SoftmaxLoss(Layer):
 
     def compute_feature(self, phase: Phase) -> None:
         p = self.features[0].data
-        labels = self.labels(1, p.shape[1])
+        labels = self.sources[1].labels
         self.ops.softmax(self.rows(), out=p)
         self.add_metric("loss", self.ops.cross_entropy(p, labels), scale=self.scale)
         self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))

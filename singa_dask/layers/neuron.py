@@ -29,6 +29,7 @@ class InnerProduct(Layer):
     over_time = True
     by_feature = True
     repeats = True
+    accumulates = True
 
     def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
         block = conf.block(InnerProductConf)

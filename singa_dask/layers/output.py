@@ -63,7 +63,7 @@ class Accuracy(ArgSort):
     def compute_feature(self, phase: Phase) -> None:
         super().compute_feature(phase)
         scores = self.rows()
-        labels = self.labels(1, scores.shape[1])
+        labels = self.sources[1].labels
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
 
 

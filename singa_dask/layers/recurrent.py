@@ -46,6 +46,7 @@ class Recurrent(Layer):
     over_time = True
     recurrent = True
     by_feature = True
+    accumulates = True
     block: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
@@ -158,7 +159,6 @@ class Recurrent(Layer):
                 values[...] = 0
 
     def compute_feature(self, phase: Phase) -> None:
-        self.prepare(phase)
         if self.first_copy is None and not self.context.frozen:
             for joined in self.joined.values():
                 joined.stale = True

@@ -1,14 +1,14 @@
-"""What flows between the layers of a net: as what outputs are read, which have gradients, how copies go back."""
+"""What flows between the layers of a net: as what outputs are read, and which have gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Feature, Layer
 from singa_dask.layers.feature import Read
 
-__all__ = ["find_gradients", "order_copies", "pass_on_reads"]
+__all__ = ["find_gradients", "pass_on_reads"]
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
@@ -44,23 +44,3 @@ def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
         elif layer.is_loss or not reached.isdisjoint(layer.features):
             reached.update(layer.sources)
             layer.learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
-
-
-def order_copies(layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> dict[Layer, list[Layer]]:
-    """Have the copies of a layer, which share the gradients of params, go back one after the other.
-
-    Returns
-    -------
-    dict of Layer to list of Layer
-        For each layer that learns, those that go back before it.
-    """
-    first: dict[str, Layer] = {}
-    before: dict[Layer, list[Layer]] = {}
-    for layer in reversed([layer for layer in layers if layer.learns]):
-        later = [first[layer.conf_name]] if layer.conf_name in first else []
-        before[layer] = [*readers[layer], *later]
-        layer.adds_gradient = bool(later)
-        first[layer.conf_name] = layer
-    for layer in before:
-        layer.hands_over = first[layer.conf_name] is layer
-    return before

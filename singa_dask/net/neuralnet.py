@@ -12,7 +12,8 @@ from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Gate, Layer, Param
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.layers.connection import Slice
-from singa_dask.net.flow import find_gradients, order_copies, pass_on_reads
+from singa_dask.net.copies import compute_gradient, order_copies
+from singa_dask.net.flow import find_gradients, pass_on_reads
 from singa_dask.net.memory import Sizes
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params
@@ -58,6 +59,7 @@ class NeuralNet:
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
         self._before_back: dict[Layer, list[Layer]] = {}
+        self._n_copies: Counter[str] = Counter()
         self._build_again: Callable[..., NeuralNet]
         self.gate = Gate()
         self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
@@ -95,6 +97,7 @@ class NeuralNet:
             raise ConfigError(problems)
         find_gradients(net.all_layers, context.phase)
         net._before_back = order_copies(net.layers, net.readers)
+        net._n_copies.update(layer.conf_name for layer in net._before_back)
         net._params.keep()
         net._build_again = partial(cls.build, job, context, share_from=share_from)
         return net
@@ -243,6 +246,22 @@ class NeuralNet:
         exchange = self.context.exchange
         before = self._before_back if back else self.sources
         yield from turns(layers, before, lambda layer: layer.arrived(phase), exchange.wait)
+
+    def compute_feature(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer forward: `Layer.prepare`, then `Layer.compute_feature`."""
+        layer.prepare(phase)
+        layer.compute_feature(phase)
+
+    def compute_gradient(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer backward; the gradients of a later copy are added to those of the copies before it.
+
+        The gradient of a statistic is averaged over the copies.
+        """
+        compute_gradient(layer, phase)
+        n_copies = self._n_copies[layer.conf_name] if layer.hands_over else 1
+        for param in layer.params if n_copies > 1 else ():
+            if param.statistic:
+                self.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def name2layer(self, name: str) -> Layer:
         """Return the layer of a name (SINGA's word for it)."""

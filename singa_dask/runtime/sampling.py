@@ -79,8 +79,8 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
         for number in before:
             start.feed(number)
             for layer in reading:
-                layer.compute_feature(phase)
+                net.compute_feature(layer, phase)
         start.feed(last)
     for _ in range(length):
         for layer in net.layers:
-            layer.compute_feature(phase)
+            net.compute_feature(layer, phase)

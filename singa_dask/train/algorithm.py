@@ -161,7 +161,7 @@ class BP(Algorithm):
             self.layer = layer
             for param in layer.params:
                 collect(param)
-            layer.compute_feature(phase)
+            self.net.compute_feature(layer, phase)
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""
@@ -172,10 +172,7 @@ class BP(Algorithm):
     def _back_through(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
-        more = Phase.AGGREGATE_GRADIENT if layer.adds_gradient else Phase.NONE
-        if not layer.adds_gradient:
-            layer.clear_windows()
-        layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | more)
+        self.net.compute_gradient(layer, Phase.TRAIN | Phase.BACKWARD)
         if layer.is_loss and self.net.is_partitioned:
             self.share_loss(layer)
 
@@ -196,7 +193,7 @@ class BP(Algorithm):
 
         for layer in repeats.readers:
             self.layer = layer
-            layer.compute_feature(phase)
+            self.net.compute_feature(layer, phase)
         for layer in repeats.layers:
             self.layer = layer
             for param in layer.params:

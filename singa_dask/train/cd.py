@@ -60,12 +60,12 @@ class CD(Algorithm):
                 self.layer = layer
                 for param in layer.params:
                     self.collect(param)
-                layer.compute_feature(Phase.POSITIVE | Phase.FORWARD)
+                self.net.compute_feature(layer, Phase.POSITIVE | Phase.FORWARD)
             self.sample()
             self.check_losses()
             for layer in reversed(self.rbm):
                 self.layer = layer
-                layer.compute_gradient(Phase.TRAIN)
+                self.net.compute_gradient(layer, Phase.TRAIN)
                 for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
                     self.update(step, param)
         self.layer = None
@@ -74,7 +74,7 @@ class CD(Algorithm):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for layer in self.net.layers:
                 self.layer = layer
-                layer.compute_feature(phase | Phase.POSITIVE | Phase.FORWARD)
+                self.net.compute_feature(layer, phase | Phase.POSITIVE | Phase.FORWARD)
             self.reconstruct(Phase.TEST)
         self.layer = None
 
@@ -97,4 +97,4 @@ class CD(Algorithm):
         """Run one negative pass."""
         for layer in self.rbm:
             self.layer = layer
-            layer.compute_feature(phase | Phase.NEGATIVE)
+            self.net.compute_feature(layer, phase | Phase.NEGATIVE)

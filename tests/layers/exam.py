@@ -9,6 +9,7 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.net.copies import compute_gradient
 from singa_dask.ops import NumpyOps, get_ops
 
 CPU = get_ops("numpy")
@@ -68,11 +69,14 @@ def wire(
 
 
 def forward(layer: Layer) -> None:
+    """Run a layer forward as a net does."""
+    layer.prepare(layer.context.phase | Phase.FORWARD)
     layer.compute_feature(layer.context.phase | Phase.FORWARD)
 
 
 def backward(layer: Layer) -> None:
-    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+    """Run a layer backward as a net does."""
+    compute_gradient(layer, Phase.TRAIN | Phase.BACKWARD)
 
 
 def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
@@ -92,18 +96,35 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
         return sum(float((w * f.data).sum()) for w, f in zip(weights, layer.features, strict=True))
 
     measure = objective or weighted
-    forward(layer)
-    layer.take_metrics()
-    for feature, weight in zip(layer.features, weights, strict=True):
-        if feature.grad is not None:
-            feature.grad[...] = weight
-    backward(layer)
+
+    def differentiate() -> None:
+        forward(layer)
+        layer.take_metrics()
+        for feature, weight in zip(layer.features, weights, strict=True):
+            if feature.grad is not None:
+                feature.grad[...] = weight
+        backward(layer)
+
+    differentiate()
     pairs = [(s.data, s.grad.copy()) for s in layer.sources if s.grad is not None]
     pairs += [(p.data, p.grad.copy()) for p in layer.params]
     assert pairs, "nothing to differentiate"
     for values, analytic in pairs:
         np.testing.assert_allclose(analytic, _differences(layer, values, measure), rtol=0, atol=TOLERANCE)
+    if not layer.recurrent:  # whose copies hand on states as well
+        _check_later_copy(layer, differentiate)
     forward(layer)
+
+
+def _check_later_copy(layer: Layer, differentiate: Callable[[], None]) -> None:
+    """Check that a later copy in an unrolled net adds the gradients of its params to those of the copies before it."""
+    differentiate()
+    alone = [param.grad.copy() for param in layer.params]
+    layer.adds_gradient = True
+    layer.allocate()
+    differentiate()
+    for param, grad in zip(layer.params, alone, strict=True):
+        np.testing.assert_allclose(param.grad, 2 * grad, rtol=1e-12, atol=1e-12)
 
 
 def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any:

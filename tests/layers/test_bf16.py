@@ -14,6 +14,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.layers.base import Stored
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+from tests.layers.exam import forward
 
 WITHIN = 2.0**-6
 IMAGES, ROWS = (4, 16, 7, 7), (6, 12)
@@ -49,7 +50,7 @@ def passed(ops: NumpyOps, kind: str, shapes: list[tuple[int, ...]], dtype: Any, 
     for param in layer.params:
         param.data = random.normal(size=param.shape).astype(BFLOAT16).astype(param.dtype)
     layer.allocate()
-    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+    forward(layer)
     for feature in layer.features:
         if feature.grad is not None:
             feature.grad[...] = random.normal(size=feature.shape).astype(BFLOAT16)

@@ -10,7 +10,7 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import Feature, Layer
 
-__all__ = ["Columns", "Decay", "Sum"]
+__all__ = ["Columns", "Decay", "Gain", "Sum"]
 
 
 class Columns(Layer):
@@ -48,6 +48,25 @@ class Sum(Layer):
         for source in self.sources:
             if source.grad is not None:
                 source.grad[...] = self.features[0].grad
+
+
+class Gain(Layer):
+    """g x, with g (D,), written as a user would: it overwrites its gradient and has not heard of time steps."""
+
+    param_names = ("gain",)
+
+    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+        self.gain = self.param(0, (sources[0].size,))
+        self.feature(sources[0].shape)
+
+    def compute_feature(self, phase: Phase) -> None:
+        self.features[0].data[...] = self.gain.data * self.sources[0].data
+
+    def compute_gradient(self, phase: Phase) -> None:
+        grad = self.features[0].grad
+        self.gain.grad[...] = (grad * self.sources[0].data).sum(axis=0)
+        if self.sources[0].grad is not None:
+            self.sources[0].grad[...] = grad * self.gain.data
 
 
 class Decay(Layer):

@@ -62,7 +62,7 @@ def ready(layers: list[dict[str, Any]], ops: str, dtype: Any) -> NeuralNet:
 def loss(net: NeuralNet) -> float:
     net.name2layer("data").seek({"position": 0})
     for each in net.layers:
-        each.compute_feature(Phase.TRAIN | Phase.FORWARD)
+        net.compute_feature(each, Phase.TRAIN | Phase.FORWARD)
     figures = net.take_metrics()
     return figures["loss.loss"][0] + figures["more.loss"][0]
 
@@ -72,7 +72,7 @@ def test_gradients_through_a_whole_net() -> None:
     loss(net)
     for each in reversed(net.layers):
         if each.learns:
-            each.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+            net.compute_gradient(each, Phase.TRAIN | Phase.BACKWARD)
     random, epsilon = np.random.default_rng(0), 1e-5
     for param in net.owners:
         if param.statistic:

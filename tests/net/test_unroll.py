@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import BMConf, JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context
 from singa_dask.net import NeuralNet, plan
@@ -16,7 +16,7 @@ from singa_dask.net.unroll import merge, unroll
 from singa_dask.ops import get_ops
 from singa_dask.train import BP, init
 from tests.net.jobs import dense, job, layer
-from tests.net.recurrent import Columns, Decay, Sum
+from tests.net.recurrent import Columns, Decay, Gain, Sum
 
 T, N, D = 3, 4, 2
 DATA = {"name": "data", "type": "Feed", "unroll_len": 1, "user_conf": {"shape": [N, T * D], "classes": 3}}
@@ -27,6 +27,7 @@ UNIFORM = {"type": "Uniform", "low": -0.5, "high": 0.5}
 def known_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LAYERS._classes, "Columns", Columns)
     monkeypatch.setitem(LAYERS._classes, "Decay", Decay)
+    monkeypatch.setitem(LAYERS._classes, "Gain", Gain)
     monkeypatch.setitem(LAYERS._classes, "Sum", Sum)
 
 
@@ -235,8 +236,19 @@ def encoder_decoder() -> list[dict[str, Any]]:
     ]
 
 
+def net_with_plain_layers() -> list[dict[str, Any]]:
+    """Return a net with layers whose gradients are not added to those of other time steps by themselves."""
+    return [
+        *recurrent_net()[:3],
+        layer("gain", "Gain", "h", param=[{"name": "g", "init": UNIFORM}]),
+        layer("norm", "BatchNorm", "gain", param=[{"name": "scale", "init": UNIFORM}]),
+        dense("out", "norm", 3),
+        recurrent_net()[4],
+    ]
+
+
 @pytest.mark.parametrize("kinds", [(), ("Decay",), ("InnerProduct",)])
-@pytest.mark.parametrize("make", [recurrent_net, encoder_decoder, feedback_net])
+@pytest.mark.parametrize("make", [recurrent_net, encoder_decoder, feedback_net, net_with_plain_layers])
 def test_gradients_are_those_of_the_sum_of_the_losses(
     monkeypatch: pytest.MonkeyPatch, make: Any, kinds: tuple[str, ...]
 ) -> None:
@@ -244,7 +256,7 @@ def test_gradients_are_those_of_the_sum_of_the_losses(
     net = ready(make())
     _, grads = train(net)
     for param in net.params:
-        for place in np.ndindex(param.shape):
+        for place in () if param.statistic else np.ndindex(param.shape):
             kept, sides = param.data[place], []
             for sign in (1, -1):
                 param.data[place] = kept + sign * 1e-5
@@ -252,6 +264,15 @@ def test_gradients_are_those_of_the_sum_of_the_losses(
             param.data[place] = kept
             slope = T * (sides[0] - sides[1]) / 2e-5
             assert grads[param.name][place] == pytest.approx(slope, abs=1e-8)
+
+
+def test_a_statistic_takes_the_average_of_its_time_steps() -> None:
+    net = ready(net_with_plain_layers())
+    _, grads = train(net)
+    name = next(param.name for param in net.params if param.name.endswith(".mean"))
+    means = [net.name2layer(f"{step}#gain").features[0].data.mean(axis=0) for step in range(T)]
+    part = 1 - BMConf().momentum
+    np.testing.assert_allclose(grads[name], -part * np.mean(means, axis=0), rtol=1e-10)
 
 
 def test_only_the_last_step_counts_where_only_it_is_read() -> None:
