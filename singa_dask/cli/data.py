@@ -11,6 +11,7 @@ import numpy as np
 
 from singa_dask.cli.bench import measure, values_of
 from singa_dask.data import STORES, Store, open_store, write_manifest
+from singa_dask.data.class_names import show_names
 from singa_dask.data.manifest import forget_manifest
 from singa_dask.data.order import Shuffle
 from singa_dask.data.record import show_schema
@@ -130,6 +131,7 @@ def _facts(store: Store) -> dict[str, Any]:
         "format": next(name for name in STORES.names() if STORES.find(name) is type(store)),
         "record": show_schema(store.schema),
         "records": store.count,
+        **({"classes": show_names(store.class_names)} if store.class_names else {}),
         "blocks": len(sizes),
         "block_rows": f"{min(sizes)} to {max(sizes)}",
         "bytes": sum(block.length for block in store.blocks),

@@ -80,9 +80,9 @@ def extract(
         # a few values a record travel with the answers
         folder = "" if predictions else stack.enter_context(folder_beside(out))
         inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
-        _, parts = inference.run(Workers(workers, scheduler, scheduler_file), steps or 0, quiet)
+        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file), steps or 0, quiet)
         for i, layer in enumerate(layers):
             url = url_of_layer(out, layer, len(layers) > 1)
-            count = write_records(parts, i, url, backend)
+            count = write_records(parts, i, url, backend, facts.class_names)
             if not quiet:
                 click.echo(f"{url}: {count} records", err=True)

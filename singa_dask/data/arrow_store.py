@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.manifest import find_manifest
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
@@ -48,6 +49,7 @@ class ArrowStore(Store):
             raise DataError(f"{url}: no Arrow IPC file: {error}.") from error
         self.mapped = fs.local_path(url) is not None and not self._compressed
         self.schema = _fields(url, self._schema)
+        self.class_names = parse_names(_noted(self._schema).get("class_names"))
         if not self.count:
             raise DataError(f"{url}: no records.")
 
@@ -94,6 +96,7 @@ class ArrowStore(Store):
         storage_options: fs.Options = None,
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
+        class_names: Sequence[str] = (),
     ) -> None:
         """Write records in blocks of ``block_bytes``.
 
@@ -101,9 +104,11 @@ class ArrowStore(Store):
         ----------
         compression : {None, "lz4", "zstd"}
             Smaller files, without views.
+        class_names : sequence of str
+            Noted in the schema's metadata.
         """
         rows = Rows(url, records)
-        schema = _schema_for(rows.schema)
+        schema = _schema_for(rows.schema, class_names)
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
             with pa.ipc.new_file(file, schema, options=options) as writer:
@@ -117,13 +122,16 @@ class ArrowStore(Store):
 # -- columns -----------------------------------------------------------------------------------------
 
 
-def _schema_for(fields: Mapping[str, Field]) -> pa.Schema:
+def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
     noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
         for name, field in fields.items()
     ]
-    return pa.schema(columns, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
+    note: dict[str, Any] = {"version": 1, "fields": noted}
+    if class_names:
+        note["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
 
 
 def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
@@ -138,8 +146,13 @@ def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
 
 
+def _noted(schema: pa.Schema) -> dict[str, Any]:
+    """Return what our converters noted in the metadata."""
+    return json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))  # type: ignore[no-any-return]
+
+
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
-    noted = json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))["fields"]
+    noted = _noted(schema)["fields"]
     fields = {}
     for column in schema:
         if column.name in noted and pa.types.is_fixed_size_binary(column.type):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 
 import numpy as np
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.column_store import Column, ColumnStore, open_bytes
 from singa_dask.data.store import STORES, Field
 from singa_dask.errors import DataError
 
 __all__ = ["CifarStore"]
+
+# by the bytes of a label
+NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 
 
 @STORES.register("cifar")
@@ -21,6 +26,7 @@ class CifarStore(ColumnStore):
     Parameters
     ----------
     url : str
+        The names of the classes are read from the ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) beside it.
     storage_options : mapping, optional
     label_bytes : int
         1 in CIFAR-10, 2 in CIFAR-100; the last is the label.
@@ -36,6 +42,15 @@ class CifarStore(ColumnStore):
         shape: Sequence[int] = (3, 32, 32),
     ) -> None:
         super().__init__(url, storage_options, label_bytes=label_bytes, shape=tuple(shape))
+        self.class_names = self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        """Return the class names in the file that CIFAR has beside its batches."""
+        url = fs.join(posixpath.dirname(self.url), NAME_FILES.get(self.options["label_bytes"], NAME_FILES[1]))
+        if not fs.exists(url, self.storage_options):
+            return ()
+        text = fs.read_bytes(url, storage_options=self.storage_options).decode(errors="replace")
+        return parse_names(text.split())
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
         source = open_bytes(self.url, self.storage_options)

@@ -36,7 +36,7 @@ __all__ = ["Run", "backend_of", "convert", "parse_split", "run_here"]
 
 KEYS = {"cifar": "%05d"}
 # what a writer is always given
-BASICS = ("url", "records", "storage_options", "_", "options")
+BASICS = ("url", "records", "storage_options", "class_names", "_", "options")
 # files of a plan's directory: whose it is; the mean record; that all is done, and may be moved
 NOTE, MEAN, DONE = "plan.json", "mean", "done"
 

@@ -75,6 +75,7 @@ class Plan:
     labelled : bool
     fingerprint : str
         Of the sources.
+    class_names : tuple of str
     written : tuple of str
         When each of their files was last written, where that is known.
     direct_bytes, run_bytes : int
@@ -87,6 +88,7 @@ class Plan:
     record_bytes: int
     labelled: bool
     fingerprint: str
+    class_names: tuple[str, ...]
     written: tuple[str, ...]
     direct_bytes: int = DIRECT_BYTES
     run_bytes: int = RUN_BYTES
@@ -103,6 +105,7 @@ class Plan:
             vars(self.wish),
             self.count,
             self.fingerprint,
+            self.class_names,
             self.written,
             self.direct_bytes,
             self.run_bytes,
@@ -192,7 +195,7 @@ class Plan:
             They are not those that the plan was made for.
         """
         store = open_source(self.wish.kind, self.wish.sources, self.storage_options, **self.wish.reading)
-        if store.fingerprint != self.fingerprint:
+        if (store.fingerprint, store.class_names) != (self.fingerprint, self.class_names):
             store.close()
             raise DataError(f"{store.url}: changed while it was converted. Convert it again.")
         return store
@@ -209,6 +212,7 @@ def make_plan(wish: Wish, storage_options: fs.Options, source: Store) -> Plan:
         sum(field.size_bytes for field in source.schema.values()),
         "label" in source.schema,
         source.fingerprint,
+        source.class_names,
         tuple(fs.modified(url, storage_options) for url in (*files, *vocabulary)),
         DIRECT_BYTES,
         RUN_BYTES,

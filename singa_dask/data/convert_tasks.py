@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import write_options
 from singa_dask.data.convert_plan import Plan
 from singa_dask.data.manifest import write_manifest
 from singa_dask.data.ranges import Ranges
@@ -123,7 +124,8 @@ def write_shard(task: Task) -> None:
     if plan.wish.mean and task.index < plan.wish.shards:
         records = _summed(Rows(plan.shards[task.index].url, records), sums)
     target = STORES.find(plan.wish.backend)
-    target.write(shard_place(plan, task.index), records, plan.storage_options, **plan.wish.writing)
+    options = {**plan.wish.writing, **write_options(target, plan.class_names)}
+    target.write(shard_place(plan, task.index), records, plan.storage_options, **options)
     # only now: a store may be more than one file
     write_arrays(task.url(), sums, plan.storage_options)
 
@@ -161,7 +163,8 @@ def _compare(found: Arrays, expected: Rows, n: int, where: str) -> None:
 
 def note(task: Task) -> None:
     """Write the manifest of a shard that is where it belongs."""
-    write_manifest(task.plan.shards[task.index].url, task.plan.wish.backend, task.plan.storage_options)
+    plan = task.plan
+    write_manifest(plan.shards[task.index].url, plan.wish.backend, plan.storage_options, plan.class_names)
 
 
 STEPS = {"labels": gather_labels, "manifest": note, "scatter": scatter, "shard": write_shard, "verify": verify}

@@ -96,8 +96,8 @@ class _ImageStore(Store):
 class ImageFolderStore(_ImageStore):
     """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names.
 
-    Where there are none of those, images that lie in the folder itself are records without labels. A URL of one image
-    is that record.
+    The names of the folders are the ``class_names``; hidden folders are no classes. Where there are none of those,
+    images that lie in the folder itself are records without labels. A URL of one image is that record.
     """
 
     @classmethod
@@ -111,14 +111,17 @@ class ImageFolderStore(_ImageStore):
             if not is_image(fs.read_bytes(self.url, 0, 8, self.storage_options)):
                 raise DataError(f"{self.url}: no directory of classes, and no PNG or JPEG image.")
             return [self.url], []
-        folders = [fs.join(self.url, name) for name in fs.ls(self.url, self.storage_options) if name != NOTES]
-        classes = [folder for folder in folders if fs.is_dir(folder, self.storage_options)]
+        entries = [name for name in fs.ls(self.url, self.storage_options) if name != NOTES and name[0] != "."]
+        classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
         files, labels = list[str](), list[int]()
-        for label, folder in enumerate(classes):
-            found = self._images(folder)
+        for label, name in enumerate(classes):
+            found = self._images(fs.join(self.url, name))
             files += found
             labels += [label] * len(found)
-        return (files, labels) if files else (self._images(self.url), [])
+        if not files:
+            return self._images(self.url), []
+        self.class_names = tuple(classes)
+        return files, labels
 
     def _images(self, folder: str) -> list[str]:
         names = fs.ls(folder, self.storage_options)

@@ -71,6 +71,7 @@ class KVFileStore(Store):
         self.blocks = cut_blocks(self._index.url, self._index.offsets)
         if self._manifest is not None:
             self.blocks = self._manifest.attach(self.blocks)
+            self.class_names = self._manifest.class_names
         self.schema = schema_of(self._decode(0, 1, "block 0"))
         self.mapped = self._index.stride > 0 and "pixel" in self.schema and fs.local_path(url) is not None
 

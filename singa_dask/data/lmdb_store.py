@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.cache import key_of, open_cache
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.lmdb_file import MAGIC, MAGIC_AT, ValueMap, check_length
 from singa_dask.data.manifest import find_manifest
 from singa_dask.data.ranges import version
@@ -118,6 +119,7 @@ class LMDBStore(Store):
             manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
             if manifest is not None:
                 self.blocks = manifest.attach(self.blocks)
+                self.class_names = self.class_names or manifest.class_names
         except lmdb.Error as error:
             self.close()
             raise DataError(f"{url}: {error}") from error
@@ -175,6 +177,7 @@ class LMDBStore(Store):
             self.schema = {
                 name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in noted["fields"].items()
             }
+            self.class_names = parse_names(noted.get("class_names"))
             count, n = int(noted["count"]), int(noted["records_per_value"])
             n_bytes = count * sum(field.size_bytes for field in self.schema.values())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -294,6 +297,7 @@ class LMDBStore(Store):
         records: Records,
         storage_options: fs.Options = None,
         records_per_value: int = 256,
+        class_names: Sequence[str] = (),
     ) -> None:
         """Write a new directory with a ``data.mdb`` of raw arrays.
 
@@ -301,10 +305,12 @@ class LMDBStore(Store):
         ----------
         records_per_value : int
             One value holds so many records, the array of each field after the other.
+        class_names : sequence of str
+            Written beside the records.
         """
         if fs.local_path(url) is None:
             raise DataError(f"{url}: LMDB can be written to a local disk only.")
-        write_environment(url, _raw_pairs(Rows(url, records), records_per_value))
+        write_environment(url, _raw_pairs(Rows(url, records), records_per_value, class_names))
 
     def close(self) -> None:
         if self._key is not None:
@@ -345,12 +351,14 @@ def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
             environment.set_mapsize(2 * environment.info()["map_size"])
 
 
-def _raw_pairs(rows: Rows, n: int) -> Iterator[tuple[bytes, bytes]]:
+def _raw_pairs(rows: Rows, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
     """Yield a pair for each ``n`` records, and at last the note of what they are."""
     for first, block in zip(itertools.count(0, n), rows.cut(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
     fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
-    note = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    note: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    if class_names:
+        note["class_names"] = list(class_names)
     yield NOTE, json.dumps(note).encode()
 
 

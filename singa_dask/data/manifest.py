@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.data.checksum import checksum_of
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.shards import shard_urls
 from singa_dask.data.store import NOTES, STORES, Block, Store, is_pattern, open_store
 from singa_dask.errors import DataError
@@ -35,11 +36,13 @@ class Manifest:
     blocks : tuple of Block
     opening : mapping
         What `Store.noted` gave: ``bytes``, the length of the file, and what the format asked to be noted.
+    class_names : tuple of str
     """
 
     url: str
     blocks: tuple[Block, ...]
     opening: Mapping[str, Any]
+    class_names: tuple[str, ...] = ()
 
     def dismiss(self) -> None:
         """Log that it speaks of other blocks than the data has."""
@@ -100,10 +103,12 @@ def find_manifest(
     if noted != (VERSION, backend, n_bytes):
         LOG.warning("%s: not used: version, format and bytes %s, but the data is %s.", target, noted, n_bytes)
         return None
-    return Manifest(target, blocks, opening)
+    return Manifest(target, blocks, opening, parse_names(found.get("class_names")))
 
 
-def write_manifest(url: str, backend: str | None = None, storage_options: fs.Options = None) -> list[str]:
+def write_manifest(
+    url: str, backend: str | None = None, storage_options: fs.Options = None, class_names: Sequence[str] = ()
+) -> list[str]:
     """Read a finished store and write its manifest, in place of an older one.
 
     Parameters
@@ -113,6 +118,8 @@ def write_manifest(url: str, backend: str | None = None, storage_options: fs.Opt
     backend : str, optional
         Told from the file when it is not given.
     storage_options : mapping, optional
+    class_names : sequence of str
+        For a format that has no place for them; otherwise those that the store, or its older manifest, knows.
 
     Returns
     -------
@@ -124,7 +131,8 @@ def write_manifest(url: str, backend: str | None = None, storage_options: fs.Opt
     DataError
         The store cannot be read, or the manifest not be written.
     """
-    return [target for each in _files(url, storage_options) if (target := _write_one(each, backend, storage_options))]
+    written = [_write_one(each, backend, storage_options, class_names) for each in _files(url, storage_options)]
+    return [target for target in written if target]
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> None:
@@ -137,24 +145,37 @@ def _files(url: str, storage_options: fs.Options) -> list[str]:
     return shard_urls(url, storage_options) if is_pattern(url) else [url]
 
 
-def _write_one(url: str, backend: str | None, storage_options: fs.Options) -> str:
-    # what the old one says of the data must not pass into the new one
+def _write_one(url: str, backend: str | None, storage_options: fs.Options, class_names: Sequence[str]) -> str:
+    class_names = class_names or _names_of(manifest_url(url), storage_options)
+    # what else the old one says of the data must not pass into the new one
     forget_manifest(url, storage_options)
     with open_store(url, backend, storage_options) as store:
         if store.stored(0) is None:
             return ""
-        text = json.dumps(_facts(store), separators=(",", ":"), sort_keys=True)
+        text = json.dumps(_facts(store, store.class_names or class_names), separators=(",", ":"), sort_keys=True)
     target = manifest_url(url)
     fs.write_atomic(target, text.encode() + b"\n", storage_options)
     return target
 
 
-def _facts(store: Store) -> dict[str, Any]:
+def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
+    """Return the class names in a manifest, whether or not it fits its data."""
+    if not fs.exists(manifest, storage_options):
+        return ()
+    try:
+        found = json.loads(fs.read_bytes(manifest, storage_options=storage_options))
+    except ValueError:
+        return ()
+    return parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+
+
+def _facts(store: Store, class_names: Sequence[str]) -> dict[str, Any]:
     blocks = []
     for block in store.blocks:
         crc = checksum_of(store.stored(block.id) or b"")
         blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
     return {
+        **({"class_names": list(class_names)} if class_names else {}),
         "version": VERSION,
         "backend": next(name for name in STORES.names() if STORES.find(name) is type(store)),
         "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},

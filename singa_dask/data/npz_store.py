@@ -6,14 +6,17 @@ Arrays stored without compression, as `numpy.savez` does, are read in place; oth
 from __future__ import annotations
 
 import ast
+import io
 import struct
 import zipfile
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.column_store import Bytes, Column, ColumnStore, Memory
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
@@ -38,13 +41,14 @@ DAMAGE = (
 )
 IMAGE_NAMES = ("images", "image", "pixel", "data", "x")
 LABEL_NAMES = ("labels", "label", "y")
+CLASS_NAMES = "class_names"
 
 
 @STORES.register("npz")
 class NpzStore(ColumnStore):
     """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels`` (label, y).
 
-    Bytes become ``pixel``, other numbers ``data`` (float32).
+    Bytes become ``pixel``, other numbers ``data`` (float32). An array ``class_names`` of text names the classes.
     """
 
     suffixes = (".npz",)
@@ -57,11 +61,15 @@ class NpzStore(ColumnStore):
         return head.startswith(MAGIC) or super().matches(url, head)
 
     @classmethod
-    def write(cls, url: str, records: Records, storage_options: fs.Options = None) -> None:
-        """Write an array for each field, as `numpy.savez` does; all of them are in memory."""
+    def write(
+        cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
+    ) -> None:
+        """Write an array for each field, and one of class names, as `numpy.savez` does; all of them are in memory."""
         rows = Rows(url, records)
         blocks = list(rows.cut(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
+        if class_names:
+            arrays[CLASS_NAMES] = np.array(class_names)
         with fs.staged(url, storage_options) as path, path.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
@@ -72,6 +80,9 @@ class NpzStore(ColumnStore):
                 members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
                 chosen = self._choose(members)
                 arrays = {name: self._locate(ranges, archive, members[key]) for name, key in chosen.items()}
+                if CLASS_NAMES in members:
+                    names = np.load(io.BytesIO(archive.read(members[CLASS_NAMES])), allow_pickle=False)
+                    self.class_names = parse_names(names.tolist())
         except DAMAGE as error:
             raise DataError(f"{self.url}: no npz file, or a damaged one: {error}.") from error
         lengths = {chosen[name]: shape[0] if shape else 0 for name, (_, _, shape, _) in arrays.items()}

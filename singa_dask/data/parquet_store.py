@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import parse_names
 from singa_dask.data.range_file import RangeFile
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
@@ -27,6 +28,8 @@ __all__ = ["ParquetStore"]
 
 MAGIC = b"PAR1"
 METADATA = b"singa_dask"
+# where Hugging Face's datasets note their features
+HUGGING_FACE = b"huggingface"
 VALUE_NAMES = ("image", "images", "pixel", "data", "x")
 LABEL_NAMES = ("label", "labels", "y")
 
@@ -64,6 +67,7 @@ class ParquetStore(Store):
             raise DataError(f"{url}: no records.")
         with self._errors(url):
             self.schema = self._fields(self._file.schema_arrow)
+            self.class_names = self._names(self._file.schema_arrow)
 
     def _open_far(self) -> Any:
         if fs.CACHE in self.storage_options:
@@ -109,6 +113,18 @@ class ParquetStore(Store):
             self._columns["label"] = label
         return {name: found[column] for name, column in self._columns.items()}
 
+    def _names(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Return the class names in the metadata: those of our converters, or those of Hugging Face's."""
+        metadata = schema.metadata or {}
+        ours = json.loads(metadata.get(METADATA, b"{}")).get("class_names")
+        if ours or "label" not in self._columns:
+            return parse_names(ours)
+        try:
+            features = json.loads(metadata.get(HUGGING_FACE, b"{}"))["info"]["features"]
+            return parse_names(features[self._columns["label"]]["names"])
+        except (KeyError, TypeError, ValueError):
+            return ()
+
     def _field(self, column: pa.Field) -> Field | None:
         """Return what a column of others holds, None if it is neither records nor integers."""
         kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
@@ -149,6 +165,7 @@ class ParquetStore(Store):
         storage_options: fs.Options = None,
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
+        class_names: Sequence[str] = (),
     ) -> None:
         """Write records in row groups of ``block_bytes``, pages with checksums.
 
@@ -156,9 +173,11 @@ class ParquetStore(Store):
         ----------
         compression : {None, "zstd", "snappy", "lz4"}
             Smaller files, which take longer to read.
+        class_names : sequence of str
+            Noted in the schema's metadata.
         """
         rows = Rows(url, records)
-        schema = _schema_for(rows.schema)
+        schema = _schema_for(rows.schema, class_names)
         per_group = max(1, block_bytes // max(rows.record_bytes, 1))
         with fs.staged(url, storage_options) as path:
             writer = pq.ParquetWriter(
@@ -228,14 +247,17 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     return values.astype(field.dtype, copy=False)  # type: ignore[no-any-return]
 
 
-def _schema_for(fields: Mapping[str, Field]) -> pa.Schema:
+def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
     noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     kinds = {
         name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
         for name, field in fields.items()
     }
     columns = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
-    return pa.schema(columns, {METADATA: json.dumps({"version": 1, "fields": noted}, sort_keys=True)})
+    note: dict[str, Any] = {"version": 1, "fields": noted}
+    if class_names:
+        note["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
 
 
 def _column(array: npt.NDArray[Any]) -> pa.Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import fs
+from singa_dask.data.class_names import Labels, label_table, relabel
 from singa_dask.data.record import show_schema
 from singa_dask.data.store import NOTES, STORES, Arrays, Block, Store, is_pattern, open_store
 from singa_dask.errors import DataError
@@ -36,10 +37,13 @@ class ShardedStore(Store):
     options
         Passed to each store.
 
+    Labels are those of the first store with class names: labels of the others are matched by name.
+
     Raises
     ------
     DataError
-        No file matches, files of a set ``-00000-of-00004`` are missing, or they hold different kinds of records.
+        No file matches, files of a set ``-00000-of-00004`` are missing, they hold different kinds of records, or
+        classes that the first does not have.
     """
 
     def __init__(
@@ -52,10 +56,16 @@ class ShardedStore(Store):
     ) -> None:
         super().__init__(url, storage_options, backend=backend, files=tuple(files), **options)
         self._stores: list[Store] = []
+        self._label_tables: list[Labels | None] = []
         try:
             for shard in files or shard_urls(url, storage_options):
                 self._stores.append(open_store(shard, backend, storage_options, **options))
                 self._check(self._stores[-1])
+            named = next((store for store in self._stores if store.class_names), self._stores[0])
+            self.class_names = named.class_names
+            self._label_tables = [
+                label_table(store.url, store.class_names, named.class_names, named.url) for store in self._stores
+            ]
         except BaseException:
             self.close()
             raise
@@ -75,12 +85,24 @@ class ShardedStore(Store):
             raise DataError(f"{store.url}: holds {found}, expected {expected} as in {self._stores[0].url}.")
 
     def read_block(self, block_id: int) -> Arrays:
-        shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
-        return self._stores[shard].read_block(block_id - int(self._firsts[shard]))
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_block(block), shard)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        shard, block = self._locate(block_id)
+        arrays, bad = self._stores[shard].salvage(block)
+        return self._relabelled(arrays, shard), bad
+
+    def _locate(self, block_id: int) -> tuple[int, int]:
+        """Return the store of a block, and its place there."""
         shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
-        return self._stores[shard].salvage(block_id - int(self._firsts[shard]))
+        return shard, block_id - int(self._firsts[shard])
+
+    def _relabelled(self, arrays: Arrays, shard: int) -> Arrays:
+        table = self._label_tables[shard]
+        if table is None or "label" not in arrays:
+            return arrays
+        return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
 
     def record_files(self, first: int, stop: int) -> list[str]:
         files, start = list[str](), 0

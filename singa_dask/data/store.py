@@ -117,6 +117,8 @@ class Store(ABC):
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Blocks are views of a mapped file: it costs no memory to keep them.
+    class_names : tuple of str
+        Name of each class, by label; empty where the store does not know them.
     tail : str
         Says what is torn off at the end of the file, where it was opened nevertheless (``torn=True``); else empty.
 
@@ -130,6 +132,7 @@ class Store(ABC):
     blocks: tuple[Block, ...] = ()
     takes_torn: ClassVar[bool] = False
     mapped: bool = False
+    class_names: tuple[str, ...] = ()
     tail: str = ""
     schema: dict[str, Field]
 
@@ -153,6 +156,8 @@ class Store(ABC):
         records : dict of str to ndarray, or iterable of those
             ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any. The
             bytes written do not depend on how an iterable cuts them into chunks; only a few blocks are in memory.
+        options
+            Of the format. One that has a place for the names of classes takes ``class_names``.
         """
         raise DataError(f"{url}: records cannot be written in this format.")
 

@@ -95,6 +95,7 @@ class TextStore(Store):
     def _noted_blocks(self) -> tuple[Block, ...]:
         """Return the blocks that a manifest knows, none if it has blocks of another size."""
         found = find_manifest(self.url, "csv", self.url, self._ranges.size, self.storage_options)
+        self.class_names = found.class_names if found else ()
         return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
 
     def stored(self, block_id: int) -> memoryview:

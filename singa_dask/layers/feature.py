@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from singa_dask.conf import Phase
+from singa_dask.data.class_names import ClassNames
 
 __all__ = ["Connection", "Context", "Cut", "Feature", "Read", "Stored"]
 
@@ -36,6 +37,8 @@ class Context:
         Set by whoever runs the net, before each pass.
     deals : mapping of str to sequence of int
         By input layer: the order in which blocks are dealt to the workers, where it is given; see `Order`.
+    class_names : ClassNames
+        What the labels of the training net's input layers mean.
     host_names : collection of str
         What the host of the process is called; bytes that lie there count as local.
     states : dict of str to object
@@ -57,6 +60,7 @@ class Context:
     n_groups: int = 1
     step: int = 0
     deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    class_names: ClassNames = field(default_factory=ClassNames)
     host_names: Collection[str] = ()
     states: dict[str, Any] = field(default_factory=dict)
     stream_start: bool = False

@@ -5,7 +5,6 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase, StoreConf
 from singa_dask.data import (
-    STORES,
     Arrays,
     BadPolicy,
     Loader,
@@ -26,11 +24,10 @@ from singa_dask.data import (
     random_skip,
     with_cache,
 )
-from singa_dask.data.image import IMAGE_STORES
-from singa_dask.data.store import is_pattern
+from singa_dask.data.class_names import LabelMatch
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
-from singa_dask.registry import suggest
+from singa_dask.layers.records import open_records
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -40,7 +37,7 @@ class StoreInput(Layer):
 
     The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
     first record of a store. The workers of a group together read each of its records once an epoch; groups read
-    different records.
+    different records. Labels of a store with class names are matched by name with those of the training data.
     """
 
     block = StoreConf
@@ -57,6 +54,7 @@ class StoreInput(Layer):
         self._store: Store | None = None
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
+        self._labels = LabelMatch()
         self._mean: Any = None
         self._std: Any = None
 
@@ -77,7 +75,7 @@ class StoreInput(Layer):
         loader = self._loader or self._open()
         batch = loader.next()
         feature = self.features[0]
-        values, labels = self._parsed(batch.arrays)
+        values, labels = self._parsed(self._labels.apply(batch.arrays))
         if feature.data is None:
             feature.stored = Stored(values, self._mean, self._std)
         else:
@@ -121,16 +119,7 @@ class StoreInput(Layer):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it."""
-        conf = self.store_conf
-        image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
-        if (image or conf.user_conf) and not backend and not is_pattern(url):
-            backend = detect(url, conf.storage_options)
-        if image and backend not in IMAGE_STORES:
-            message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
-            raise DataError(f"{url}: {message} Known: {', '.join(IMAGE_STORES)}.")
-        if conf.user_conf and backend:
-            _check_keywords(backend, url, conf.user_conf)
-        return open_store(url, backend, self._options(), torn=conf.on_error != "raise", **image, **conf.user_conf)
+        return open_records(self.store_conf, url, backend, self._options())
 
     def _options(self) -> fs.Options:
         """Return the options of the filesystem, with those of the cache."""
@@ -163,16 +152,37 @@ class StoreInput(Layer):
         conf = self.store_conf
         store = self.open_store(conf.path, conf.backend or self.default_backend)
         try:
+            self._labels = self._match_labels(store)
             self._check_records(store)
         except DataError:
             store.close()
             raise
         return store
 
+    # -- class names -----------------------------------------------------------------------------
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, by label as the net gets it; empty where they are not known.
+
+        Known from a checkpoint, or once the training layer has opened its store.
+        """
+        return self.context.class_names.find(self.conf_name)
+
+    def read_class_names(self) -> tuple[str, ...]:
+        """Open the store, and return the names of its classes."""
+        with self.open_store(self.store_conf.path, self.store_conf.backend or self.default_backend) as store:
+            return store.class_names
+
+    def _match_labels(self, store: Store) -> LabelMatch:
+        known, name = self.context.class_names, self.conf_name
+        return known.match(name, store, self.context.phase == Phase.TRAIN, self.store_conf.has_label)
+
     def _check_records(self, store: Store) -> None:
         if type(self).parse is not StoreInput.parse:
             # what it makes of records is not known before it has made it of one
-            self._parsed({name: array[:1] for name, array in store.read_block(0).items()})
+            first = {name: array[:1] for name, array in store.read_block(0).items()}
+            self._parsed(self._labels.apply(first))
             return
         values = store.schema.get("data") or store.schema.get("pixel")
         shape, wanted = tuple(self.store_conf.shape), self.features[0].size
@@ -359,16 +369,6 @@ class CSVInput(StoreInput):
             has_label=conf.has_label,
             shape=tuple(conf.shape),
         )
-
-
-def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
-    """Check that a store takes what ``user_conf`` says."""
-    known = inspect.signature(STORES.find(backend)).parameters
-    unknown = [] if any(each.kind == each.VAR_KEYWORD for each in known.values()) else sorted(given.keys() - known)
-    if unknown:
-        options = known.keys() - {"url", "storage_options"}
-        hint = suggest(unknown[0], options) if options else "It takes none."
-        raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
 
 
 def _group_batch(sizes: Sequence[int], n_workers: int) -> int:

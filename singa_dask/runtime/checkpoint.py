@@ -20,7 +20,17 @@ from safetensors.numpy import load, save
 from singa_dask.data import blobproto, fs
 from singa_dask.errors import CheckpointError, DataError
 
-__all__ = ["Checkpoint", "Piece", "Stored", "find", "load_values", "step_url", "write_manifest", "write_part"]
+__all__ = [
+    "Checkpoint",
+    "Piece",
+    "Stored",
+    "find",
+    "load_class_names",
+    "load_values",
+    "step_url",
+    "write_manifest",
+    "write_part",
+]
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
@@ -102,7 +112,7 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
         From `write_part`.
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} where servers have parts of a param.
+        [axis, start, stop]} where servers have parts of a param; ``class_names``: {input layer: names} where known.
     """
     for part in parts:
         if not fs.exists(fs.join(url, part["file"])):
@@ -154,6 +164,8 @@ class Checkpoint:
         ``step`` and ``cursors`` of each worker group.
     deals : dict of str to list of int
         By input layer: the order in which its blocks were dealt, where the job was given one.
+    class_names : dict of str to tuple of str
+        By input layer of the training net: what its labels mean, where that was known.
     """
 
     def __init__(self, url: str) -> None:
@@ -170,6 +182,8 @@ class Checkpoint:
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
+        names: dict[str, list[str]] = self.manifest.get("class_names", {})
+        self.class_names = {layer: tuple(found) for layer, found in names.items()}
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
         self._parts: dict[str, dict[str, np.ndarray]] = {}
@@ -286,8 +300,20 @@ def load_values(url: str) -> dict[str, Stored]:
     CheckpointError
         Neither is there, or it is damaged.
     """
-    if fs.exists(url) and not fs.is_dir(url):
+    if _is_file(url):
         blobs = blobproto.read_blobprotos(fs.read_bytes(url), url)
         return {blobproto.plain_param_name(name): Stored(blob.values, blob.version) for name, blob in blobs.items()}
     stored = Checkpoint(find(url))
     return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
+
+
+def load_class_names(urls: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the class names at ``urls``, by input layer of the training net; a later one wins, SINGA's have none."""
+    names: dict[str, tuple[str, ...]] = {}
+    for url in urls:
+        names |= {} if _is_file(url) else Checkpoint(find(url)).class_names
+    return names
+
+
+def _is_file(url: str) -> bool:
+    return fs.exists(url) and not fs.is_dir(url)

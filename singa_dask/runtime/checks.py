@@ -60,6 +60,9 @@ def prepare(
         What is wrong, and where.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
+    start = Start(job, resume, init_from)
+    if job.trains:
+        start.give_class_names(nets[Phase.TRAIN])
     if check_sources:
         for net in nets.values():
             net.check_sources()
@@ -68,7 +71,7 @@ def prepare(
     JobPlan.make(job, nets[Phase.TRAIN])
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
-    Start(job, resume, init_from).check(nets[Phase.TRAIN])
+    start.check(nets[Phase.TRAIN])
     return nets
 
 

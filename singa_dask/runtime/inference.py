@@ -182,6 +182,7 @@ def build(
 
 def _compute(part: Part, net: NeuralNet) -> Done:
     """Compute a part by a net that has no memory yet."""
+    net.context.class_names.by_layer = checkpoint.load_class_names(part.checkpoints)
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     for layer in inputs:
         layer.passed = part.first

@@ -10,6 +10,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
+from singa_dask.runtime.checkpoint import load_class_names
 from singa_dask.runtime.inference import Part, build, load_modules, told
 from singa_dask.runtime.inference_job import with_batchsize
 
@@ -32,12 +33,15 @@ class Facts(NamedTuple):
         Layer for whose sake batches must be computed one after the other by one; empty if there is none.
     record_bytes : int
         Of what is kept of one record.
+    class_names : tuple of str
+        What the classes that the net has learned are called, by label; empty where the checkpoint does not say.
     """
 
     n_records: int | None
     batchsize: int
     alone: str
     record_bytes: int
+    class_names: tuple[str, ...] = ()
 
 
 def look(part: Part) -> Facts:
@@ -45,6 +49,7 @@ def look(part: Part) -> Facts:
     with told(lambda: "the net"):
         load_modules(part.sources)
         net = build(JobConf.model_validate_json(part.job), Phase(part.phase), part.layers, part.labels)
+        net.context.class_names.by_layer = load_class_names(part.checkpoints)
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
@@ -61,6 +66,7 @@ def look(part: Part) -> Facts:
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
             alone=alone[0] if alone else "",
             record_bytes=1 if part.topk else n_bytes,
+            class_names=net.context.class_names.common(),
         )
 
 

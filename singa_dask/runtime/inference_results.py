@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from singa_dask.data import STORES, Arrays, Store, fs, open_store
+from singa_dask.data.class_names import write_options
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.runtime.inference import Done
 
@@ -84,7 +85,7 @@ def folder_beside(url: str) -> Iterator[str]:
         fs.remove_tree(folder)
 
 
-def write_records(parts: Sequence[Done], layer: int, url: str, backend: str) -> int:
+def write_records(parts: Sequence[Done], layer: int, url: str, backend: str, class_names: Sequence[str] = ()) -> int:
     """Write what the parts, in order, have kept of a layer as one store; return the number of records."""
     counts = []
 
@@ -94,7 +95,8 @@ def write_records(parts: Sequence[Done], layer: int, url: str, backend: str) -> 
                 counts.append(len(arrays["data"]))
                 yield arrays
 
-    STORES.find(backend).write(url, records())
+    target = STORES.find(backend)
+    target.write(url, records(), **write_options(target, class_names))
     return sum(counts)
 
 

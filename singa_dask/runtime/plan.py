@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.comm import Address, Slice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Context
+from singa_dask.layers import Context, StoreInput
 from singa_dask.layers.param import Box
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
@@ -73,8 +73,13 @@ def build_nets(
     nets = {Phase.TRAIN: train}
     nets |= {phase: _build_net(job, ops, phase, group, worker, train) for phase in others}
     train.context.deals = dict(deals or {})
+    # as each worker may compute but a part of the training net: any part of an input layer tells its names
+    names = train.context.class_names
+    names.readers = {
+        layer.conf_name: layer.read_class_names for layer in train.all_layers if isinstance(layer, StoreInput)
+    }
     for net in nets.values():
-        net.context.host_names = host_names
+        net.context.host_names, net.context.class_names = host_names, names
     return nets
 
 

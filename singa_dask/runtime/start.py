@@ -79,6 +79,19 @@ class Start:
         if problems:
             raise ConfigError(problems)
 
+    def give_class_names(self, net: NeuralNet) -> None:
+        """Tell the training net what labels mean: as in the run that goes on, or in the checkpoints it starts from.
+
+        The latter count only where all values come from there: then labels keep the meaning that the values have.
+        """
+        known = net.context.class_names
+        if self.resumed:
+            known.by_layer.update(self.resumed.class_names)
+            return
+        inherited = checkpoint.load_class_names(self._init_from)
+        if inherited and all(owner.name in self._values_by_name() for owner in whole_params(net.logical)):
+            known.inherited = inherited
+
     def _values_by_name(self) -> Mapping[str, checkpoint.Stored]:
         if self._loaded is None:
             self._loaded = {}

@@ -101,6 +101,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
             net.allocate()
             stack.callback(net.close)
         params = _params_of(node, address, nets[Phase.TRAIN], ops, stack)
+        start.give_class_names(nets[Phase.TRAIN])
         start.seek(nets, address.group, node.job.cluster.nworker_groups)
         worker = Worker(
             address, node.job, node.plan, nets, start, checkpoint_url, params, node.post, node.inboxes[address],

@@ -302,7 +302,8 @@ class Worker:
                 self._say("taken", Address.worker(0, other))
         elif self.address.group == 0 and self._others:
             self._collect_all()
-            self._say("cursors", Address.worker(0, 0), info=self._where()["cursors"])
+            names = self.net.context.class_names.noted()
+            self._say("cursors", Address.worker(0, 0), info={**self._where(), "class_names": names})
             self._hear("taken")
 
     def _begin_checkpoint(self) -> None:
@@ -311,8 +312,11 @@ class Worker:
         where = self._where()
         while len(self._told) < len(self._others):
             self._take(self._inbox.get())
+        names = self.net.context.class_names.noted()
         while self._told:
-            for phase, cursors in self._told.pop().info.items():
+            told = self._told.pop().info
+            names |= told["class_names"]
+            for phase, cursors in told["cursors"].items():
                 where["cursors"][phase] |= cursors
         cluster = self.job.cluster
         facts = {
@@ -323,6 +327,7 @@ class Worker:
             "params": describe_params(self.net),
             "groups": {str(self.address.group): where},
             "deals": {name: list(deal) for name, deal in self.net.context.deals.items()},
+            **({"class_names": names} if names else {}),
         }
         url = self._snapshots.begin(self.step, facts)
         for group in range(1, cluster.nworker_groups):
