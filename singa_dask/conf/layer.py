@@ -13,7 +13,7 @@ from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegat
 from singa_dask.conf.phase import Phase
 from singa_dask.errors import ConfigError, Problem
 
-__all__ = ["InitConf", "LayerConf", "ParamConf"]
+__all__ = ["BLOCKS", "InitConf", "LayerConf", "ParamConf"]
 
 B = TypeVar("B", bound=Conf)
 BlockType: TypeAlias = type[B]

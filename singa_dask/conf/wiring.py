@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from singa_dask.conf.model import Finding, as_list, look, phase_name, plain_name
 from singa_dask.registry import suggest
 
-__all__ = ["Node", "check_phases", "check_wiring", "read_nodes"]
+__all__ = ["PHASES", "Node", "check_phases", "check_wiring", "read_nodes"]
 
 STYLES = ("include", "exclude")
 PHASES = ("train", "val", "test")
