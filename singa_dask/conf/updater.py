@@ -190,7 +190,7 @@ class UpdaterConf(Conf):
     adadelta_conf: AdaDeltaConf = AdaDeltaConf()
     """For AdaDelta."""
     adam_conf: AdamConf = AdamConf()
-    """For Adam."""
+    """For Adam and AdamW."""
     adammax_conf: AdamMaxConf = AdamMaxConf()
     """For AdamMax."""
     user_conf: dict[str, Any] = Field(default={})

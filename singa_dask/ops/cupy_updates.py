@@ -33,9 +33,9 @@ def _rule(name: str, numbers: str, arrays: str, step: str) -> Any:
     """Return a kernel for a gradient, a `Preparation`, numbers, and arrays that it changes, ``w`` the first of them."""
     given, changed = ("".join(f", T {one}" for one in names.split()) for names in (numbers, arrays))
     return cupy.ElementwiseKernel(
-        f"T grad, T low, T high, T scale, T decay{given}",
+        f"T grad, T low, T high, T scale, T decay, T factor{given}",
         f"T w{changed}",
-        f"T g = prepared<T>(grad, low, high, scale, decay, w); {step}",
+        f"T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w *= factor; {step}",
         name,
         preamble=PREPARED,
     )

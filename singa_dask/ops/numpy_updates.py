@@ -33,12 +33,15 @@ class Preparation(NamedTuple):
         Applied before the bounds, so that these hold for the average over all sharers.
     decay : float
         Not below 0.
+    value_factor : float
+        What values are multiplied by before the rule changes them: decoupled weight decay.
     """
 
     low: float = 0.0
     high: float = 0.0
     scale: float = 1.0
     decay: float = 0.0
+    value_factor: float = 1.0
 
 
 class NumpyUpdates(Scratch):
@@ -70,7 +73,10 @@ class NumpyUpdates(Scratch):
             value, grad, *states = (array[start : start + most] for array in (w, g, *state))
             # The prepared gradient lies last: a rule that is called on this very piece computes in the first two.
             tmp, tmp2, own = work[:, : value.size]
-            yield (value, _prepared(prep, value, grad, own, tmp), tmp, tmp2, *states)
+            prepared = _prepared(prep, value, grad, own, tmp)
+            if prep.value_factor != 1:
+                value *= prep.value_factor
+            yield (value, prepared, tmp, tmp2, *states)
 
     @quietly
     def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:

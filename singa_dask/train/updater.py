@@ -17,7 +17,7 @@ from singa_dask.ops.numpy_updates import Preparation
 from singa_dask.registry import Registry
 from singa_dask.train.schedule import SCHEDULES
 
-__all__ = ["SGD", "UPDATERS", "AdaDelta", "AdaGrad", "Adam", "AdamMax", "Nesterov", "RMSProp", "Updater"]
+__all__ = ["SGD", "UPDATERS", "AdaDelta", "AdaGrad", "Adam", "AdamMax", "AdamW", "Nesterov", "RMSProp", "Updater"]
 
 UPDATERS: Registry[Updater] = Registry("updater")
 
@@ -41,9 +41,13 @@ class Updater:
         Arrays like the value that `update` wants, zeros at first.
     reads : tuple of str
         Keys of the job's ``updater`` that it reads, beside those that all read.
+    decoupled_decay : bool
+        Weight decay makes the values smaller before the rule, ``w *= 1 - lr weight_decay``, and is not in the
+        gradient.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
+    decoupled_decay: ClassVar[bool] = False
     state_names: tuple[str, ...] = ()
 
     def __init__(self, conf: UpdaterConf) -> None:
@@ -61,7 +65,7 @@ class Updater:
         w : (n,) float
             Values.
         g : (n,) float
-            Gradient, read only; weight decay is in it.
+            Gradient, read only; weight decay is in it unless that is decoupled.
         lr : float
             Learning rate.
         t : int
@@ -106,9 +110,11 @@ class Updater:
         """
         # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
-        conf = self.conf
-        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, conf.weight_decay * wd_scale)
-        self._apply(value, grad, self.schedule(step) * lr_scale, n_updates + 1, state, prep)
+        conf, lr, decay = self.conf, self.schedule(step) * lr_scale, self.conf.weight_decay * wd_scale
+        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, decay)
+        if self.decoupled_decay:
+            prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
+        self._apply(value, grad, lr, n_updates + 1, state, prep)
 
     def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
         """Update a slice by `rule`."""
@@ -119,7 +125,20 @@ class Updater:
 
 
 class _Kernel(Updater):
-    """A rule that is one kernel of ops, which prepares the gradient too."""
+    """A rule that is one kernel of ops, which prepares the gradient too.
+
+    Attributes
+    ----------
+    fused : bool
+        The kernel is all of it: not so in a subclass with a `rule` of its own around it.
+    """
+
+    fused: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "rule" in vars(cls):
+            cls.fused = False
 
     def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
         """Change values in place, of a slice or of a piece of one."""
@@ -129,9 +148,7 @@ class _Kernel(Updater):
         self.kernel(w, g, lr, t, state, Preparation())
 
     def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
-        # a subclass may say another rule, around this one
-        own = type(self).rule is _Kernel.rule
-        (self.kernel if own else super()._apply)(w, g, lr, t, state, prep)
+        (self.kernel if self.fused else super()._apply)(w, g, lr, t, state, prep)
 
 
 @UPDATERS.register()
@@ -215,6 +232,13 @@ class Adam(_Kernel):
             lr, correction = lr / (1 - conf.beta1**t), 1 / (1 - conf.beta2**t)
         numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, correction)
         self.ops.adam(w, g, state["mean"], state["square"], *numbers, prep)
+
+
+@UPDATERS.register()
+class AdamW(Adam):
+    """Adam with decoupled weight decay: w *= 1 - lr weight_decay before its step (Loshchilov and Hutter, 2019)."""
+
+    decoupled_decay = True
 
 
 @UPDATERS.register()

@@ -19,6 +19,7 @@ PREPARATIONS = {
     "averaged": Preparation(scale=1 / 3),
     "all": Preparation(low=-0.5, high=0.25, scale=0.5, decay=0.01),
     "clipped to what is above": Preparation(low=0.5, high=0.75),
+    "decoupled decay": Preparation(scale=0.5, value_factor=0.99),
 }
 
 
@@ -94,7 +95,8 @@ def test_update(ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any,
     wanted = [x.astype(np.float64) for x in (w, *state)]
     for _ in range(2):
         getattr(ops, rule.__name__)(*arrays, LR, *numbers, prep)
-        wanted = list(rule(wanted[0], prepared(prep, wanted[0], g.astype(np.float64)), *wanted[1:], *numbers))
+        gradient = prepared(prep, wanted[0], g.astype(np.float64))
+        wanted = list(rule(prep.value_factor * wanted[0], gradient, *wanted[1:], *numbers))
     value, grad, *states = (get(ops, x) for x in arrays)
     np.testing.assert_array_equal(grad, g)
     for actual, formula in zip((value, *states), wanted, strict=True):

@@ -28,6 +28,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "AdaDelta": {},
     "Adam": {},
     "Adam of SINGA": {"adam_conf": SINGA},
+    "AdamW": {},
     "AdamMax": {},
     "AdamMax of SINGA": {"adammax_conf": SINGA},
 }
@@ -94,6 +95,20 @@ def test_adam_and_adamax_of_the_paper() -> None:
     assert run(adamax, np.ones(1), grads)[0] == pytest.approx(w2, abs=1e-7)
 
 
+def test_adamw_of_the_paper() -> None:
+    w, decay = run(make("AdamW", weight_decay=0.5), np.ones(1), [np.array([0.5])]), 0.1 * 0.5
+    assert w[0] == pytest.approx(1 - decay - 0.1 * 0.5 / (0.5 + 1e-8), abs=1e-12)
+
+
+def test_a_rule_around_a_built_in_one_is_called() -> None:
+    class Halved(UPDATERS.find("SGD")):  # type: ignore[misc]
+        def rule(self, w: Array, g: Array, lr: float, t: int, state: Any, tmp: Array, tmp2: Array) -> None:
+            super().rule(w, g, lr / 2, t, state, tmp, tmp2)
+
+    conf = UpdaterConf.model_validate({"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}})
+    assert run(Halved(conf), np.ones(1), [np.ones(1)])[0] == pytest.approx(0.95)
+
+
 def test_adagrad_honours_delta() -> None:
     w = run(make("AdaGrad", delta=0.75), np.ones(1), [np.array([0.5])])
     assert w[0] == pytest.approx(1 - 0.1 * 0.5 / 1.0)
@@ -114,7 +129,10 @@ def test_average_then_clip_then_decay(member: str) -> None:
     w, by_hand = np.array([1.0, -2.0, 0.5]), np.array([1.0, -2.0, 0.5])
     state, other = zeros(seen, w), zeros(plain, w)
     for t, grad in enumerate(grads):
-        wanted = np.clip(grad / 4, -1.0, 0.5) + 0.1 * 3.0 * by_hand
+        decay = 0.1 * 3.0 * by_hand
+        wanted = np.clip(grad / 4, -1.0, 0.5) + (0.0 if seen.decoupled_decay else decay)
+        if seen.decoupled_decay:
+            by_hand -= 0.1 * 2.0 * decay
         seen.update(t, t, w, grad, state, n_sharers=4, lr_scale=2.0, wd_scale=3.0)
         plain.update(t, t, by_hand, wanted, other, lr_scale=2.0)
         np.testing.assert_allclose(w, by_hand, rtol=1e-12)
