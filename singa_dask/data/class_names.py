@@ -14,7 +14,7 @@ import numpy.typing as npt
 from singa_dask.data.store import Arrays, Store
 from singa_dask.errors import DataError
 
-__all__ = ["ClassNames", "LabelMatch", "label_table", "parse_names", "relabel", "show_names", "write_options"]
+__all__ = ["ClassNames", "LabelMatch", "Labels", "label_table", "parse_names", "relabel", "show_names", "write_options"]
 
 # names that an error shows of one list
 MAX_SHOWN = 20
