@@ -74,7 +74,7 @@ class JobConf(Conf):
     warmup_steps: Count = 0
     """Kept from SINGA, where it warms up nothing."""
     debug: bool = False
-    """Write what each layer looks like, at the steps of disp_freq."""
+    """Write the mean absolute values of each layer and its params to the workers' logs, at the steps of disp_freq."""
     reset_param_version: bool = True
     """Count updates of loaded params from the first step."""
     ops: Literal["auto", "numpy", "onednn", "cupy"] = "auto"

@@ -37,6 +37,8 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     found = [*_unread_blocks(job, registries["layer"]), *_softmax_twice(job)]
     if training and job.trains:
         found += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
+        if job.debug and not job.disp_freq:
+            found.append(Problem(("debug",), "nothing is written: set disp_freq, the steps from one time to the next."))
     return found
 
 

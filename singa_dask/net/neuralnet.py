@@ -350,6 +350,15 @@ class NeuralNet:
         if failed:
             raise failed[0]
 
+    def unread_layers(self) -> list[Node]:
+        """Return the layers of the job that no other one reads, in their order there: a node of each."""
+        owner = {feature: layer.conf_name for layer in self.all_layers for feature in layer.features}
+        edges = {(layer.conf_name, owner[source]) for layer in self.all_layers for source in layer.sources}
+        read = {source for reader, source in edges if reader != source}
+        read |= {name.rpartition("#")[2] for node in self.nodes for name in node.loops}
+        nodes = {node.layer: node for node in self.nodes if not node.put_in and node.layer not in read}
+        return sorted(nodes.values(), key=lambda node: node.index)
+
     def describe(self) -> str:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
         lines = table(self.all_layers, self.nodes, self.is_partitioned)

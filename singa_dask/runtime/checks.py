@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask.system import cpu_count
@@ -85,8 +85,9 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
     trained = {layer.conf_name for layer in nets[Phase.TRAIN].all_layers}
     unread: dict[int, list[str]] = {}
     for phase, net in nets.items():
-        for index in _unread_layers(net, trained):
-            unread.setdefault(index, []).append(str(phase.name).lower())
+        for node in net.unread_layers():
+            if node.layer in trained and not _ends(net.name2layer(node.name)):
+                unread.setdefault(node.index, []).append(str(phase.name).lower())
     return [
         Problem(
             ("neuralnet", "layer", index),
@@ -95,16 +96,6 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
-
-
-def _unread_layers(net: NeuralNet, trained: Collection[str]) -> Iterator[int]:
-    """Yield the places of layers that nobody reads, and that neither end a net nor measure anything."""
-    owner = {feature: layer.conf_name for layer in net.all_layers for feature in layer.features}
-    read = {owner[source] for layer in net.all_layers for source in layer.sources if owner[source] != layer.conf_name}
-    looped = {name.rpartition("#")[2] for node in net.nodes for name in node.loops}
-    layers = {layer.name: layer for layer in net.all_layers}
-    places = {node.layer: node.index for node in net.nodes if not node.put_in and not _ends(layers[node.name])}
-    return (places[name] for name in places if name in trained and name not in read | looped)
 
 
 def _ends(layer: Layer) -> bool:

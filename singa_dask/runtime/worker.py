@@ -19,6 +19,7 @@ from singa_dask.errors import Aborted, CheckpointError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.clock import StepClock
+from singa_dask.runtime.debug import log_layers
 from singa_dask.runtime.pace import Pace
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.snapshot import Snapshots, describe_params
@@ -259,6 +260,9 @@ class Worker:
         event["wait_params_ms"] = 1e3 * (params - waited_params) / n_steps
         self._shown = (last + 1, now, data, params)
         self._emit(event)
+        if self.job.debug:
+            self._params.collect_all()
+            log_layers(self.net, last)
 
     def _metrics(self, phase: Phase, net: NeuralNet, step: int) -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
+from singa_dask.train.learning import check_learns
 from singa_dask.train.repeats import Repeats
 
 __all__ = ["ALGORITHMS", "BP", "Algorithm"]
@@ -125,6 +126,7 @@ class BP(Algorithm):
         if energy:
             message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
+        check_learns(net)
 
     _repeats: Repeats | None = None
 

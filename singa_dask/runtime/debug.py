@@ -1,0 +1,58 @@
+"""What ``debug: true`` writes to a worker's log: the mean absolute values of each layer and of its params."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from singa_dask.layers import Layer, Param
+from singa_dask.net import NeuralNet
+
+__all__ = ["log_layers"]
+
+logger = logging.getLogger(__name__)
+
+
+def log_layers(net: NeuralNet, step: int) -> None:
+    """Log a line for each layer of this worker after a training step.
+
+    That of an InnerProduct is, for example::
+
+        step 100, fc1 (64, 32): data 0.4312, grad 0.0001927; fc1.weight (32, 784): value 0.02831, grad 0.0004106
+
+    Numbers are means of absolute values: data and gradients are those of this step, params have seen its update.
+    A layer that computes in the memory of its source leaves its own values there.
+    """
+    for layer in net.layers:
+        said = [_features(layer, net.ops), *(_param(param, net.ops) for param in _params(layer))]
+        logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, said)))
+
+
+def _features(layer: Layer, ops: Any) -> str:
+    """Say what a layer has computed; one that hands the same data to several readers says it once."""
+    return "; ".join(
+        dict.fromkeys(
+            f"{feature.shape}: {_sizes(ops, data=feature.data, grad=feature.grad)}" for feature in layer.features
+        )
+    )
+
+
+def _params(layer: Layer) -> list[Param]:
+    return layer.params if layer.first_copy is None else []
+
+
+def _param(param: Param, ops: Any) -> str:
+    return f"{param.name} {param.shape}: {_sizes(ops, value=param.data, grad=param.grad)}"
+
+
+def _sizes(ops: Any, **arrays: Any) -> str:
+    """Say the mean absolute value of each array that is there."""
+    told = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
+    return ", ".join(told) or "not computed"
+
+
+def _mean_size(x: np.ndarray[Any, Any]) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.mean(np.abs(x, dtype=np.float32), dtype=np.float64)) if x.size else 0.0
