@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import faulthandler
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 HANGS_AFTER_S = 600
 STDERR = pytest.StashKey[int]()
+
+
+def mostly_long(values: Iterable[Any], every: int) -> list[Any]:
+    """Return values of a parameter, of which only every so many, from the first on, is not in a long test."""
+    long: list[Any] = []
+    for i, value in enumerate(values):
+        marks = [pytest.mark.long] if i % every else []
+        long.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
+    return long
 
 
 def pytest_configure(config: pytest.Config) -> None:

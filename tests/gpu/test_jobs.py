@@ -173,6 +173,7 @@ def test_a_net_that_a_gpu_has_no_memory_for(call: Call, job: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_processes_that_have_a_gpu_each(call: Call, job: Path, tmp_path: Path) -> None:
     params, losses = [], []
     for how in ("gpu=[0]", "ops=numpy"):

@@ -18,6 +18,8 @@ from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
 
 DATA = os.urandom(4 * BLOCK_BYTES)
 
+pytestmark = pytest.mark.long
+
 
 def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/survives"

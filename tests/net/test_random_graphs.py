@@ -10,6 +10,7 @@ import pytest
 from singa_dask.conf import JobConf
 from tests.net.group import Group
 from tests.net.jobs import dense, job, layer
+from tests.selection import mostly_long
 
 N_ROWS = 12
 N_GRAPHS = 160
@@ -105,7 +106,7 @@ def same(group: Group, one: Group) -> None:
         np.testing.assert_allclose(values[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("part", range(N_TESTS))
+@pytest.mark.parametrize("part", mostly_long(range(N_TESTS), 2))
 def test_any_graph_on_any_workers(part: int) -> None:
     for seed in range(part, N_GRAPHS, N_TESTS):
         grower = Grower(np.random.default_rng(seed))

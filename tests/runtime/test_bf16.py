@@ -13,6 +13,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.ops import get_ops, onednn_library
 from singa_dask.runtime.plan import build_nets
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, dense, mlp
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 N_STEPS = 20
@@ -70,7 +71,7 @@ def test_a_job_trains_as_in_float32(run_job: Run, name: str) -> None:
     assert {values.dtype for values in coarse.params().values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", mostly_long(JOBS, 2))
 @pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
 def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str, cluster: dict[str, Any]) -> None:
     def run(n_steps: int, **how: Any) -> tuple[Outcome, dict[str, bytes]]:

@@ -36,11 +36,12 @@ from tests.runtime.processes import (
     wait_until,
 )
 from tests.runtime.test_ends import with_trap
+from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", mostly_long(FRAMEWORKS, 2))
 def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
     before = residue(client)
     runs = []
@@ -66,15 +67,18 @@ def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path
 @pytest.mark.parametrize(
     ("framework", "place"),
     # every framework, workers and servers alone and beside each other, the first process and the last
-    [
-        ("single", 0),
-        ("sandblaster", 0),
-        ("sandblaster", -1),
-        ("allreduce", 0),
-        ("downpour", -1),
-        ("hogwild", 0),
-        ("hybrid", -1),
-    ],
+    mostly_long(
+        [
+            ("single", 0),
+            ("sandblaster", 0),
+            ("sandblaster", -1),
+            ("allreduce", 0),
+            ("downpour", -1),
+            ("hogwild", 0),
+            ("hybrid", -1),
+        ],
+        3,
+    ),
 )
 def test_a_killed_process_ends_the_job_and_the_next_one_runs(
     client: Client, tmp_path: Path, framework: str, place: int

@@ -13,6 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime.node import Node
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 MANY = 100_000
@@ -90,7 +91,7 @@ def last_worker(cluster: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("how", ["raise", "raise-in-gradient"])
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_an_exception_in_a_layer_ends_every_unit(run_job: Run, name: str, how: str) -> None:
     cluster = FRAMEWORKS[name]
     where = last_worker(cluster)
@@ -107,7 +108,7 @@ def test_an_exception_in_a_layer_ends_every_unit(run_job: Run, name: str, how: s
     assert {report["reason"] for report in outcome.reports.values()} == {failed["reason"]}
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_an_exception_in_a_server_ends_every_unit(run_job: Run, name: str) -> None:
     updater = {"type": parts.BadUpdater.__name__, "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
     outcome = run_job(mlp(train_steps=MANY, updater=updater, cluster=FRAMEWORKS[name]))
@@ -120,7 +121,7 @@ def test_an_exception_in_a_server_ends_every_unit(run_job: Run, name: str) -> No
     assert set(states(outcome).values()) == {"failed", "aborted"}
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_a_loss_that_is_no_number_ends_the_job(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     where = last_worker(cluster)

@@ -20,6 +20,7 @@ from tests.runtime.harness import (
     dense,
     mlp,
 )
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 
@@ -135,7 +136,7 @@ def test_workers_share_the_records_of_a_test(run_job: Run) -> None:
         (SANDBLASTER_2, ALLREDUCE),
     ],
 )
-@pytest.mark.parametrize("updater", [None, ADAM], ids=["momentum", "adam"])
+@pytest.mark.parametrize("updater", mostly_long([None, ADAM], 2), ids=["momentum", "adam"])
 def test_a_resumed_run_is_the_same_run(
     run_job: Run, run_once: Run, before: dict[str, Any], after: dict[str, Any], updater: dict[str, Any] | None
 ) -> None:
@@ -164,7 +165,7 @@ def test_tests_of_a_resumed_run_see_the_records_that_were_next(run_job: Run) -> 
     assert rest.losses("test") == {step: loss for step, loss in whole.losses("test").items() if step >= 8}
 
 
-@pytest.mark.parametrize("name", ["downpour", "hogwild", "hybrid"])
+@pytest.mark.parametrize("name", mostly_long(["downpour", "hogwild", "hybrid"], 2))
 def test_groups_go_on_at_the_steps_where_they_stood(run_job: Run, name: str) -> None:
     half = run_job(mlp(train_steps=6, cluster=FRAMEWORKS[name]))
     rest = run_job(mlp(train_steps=12, cluster=FRAMEWORKS[name]), resume=half.url + "/checkpoint/step-6")

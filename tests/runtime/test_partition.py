@@ -11,6 +11,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoint import Checkpoint, find
 from tests.runtime.harness import Outcome, mlp
+from tests.selection import mostly_long
 
 RunJob = Callable[..., Outcome]
 
@@ -39,7 +40,7 @@ def same(one: Outcome, other: Outcome) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", mostly_long(PLACES, 2))
 def test_a_partitioned_job_is_the_same_run(run_job: RunJob, run_once: RunJob, name: str, processes: int) -> None:
     cluster = {"nworkers_per_group": 2, "nservers_per_group": 2}
     cluster |= {"nworkers_per_procs": 2 // processes, "nservers_per_procs": 2 // processes}

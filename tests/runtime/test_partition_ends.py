@@ -30,6 +30,7 @@ from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import ROOT, Driven, kill_worker
 from tests.runtime.test_ends import MANY, states, stop_at
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 
@@ -62,7 +63,7 @@ def job(places: list[dict[str, Any]], cluster: dict[str, Any], how: dict[str, An
 FAULTS = [(how, name, worker) for how in ("raise", "raise-in-gradient", "nan") for name in PLACES for worker in (0, 1)]
 
 
-@pytest.mark.parametrize(("how", "name", "worker"), FAULTS)
+@pytest.mark.parametrize(("how", "name", "worker"), mostly_long(FAULTS, 7))
 def test_a_fault_on_one_worker_frees_the_others_from_their_bridges(
     run_job: Run, how: str, name: str, worker: int
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_fault_on_one_worker_frees_the_others_from_their_bridges(
     assert {report["exit_code"] for report in failed} == {5 if how == "nan" else 1}
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", mostly_long(PLACES, 3))
 def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
     topology = PROCESSES[2]
     tests = {"test_freq": 4, "test_steps": 1}
@@ -103,7 +104,7 @@ def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, run_once: Run, name
     assert rest.losses("test") == pytest.approx({s: loss for s, loss in whole.losses("test").items() if s >= step})
 
 
-@pytest.mark.parametrize(("name", "processes"), list(zip(PLACES, (1, 2, 1, 2, 2), strict=True)))
+@pytest.mark.parametrize(("name", "processes"), mostly_long(zip(PLACES, (1, 2, 1, 2, 2), strict=True), 3))
 def test_checkpoints_on_the_way_are_those_of_the_whole_net(
     run_job: Run, run_once: Run, name: str, processes: int
 ) -> None:
@@ -150,7 +151,8 @@ def test_workers_without_bridges_stop_together(run_job: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "slow"), [("whole", 0), ("pipeline", 1), ("backwards", 0), ("elsewhere", 1), ("twins", 1)]
+    ("how", "slow"),
+    mostly_long([("whole", 0), ("pipeline", 1), ("backwards", 0), ("elsewhere", 1), ("twins", 1)], 2),
 )
 def test_little_waits_for_a_slow_worker(run_job: Run, monkeypatch: Any, how: str, slow: int) -> None:
     longest: Counter[str] = Counter()
@@ -187,7 +189,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize(("workers_per_process", "share_memory"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize(("workers_per_process", "share_memory"), mostly_long([(1, True), (2, True), (2, False)], 3))
 @pytest.mark.parametrize("framework", GROUPS)
 def test_a_second_group_goes_on_where_its_records_are_read(
     run_job: Run, framework: str, workers_per_process: int, share_memory: bool
@@ -256,7 +258,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", mostly_long(PARTS, 2))
 def test_a_loss_with_params_learns_from_its_share_of_the_batch(run_job: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "text.txt").write_text("a b c d e\na b\nc a d b e a\nb b c\n")
     reading = {"vocabulary": str(tmp_path / "words.txt"), "class_size": 2}

@@ -10,6 +10,7 @@ import pytest
 from singa_dask.runtime.plan import JobPlan
 from tests.runtime.harness import HOGWILD, Outcome
 from tests.runtime.test_partition import PLACES, placed
+from tests.selection import mostly_long
 
 RunJob = Callable[..., Outcome]
 TWO: dict[str, Any] = {"nworkers_per_group": 2, "nservers_per_group": 2}
@@ -66,14 +67,17 @@ def test_what_all_workers_have_is_dealt_by_load(cluster: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("places", "n_values"),
-    [
-        # each gradient to the one server that sums it, unless it is made beside it, and the value back
-        ([{}] * 6, 2 * (785 * 32 + 33 * 10)),
-        # what fc2 reads of fc1's 32 features, for all records, and a gradient for it; half of fc2's for the loss
-        (PLACES["features"], 2 * (48 * 32 + 48 * 10 // 2)),
-        # drop1's output and its gradient
-        (PLACES["pipeline"], 2 * 48 * 32),
-    ],
+    mostly_long(
+        [
+            # each gradient to the one server that sums it, unless it is made beside it, and the value back
+            ([{}] * 6, 2 * (785 * 32 + 33 * 10)),
+            # what fc2 reads of fc1's 32 features, for all records, and a gradient for it; half of fc2's for the loss
+            (PLACES["features"], 2 * (48 * 32 + 48 * 10 // 2)),
+            # drop1's output and its gradient
+            (PLACES["pipeline"], 2 * 48 * 32),
+        ],
+        3,
+    ),
     ids=["records", "features", "pipeline"],
 )
 def test_two_processes_send_the_least(run_job: RunJob, places: list[dict[str, Any]], n_values: int) -> None:

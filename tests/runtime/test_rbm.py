@@ -15,6 +15,7 @@ from singa_dask.runtime.plan import JobPlan, build_nets
 from singa_dask.runtime.start import Start
 from singa_dask.train import BP
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, HOGWILD, HYBRID, SINGLE, Outcome, dense, mlp
+from tests.selection import mostly_long
 
 HERE = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
@@ -78,7 +79,7 @@ def close(one: Outcome, other: Outcome, within: float = 1e-6) -> None:
         np.testing.assert_allclose(second[name], values, rtol=0, atol=within, err_msg=name)
 
 
-@pytest.mark.parametrize("cluster", [HERE, ALLREDUCE, THREE], ids=["here", "allreduce", "three"])
+@pytest.mark.parametrize("cluster", mostly_long([HERE, ALLREDUCE, THREE], 3), ids=["here", "allreduce", "three"])
 @pytest.mark.parametrize("cd", [{}, {"cd_k": 3}, {"persistent": True}], ids=["cd1", "cd3", "persistent"])
 def test_workers_of_a_group_train_as_one(
     run_job: Run, run_once: Run, cd: dict[str, Any], cluster: dict[str, Any]
@@ -91,7 +92,7 @@ def test_workers_of_a_group_train_as_one(
     assert several.figures("squared_error") == pytest.approx(one.figures("squared_error"))
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID])
+@pytest.mark.parametrize("cluster", mostly_long([SINGLE, ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID], 3))
 def test_an_rbm_on_features_that_do_not_learn(run_job: Run, run_once: Run, cluster: dict[str, Any]) -> None:
     first = run_once(job([records(), *rbm(1, "data", 20)]))
     layers = [records(), *frozen(1, "data", 20), *rbm(2, "sigmoid1", 10, gaussian=True)]
@@ -179,7 +180,7 @@ def slopes(conf: JobConf, places: list[tuple[int, int]]) -> tuple[list[float], n
     return found, weights.copy()
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, HERE], ids=["single", "allreduce", "here"])
+@pytest.mark.parametrize("cluster", mostly_long([SINGLE, ALLREDUCE, HERE], 2), ids=["single", "allreduce", "here"])
 @pytest.mark.parametrize(("gradient", "part"), [("sum", 1.0), ("average", 0.5)])
 def test_tied_weights_by_central_differences(run_job: Run, gradient: str, part: float, cluster: dict[str, Any]) -> None:
     places = [(unit, pixel) for unit in (0, 3, 7) for pixel in (0, 210, 350, 437, 600)]
@@ -190,7 +191,7 @@ def test_tied_weights_by_central_differences(run_job: Run, gradient: str, part: 
     assert max(map(abs, wanted)) > 1e-2
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_tied_weights_learn_in_every_framework(run_job: Run, run_once: Run, name: str) -> None:
     outcome = run_job(tied("sum", cluster=FRAMEWORKS[name], train_steps=20))
     assert {report["state"] for report in outcome.reports.values()} == {"done"}

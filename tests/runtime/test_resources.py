@@ -52,6 +52,7 @@ def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collect
     assert threadpool_info() == before
 
 
+@pytest.mark.long
 def test_memory_that_was_in_use_once_counts() -> None:
     before = peak_memory()
     n_bytes = before + (1 << 24)

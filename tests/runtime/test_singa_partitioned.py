@@ -16,6 +16,7 @@ from singa_dask.conf import JobConf, load
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoint import load_values
 from tests.runtime.harness import Outcome
+from tests.selection import mostly_long
 
 GOLD = Path(__file__).parents[1] / "gold"
 LAYERS = ("data", "fc1", "act1", "fc2", "act2", "fc3", "loss")
@@ -65,14 +66,14 @@ def check(run_job: RunJob, places: dict[str, dict[str, int]], others: int, n_wor
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", mostly_long(LAYERS, 3))
 def test_one_layer_is_cut_otherwise_over_two_workers(run_job: RunJob, layer: str, place: str) -> None:
     where, others = PLACES[place]
     check(run_job, {layer: where}, others, 2, 1)
 
 
 @pytest.mark.parametrize("place", PLACES_OF_3)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", mostly_long(LAYERS, 6))
 def test_one_layer_is_cut_otherwise_over_three_workers(run_job: RunJob, layer: str, place: str) -> None:
     where, others = PLACES_OF_3[place]
     if (layer, place) == ("loss", "features"):
@@ -88,13 +89,13 @@ def test_in_two_processes(run_job: RunJob, place: str) -> None:
     check(run_job, {"fc2": where}, others, 2, 2)
 
 
-@pytest.mark.parametrize("place", PLACES_OF_3)
+@pytest.mark.parametrize("place", mostly_long(PLACES_OF_3, 3))
 def test_three_workers_in_two_processes(run_job: RunJob, place: str) -> None:
     where, others = PLACES_OF_3[place]
     check(run_job, {"loss": {"partition_dim": -1}, "fc2": where}, others, 3, 2)
 
 
-@pytest.mark.parametrize("n_processes", [1, 2])
+@pytest.mark.parametrize("n_processes", mostly_long([1, 2], 2))
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_all_layers_are_cut_alike(run_job: RunJob, dim: int, n_processes: int) -> None:
     check(run_job, {}, dim, 2, n_processes)

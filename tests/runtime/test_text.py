@@ -11,6 +11,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoint import find
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, Outcome, dense, mlp
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 UNIFORM = {"type": "Uniform", "low": -0.3, "high": 0.3}
@@ -95,7 +96,7 @@ def test_groups_go_on_where_they_stood(run_job: Run) -> None:
     assert max(rest.losses(group=1)) == 7
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_text_is_learnt_in_every_framework(run_job: Run, name: str) -> None:
     outcome = run_job(job(FRAMEWORKS[name], train_steps=12))
     losses = list(outcome.losses().values())
