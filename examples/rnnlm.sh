@@ -9,10 +9,12 @@ zcat data/text/jargon.txt.gz | awk 'NR <= 27000' >data/rnnlm/train.txt
 zcat data/text/jargon.txt.gz | awk 'NR > 27000' >data/rnnlm/test.txt
 
 # All words of the text, most often first; those of 4,000 lines are kept.
-singa-dask convert words data/rnnlm/train.txt data/rnnlm/all.arrow --vocabulary data/rnnlm/all-words.txt
+singa-dask convert words data/rnnlm/train.txt data/rnnlm/all.arrow --overwrite \
+    --vocabulary data/rnnlm/all-words.txt
 head -n 4000 data/rnnlm/all-words.txt >data/rnnlm/words.txt
 for part in train test; do
-    singa-dask convert words "data/rnnlm/$part.txt" "data/rnnlm/$part.arrow" --vocabulary data/rnnlm/words.txt
+    singa-dask convert words "data/rnnlm/$part.txt" "data/rnnlm/$part.arrow" --overwrite \
+        --vocabulary data/rnnlm/words.txt
 done
 
 singa-dask run configs/rnnlm/rnnlm.yaml "$@"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from singa_dask.cli.tasks import shown
 from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
+from singa_dask.errors import ConfigError
 
 __all__ = ["convert"]
 
@@ -38,6 +40,7 @@ __all__ = ["convert"]
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Take this many records at most.")
 @click.option("--shards", metavar="N", type=click.IntRange(min=1), default=1, help="Write each store as N files.")
 @click.option("--mean", metavar="URL", help="Write the mean record of the first part too, for mean_file.")
+@click.option("--overwrite", is_flag=True, help="Replace DST if it is there, without a question.")
 @click.option("--verify", is_flag=True, help="Read what was written, and compare.")
 @click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given.")
 @click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label.")
@@ -47,7 +50,8 @@ __all__ = ["convert"]
 @click.option(
     "--vocabulary",
     metavar="URL",
-    help="text, words: the file of characters, or of words and their counts; made if it is not there.",
+    help="text, words: the file of characters, or of words and their counts; made if it is not there. vocab.txt beside "
+    "DST if not given.",
 )
 @click.option("--window", metavar="N", type=int, help="text: characters of a record, 50 if not given.")
 @click.option("--class-size", metavar="N", type=click.IntRange(min=1), help="words: classes, 100 if not given.")
@@ -67,6 +71,7 @@ def convert(
     limit: int | None,
     shards: int,
     mean: str | None,
+    overwrite: bool,
     verify: bool,
     separator: str | None,
     no_label: bool,
@@ -93,10 +98,11 @@ def convert(
     With KIND conf, SRC is a job file in SINGA's own format, and DST the same job as YAML.
 
     DST is the same for any number of workers. It takes its place when all is done; until then what is done lies in
-    .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there.
+    .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there. A DST that exists
+    is replaced only after a question, or with --overwrite.
     """
     if kind == "conf":
-        _convert_job(sources, destination)
+        _convert_job(sources, destination, _replacing(overwrite))
         return
     reading: dict[str, Any] = {
         "separator": separator,
@@ -123,8 +129,9 @@ def convert(
                 verify=verify,
                 reading={name: value for name, value in reading.items() if value is not None},
                 writing={"compression": compression} if compression else None,
-                run=shown(run, quiet),
+                run=shown(run, int, quiet),
                 say=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
+                before_replacing=_replacing(overwrite),
             )
     except KeyboardInterrupt:
         click.echo("SIGINT: stopped. The same command goes on.", err=True)
@@ -133,13 +140,30 @@ def convert(
         click.echo(f"{url}: {count} records", err=True)
 
 
-def _convert_job(sources: tuple[str, ...], destination: str) -> None:
+def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
+    """Return what asks before files are replaced, or refuses it where nobody can be asked."""
+
+    def ask(urls: Sequence[str]) -> None:
+        if overwrite:
+            return
+        told = f"{urls[0]} and {len(urls) - 1} more: exist" if urls[1:] else f"{urls[0]}: exists"
+        if not sys.stdin.isatty():
+            raise ConfigError(f"{told} already. Expected a new DST. Give --overwrite to replace it.")
+        click.confirm(f"{told} already. Replace?", abort=True, err=True)
+
+    return ask
+
+
+def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: Callable[[Sequence[str]], None]) -> None:
     """Write a job file as YAML."""
     if len(sources) > 1:
         raise click.UsageError("conf: expected one job file and the name of another, DST.")
     # as `main` loads verbs, when asked for: to convert records takes none of it
     job = importlib.import_module("singa_dask.cli.job")
-    fs.write_atomic(fs.absolute(destination), job.read(sources[0], (), None).given().encode())
+    text = job.read(sources[0], (), None).given()
+    if fs.exists(fs.absolute(destination)):
+        before_replacing([destination])
+    fs.write_atomic(fs.absolute(destination), text.encode())
 
 
 @contextlib.contextmanager

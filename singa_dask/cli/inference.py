@@ -137,7 +137,7 @@ class Inference:
             def compute(parts: Sequence[Part]) -> Iterator[Done]:
                 return run(parts)
 
-            done = list(shown(compute, quiet)(parts))
+            done = list(shown(compute, lambda each: each.part.index, quiet)(parts))
         return facts, sorted(done, key=lambda each: each.part.index)
 
     @contextlib.contextmanager

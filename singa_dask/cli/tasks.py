@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from singa_dask.data.convert_tasks import reporting
 
 __all__ = ["shown"]
 
-# what the steps of a conversion, or the parts of an inference, have done
-SAID = {
-    "inference": "parts computed",
+# what becomes of the records in the steps of a conversion, or in an inference
+DONE = {
+    "inference": "computed",
     "labels": "labels read",
-    "manifest": "manifests written",
+    "manifest": "checksums",
     "scatter": "shuffled",
-    "shard": "files written",
-    "verify": "files verified",
+    "shard": "written",
+    "verify": "verified",
 }
 LINE_S = 5.0
 
 
 class Step(Protocol):
-    """A task; ``step`` is a key of SAID."""
+    """A task; ``step`` is a key of DONE."""
 
     @property
     def step(self) -> str:
         """What it is a piece of."""
+
+    @property
+    def index(self) -> int:
+        """Its place among the tasks of the step."""
+
+    @property
+    def n_records(self) -> int:
+        """How many records it works on."""
 
 
 T = TypeVar("T", bound=Step)
@@ -38,15 +50,20 @@ R = TypeVar("R")
 
 def shown(
     run: Callable[[Sequence[T]], Iterable[R]],
+    index_of: Callable[[R], int],
     quiet: bool = False,
     console: Console | None = None,
     line_s: float = LINE_S,
 ) -> Callable[[Sequence[T]], Iterable[R]]:
     """Return what runs tasks and shows how far it is: a bar on a terminal, a line now and then elsewhere.
 
+    Both show records done, records a second, and the time left.
+
     Parameters
     ----------
     run : function
+    index_of : function
+        Returns the index of the task that has returned something.
     quiet : bool
         Show nothing.
     console : Console, optional
@@ -57,23 +74,73 @@ def shown(
     console = console or Console(stderr=True, highlight=False)
     if quiet:
         return run
-    show = _bar if console.is_terminal else _lines
 
-    def run_shown(tasks: Sequence[T]) -> Iterable[R]:
-        return show(console, SAID[tasks[0].step], len(tasks), run(tasks), line_s) if tasks else ()
+    def run_shown(tasks: Sequence[T]) -> Iterator[R]:
+        if not tasks:
+            return
+        sizes = {task.index: task.n_records for task in tasks}
+        text, total = DONE[tasks[0].step], sum(sizes.values())
+        show = _Bar(console, text, total) if console.is_interactive else _Lines(console, text, total, line_s)
+        with show, reporting(show.advance):
+            done = 0
+            for result in run(tasks):
+                done += sizes[index_of(result)]
+                show.advance(done - show.done)
+                yield result
 
     return run_shown
 
 
-def _bar(console: Console, text: str, n: int, results: Iterable[R], line_s: float) -> Iterator[R]:
-    with Progress(console=console, transient=True) as progress:
-        yield from progress.track(results, n, description=text)
+class _Lines:
+    """A line every few seconds."""
+
+    def __init__(self, console: Console, text: str, total: int, line_s: float) -> None:
+        self._console, self._text, self._total, self._line_s = console, text, total, line_s
+        self._start = self._last = time.monotonic()
+        self.done = 0.0
+
+    def advance(self, n: float) -> None:
+        self.done += n
+        now = time.monotonic()
+        if not n or now - self._last < self._line_s:
+            return
+        self._last = now
+        rate = self.done / max(now - self._start, 1e-9)
+        left = timedelta(seconds=math.ceil((self._total - self.done) / max(rate, 1e-9)))
+        line = f"{self._text}: {self.done:.0f} of {self._total} records, {rate:.0f}/s, {left} left"
+        self._console.print(Text(line), soft_wrap=True)
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
-def _lines(console: Console, text: str, n: int, results: Iterable[R], line_s: float) -> Iterator[R]:
-    last = time.monotonic()
-    for i, result in enumerate(results, 1):
-        if time.monotonic() - last >= line_s:
-            last = time.monotonic()
-            console.print(Text(f"{text}: {i} of {n}"), soft_wrap=True)
-        yield result
+class _Bar:
+    """A bar, which goes away at the end."""
+
+    def __init__(self, console: Console, text: str, total: int) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(None), _Records(), TimeRemainingColumn(compact=True))
+        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task = self._progress.add_task(text, total=total)
+        self.done = 0.0
+
+    def advance(self, n: float) -> None:
+        self.done += n
+        self._progress.update(self._task, completed=self.done)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+
+class _Records(ProgressColumn):
+    """Records done, of how many, and how many a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = "" if task.speed is None else f"  {task.speed:.0f}/s"
+        return Text(f"{task.completed:.0f}/{task.total or 0:.0f}{speed}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import posixpath
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert_plan import Plan, Wish, make_plan
+from singa_dask.data.convert_plan import Plan, Shard, Wish, make_plan
 from singa_dask.data.convert_tasks import (
     ORDER,
     PLACES,
@@ -65,6 +66,7 @@ def convert(
     writing: Mapping[str, Any] | None = None,
     run: Run = run_here,
     say: Callable[[str], None] = lambda text: None,
+    before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
 ) -> dict[str, int]:
     """Write the records of some files as one store, or as one for each part of a split.
 
@@ -102,7 +104,9 @@ def convert(
     run : function
         Given the tasks of one step, does them in any order and yields what they return; the next step's come then.
     say : function
-        Told that a conversion goes on.
+        Told that a conversion goes on, and where the vocabulary is.
+    before_replacing : function
+        Called with the URLs that are there and will be replaced, before anything is written; it may raise.
 
     Returns
     -------
@@ -127,20 +131,24 @@ def convert(
         limit,
         shards,
         fs.absolute(mean or ""),
-        _reading(kind, reading or {}),
+        _reading(kind, reading or {}, fs.absolute(destination)),
         {**_keys(backend, KEYS.get(kind, "%08d")), **(writing or {})},
     )
     _check(wish)
     session = secrets.token_hex(8)
+    vocabulary = wish.reading.get("vocabulary", "")
+    is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     try:
         keep_source(session, source := open_source(kind, wish.sources, storage_options, **wish.reading))
+        if vocabulary:
+            say(f"{vocabulary}: the vocabulary, {'made of this text' if is_new else 'as it was'}")
         plan = make_plan(wish, storage_options, source)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
-        _begin(plan, say)
+        _begin(plan, say, before_replacing)
         if not fs.exists(fs.join(plan.folder, DONE), storage_options):
             _make(plan, source, session, run, verify)
         _move(plan)
-        _do(plan, "manifest", len(plan.shards), session, run)
+        _do(plan, "manifest", _sizes(plan.shards), session, run)
         _remove(plan)
     finally:
         release_source()
@@ -158,28 +166,37 @@ def _check(wish: Wish) -> None:
         backend_of(wish.mean)
 
 
-def _reading(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the reader; a vocabulary is the same file in every process."""
+def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
+    """Return the options of the reader; a vocabulary lies beside the destination if none is named."""
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
     if "vocabulary" not in kind_options(kind):
         return dict(options)
-    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", "vocab.txt"))}
+    beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
+    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", beside))}
 
 
 # -- the plan's directory ------------------------------------------------------------------------------
 
 
-def _begin(plan: Plan, say: Callable[[str], None]) -> None:
+def _begin(plan: Plan, say: Callable[[str], None], before_replacing: Callable[[Sequence[str]], None]) -> None:
     """Make the plan's directory; what another plan has left in its place is removed, and nothing else."""
     options, note = plan.storage_options, fs.join(plan.folder, NOTE)
-    if fs.exists(note, options):
-        if json.loads(fs.read_bytes(note, storage_options=options))["digest"] == plan.digest:
-            say(f"{plan.folder}: a conversion that was stopped, it goes on.")
-            return
-        say(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
-    elif fs.exists(plan.folder, options) and not all(name[0] == "." for name in fs.ls(plan.folder, options)):
+    is_there = fs.exists(plan.folder, options)
+    left = fs.ls(plan.folder, options) if is_there else []
+    if NOTE in left and json.loads(fs.read_bytes(note, storage_options=options))["digest"] == plan.digest:
+        say(f"{plan.folder}: a conversion that was stopped, it goes on.")
+        return
+    if NOTE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: is in the way, no conversion has made it. Move it away.")
+    # what is empty was left by a conversion that had called it before, and was stopped as it began or ended
+    if left or not is_there:
+        urls = filter(None, [*(shard.url for shard in plan.shards), plan.wish.mean])
+        there = [url for url in urls if fs.exists(url, options)]
+        if there:
+            before_replacing(there)
+    if NOTE in left:
+        say(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
     _remove(plan)
     fs.write_atomic(note, json.dumps({"digest": plan.digest, **vars(plan.wish)}, indent=1).encode(), options)
 
@@ -195,25 +212,29 @@ def _remove(plan: Plan) -> None:
 
 def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> None:
     """Do the tasks that are not done, step by step, until all is there to be published."""
-    n_runs = len(plan.runs(source.starts))
+    runs = [int(source.starts[last] - source.starts[first]) for first, last in plan.runs(source.starts)]
     if not fs.exists(fs.join(plan.folder, ORDER), plan.storage_options):
         if plan.needs_labels:
-            _do(plan, "labels", n_runs, session, run)
-        _write_order(plan, n_runs)
+            _do(plan, "labels", runs, session, run)
+        _write_order(plan, len(runs))
     if plan.by_buckets:
-        _do(plan, "scatter", n_runs, session, run)
-    _do(plan, "shard", len(plan.shards), session, run)
+        _do(plan, "scatter", runs, session, run)
+    _do(plan, "shard", _sizes(plan.shards), session, run)
     if verify:
-        _do(plan, "verify", len(plan.shards), session, run)
+        _do(plan, "verify", _sizes(plan.shards), session, run)
     if plan.wish.mean:
         _write_mean(plan, source)
     fs.write_atomic(fs.join(plan.folder, DONE), b"", plan.storage_options)
 
 
-def _do(plan: Plan, step: str, n: int, session: str, run: Run) -> None:
-    """Do the tasks of a step that are not done."""
+def _sizes(shards: Sequence[Shard]) -> list[int]:
+    return [shard.stop - shard.start for shard in shards]
+
+
+def _do(plan: Plan, step: str, sizes: Sequence[int], session: str, run: Run) -> None:
+    """Do the tasks of a step that are not done, each of so many records."""
     there = set(fs.ls(plan.folder, plan.storage_options))
-    tasks = [Task(plan, step, i, session) for i in range(n)]
+    tasks = [Task(plan, step, i, session, n_records) for i, n_records in enumerate(sizes)]
     for _ in run([task for task in tasks if task.result not in there]):
         pass
 

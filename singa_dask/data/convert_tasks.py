@@ -6,8 +6,9 @@ whole or not at all. A killed conversion goes on with the tasks whose result is 
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,20 @@ from singa_dask.data.convert_plan import Plan
 from singa_dask.data.manifest import write_manifest
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
-from singa_dask.data.store import STORES, Arrays, Store, open_store
+from singa_dask.data.store import STORES, Arrays, Store, open_store, rows_per_block
 from singa_dask.errors import DataError
 
-__all__ = ["ORDER", "PLACES", "Task", "keep_source", "read_numbers", "release_source", "shard_place", "write_arrays"]
+__all__ = [
+    "ORDER",
+    "PLACES",
+    "Task",
+    "keep_source",
+    "read_numbers",
+    "release_source",
+    "reporting",
+    "shard_place",
+    "write_arrays",
+]
 
 # numbers of the records as they are written, and where each record is written, -1 for nowhere
 ORDER, PLACES = "order", "places"
@@ -45,12 +56,15 @@ class Task:
         Of the run or the shard.
     session : str
         The call of `convert` that it belongs to; tasks of one session share open sources.
+    n_records : int
+        How many records it reads; 0 if that is not known.
     """
 
     plan: Plan
     step: str
     index: int
     session: str
+    n_records: int = 0
 
     @property
     def result(self) -> str:
@@ -92,6 +106,22 @@ def release_source() -> None:
     _HERE.session = _HERE.source = None
 
 
+@contextlib.contextmanager
+def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
+    """Call ``on_records`` whenever a task of this thread has done some records; one that is read only is half done."""
+    _HERE.on_records = on_records
+    try:
+        yield
+    finally:
+        del _HERE.on_records
+
+
+def _report(n: float) -> None:
+    on_records = getattr(_HERE, "on_records", None)
+    if on_records is not None:
+        on_records(n)
+
+
 # -- steps ---------------------------------------------------------------------------------------------
 
 
@@ -99,7 +129,10 @@ def gather_labels(task: Task) -> None:
     """Leave the labels of a run."""
     source = task.source()
     first, last = task.plan.runs(source.starts)[task.index]
-    labels = [source.read_block(block)["label"] for block in range(first, last)]
+    labels = []
+    for block in range(first, last):
+        labels.append(source.read_block(block)["label"])
+        _report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
 
 
@@ -114,13 +147,14 @@ def scatter(task: Task) -> None:
     offsets = np.searchsorted(places[order], plan.buckets)
     records = _gather(source, start + order)
     write_arrays(task.url(), [offsets, places[order], *records.values()], plan.storage_options)
+    _report(len(order) / 2)
 
 
 def write_shard(task: Task) -> None:
     """Leave a shard, and the sum of its records if it belongs to the mean."""
     plan = task.plan
     sums: list[npt.NDArray[Any]] = []
-    records = _records(task)
+    records = _reported(_records(task))
     if plan.wish.mean and task.index < plan.wish.shards:
         records = _summed(Rows(plan.shards[task.index].url, records), sums)
     target = STORES.find(plan.wish.backend)
@@ -145,6 +179,7 @@ def verify(task: Task) -> None:
                 raise DataError(f"{url}: {store.count} records were written, expected {stop - start}.")
             for block in store.blocks:
                 _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
+                _report(block.n / 2)
     except DataError:
         # to be written again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
@@ -202,6 +237,7 @@ def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
         records = source.read_block(block)
         for name, array in taken.items():
             array[places] = records[name][rows[places] - source.starts[block]]
+        _report(len(places) / 2)
     return taken
 
 
@@ -222,7 +258,18 @@ def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
             taken[name][places] = np.frombuffer(data, field.dtype).reshape(-1, *field.shape)
             at += n * field.size_bytes
         run.close()
+    _report((stop - start) / 2)
     return taken
+
+
+def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
+    """Pass records on in small chunks, and report each when it was written."""
+    for chunk in chunks:
+        n = len(next(iter(chunk.values())))
+        n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)
+        for first in range(0, n, n_rows):
+            yield {name: array[first : first + n_rows] for name, array in chunk.items()}
+            _report(min(n_rows, n - first) / 2)
 
 
 def _summed(rows: Rows, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:

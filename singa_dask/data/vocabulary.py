@@ -51,15 +51,14 @@ def read_text(
     if window < 1:
         raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
     texts = {url: decode_text(url, storage_options) for url in urls}
-    if fs.exists(vocabulary, storage_options):
-        characters = decode_text(vocabulary, storage_options)
-    else:
-        characters = vocabulary_of("".join(texts.values()))
-        fs.write_atomic(vocabulary, characters.encode(), storage_options)
-    indices = np.concatenate([encode_text(texts[url], characters, url) for url in urls])
+    is_new = not fs.exists(vocabulary, storage_options)
+    characters = vocabulary_of("".join(texts.values())) if is_new else decode_text(vocabulary, storage_options)
+    indices = np.concatenate([encode_text(texts[url], characters, url, vocabulary) for url in urls])
     n = len(indices) // window
     if not n:
         raise DataError(f"{', '.join(urls)}: {len(indices)} characters, less than a window of {window}.")
+    if is_new:
+        fs.write_atomic(vocabulary, characters.encode(), storage_options)
     rows = indices[: n * window].reshape(n, window)
     return {"pixel": rows.astype(np.uint8)} if len(characters) <= 256 else {"data": rows.astype(np.float32)}
 
@@ -69,13 +68,14 @@ def vocabulary_of(text: str) -> str:
     return "".join(map(chr, np.unique(_codes(text)).tolist()))
 
 
-def encode_text(text: str, vocabulary: str, where: str) -> npt.NDArray[np.unsignedinteger[Any]]:
+def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
     """Return each character's place in the vocabulary: (len(text),), of the smallest type that holds them all.
 
     Raises
     ------
     DataError
-        It lacks one; the first is named by ``where`` and its line and column.
+        It lacks one; the first is named by ``where`` and its line and column, and the vocabulary by ``url``, if it is
+        given.
     """
     known, missing = _codes(vocabulary), len(vocabulary)
     places = np.full(sys.maxunicode + 1, missing, np.int32)
@@ -87,7 +87,8 @@ def encode_text(text: str, vocabulary: str, where: str) -> npt.NDArray[np.unsign
         if (part == missing).any():
             at = start + int(np.argmax(part == missing))
             line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-            raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary.")
+            named = f" {url}. Give another file, or remove this one to make it anew" if url else ""
+            raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
         found[start : start + PIECE] = part
     return found
 

@@ -49,18 +49,17 @@ def read_words(
     """
     where = ", ".join(urls)
     words = [word for url in urls for word in split_words(decode_text(url, storage_options))]
-    if fs.exists(vocabulary, storage_options):
-        counts = _read_vocabulary(vocabulary, storage_options)
-    else:
-        counts = count_words(words)
-        lines = "".join(f"{word} {count}\n" for word, count in counts.items())
-        fs.write_atomic(vocabulary, lines.encode(), storage_options)
+    is_new = not fs.exists(vocabulary, storage_options)
+    counts = count_words(words) if is_new else _read_vocabulary(vocabulary, storage_options)
     if not 1 <= class_size <= len(counts):
         raise DataError(f"{where}: {class_size} classes of {len(counts)} words, expected 1 to that many.")
     numbers = {word: i for i, word in enumerate(counts)}
     found = np.array([numbers[word] for word in words if word in numbers], np.int64)
     if not len(found):
         raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
+    if is_new:
+        lines = "".join(f"{word} {count}\n" for word, count in counts.items())
+        fs.write_atomic(vocabulary, lines.encode(), storage_options)
     classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
     starts = np.searchsorted(classes, classes, side="left")
     ends = np.searchsorted(classes, classes, side="right")
@@ -98,6 +97,9 @@ def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:
     for i, line in enumerate(decode_text(url, storage_options).removesuffix("\n").split("\n"), 1):
         word, _, count = line.partition(" ")
         if not word or not count.isdecimal() or word in counts or (not counts and word != END):
-            raise DataError(f"{url}, line {i}: {line!r}. Expected a new word and its count, first that of {END}.")
+            raise DataError(
+                f"{url}, line {i}: {line!r}. Expected a new word and its count, first that of {END}. "
+                "Give another file, or remove this one to make it anew."
+            )
         counts[word] = int(count)
     return counts

@@ -106,6 +106,11 @@ class Part:
     # what the person is told is done
     step = "inference"
 
+    @property
+    def n_records(self) -> int:
+        """Records of all its batches."""
+        return self.n_batches * self.batchsize
+
     def __call__(self) -> Done:
         """Compute it.
 
@@ -206,8 +211,7 @@ def _compute(part: Part, net: NeuralNet) -> Done:
             arrays.append(_keep(net, name, part))
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     bad = sum(layer.bad_records for layer in inputs)
-    stop = part.first + part.n_batches * part.batchsize
-    files = inputs[0].record_files(part.first, stop) if part.files else []
+    files = inputs[0].record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
         return Done(part, figures, joined, bad, files)
     for name, values in zip(part.layers, joined, strict=True):

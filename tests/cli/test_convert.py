@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 from singa_dask.data import open_store
 from tests.cli.conftest import Call
 from tests.contracts.foreign import png
+from tests.runtime.processes import program
 
 
 @pytest.fixture
@@ -69,6 +74,90 @@ def test_text(call: Call, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     with open_store(str(tmp_path / "out.arrow")) as store:
         assert store.read_block(0)["pixel"].tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("kind", ["text", "words"])
+def test_a_vocabulary_lies_beside_what_needs_it(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("to be or\nnot to be\n" * 10)
+    options = ("--window", 300) if kind == "text" else ("--class-size", 300)
+    assert call("convert", kind, "a.txt", "out/a.arrow", *options).exit_code == 1
+    assert not (tmp_path / "out").exists()
+    options = ("--window", 3) if kind == "text" else ("--class-size", 2)
+    for part, made in (("a", "made of this text"), ("b", "as it was")):
+        result = call("convert", kind, "a.txt", f"out/{part}.arrow", *options)
+        assert result.exit_code == 0, result.output
+        assert result.stderr.startswith(f"{tmp_path}/out/vocab.txt: the vocabulary, {made}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "out"]
+
+
+def test_a_vocabulary_that_lacks_a_character(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abcabc")
+    (tmp_path / "vocab.txt").write_text("ab")
+    result = call("convert", "text", tmp_path / "a.txt", tmp_path / "a.arrow", "--window", 2)
+    said = f"{tmp_path}/a.txt:1:3: character 'c' is not in the vocabulary {tmp_path}/vocab.txt. Give another file"
+    assert (result.exit_code, result.stderr.startswith(said)) == (1, True), result.stderr
+
+
+# -- what is there already -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["--split", "a=0.5,b=0.5"], ["--mean"]])
+def test_nothing_is_replaced_unasked(call: Call, digits: Path, tmp_path: Path, more: list[str]) -> None:
+    options = [*more, *([tmp_path / "out-a.arrow"] if more == ["--mean"] else [])]
+    there = tmp_path / ("out-a.arrow" if more else "out.arrow")
+    there.write_text("mine")
+    command = ["convert", "npz", digits, tmp_path / "out.arrow", *options]
+    result = call(*command)
+    assert result.exit_code == 2
+    said = f"{there}: exists already. Expected a new DST. Give --overwrite to replace it.\n"
+    assert result.stderr == said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.npz", there.name]
+    assert there.read_text() == "mine"
+    result = call(*command, "--overwrite")
+    assert result.exit_code == 0, result.output
+    assert there.read_bytes().startswith(b"ARROW1")
+
+
+def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Path) -> None:
+    command = ["convert", "conf", job, tmp_path / "out.yaml"]
+    assert call(*command).exit_code == 0
+    result = call(*command)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{tmp_path}/out.yaml: exists already. Expected a new DST. Give --overwrite to replace it.\n",
+    )
+    assert call(*command, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_a_person_is_asked(digits: Path, tmp_path: Path, answer: str, code: int) -> None:
+    there = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
+    for path in there:
+        path.write_text("mine")
+    command = program("convert", "npz", str(digits), str(tmp_path / "{split}.arrow"), "--split", "a=0.5,b=0.5")
+    ended, said = on_terminal(command, answer)
+    assert ended == code
+    assert f"{there[0]} and 1 more: exist already. Replace? [y/N]:" in said
+    assert [path.read_bytes()[:4] for path in there] == [b"mine" if code else b"ARRO"] * 2
+
+
+def on_terminal(command: list[str], answer: str) -> tuple[int, str]:
+    """Run a command on a terminal, and answer its question; return its exit code and what it showed."""
+    terminal, its_side = pty.openpty()
+    with subprocess.Popen(command, stdin=its_side, stdout=its_side, stderr=its_side) as process:
+        os.close(its_side)
+        said = b""
+        # the end of a terminal is an error
+        with contextlib.suppress(OSError):
+            while part := os.read(terminal, 4096):
+                said += part
+                if part.endswith(b"[y/N]: "):
+                    os.write(terminal, f"{answer}\n".encode())
+    os.close(terminal)
+    return process.returncode, said.decode()
 
 
 def test_words(call: Call, tmp_path: Path) -> None:

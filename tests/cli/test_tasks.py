@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from singa_dask.cli.tasks import shown
 from singa_dask.data import convert, convert_plan
-from singa_dask.data.convert_tasks import Task
+from singa_dask.data.convert_tasks import Task, reporting
 from singa_dask.errors import DataError
 from singa_dask.runtime import local_cluster, on_dask
 from tests.cli.conftest import Call
@@ -72,25 +73,52 @@ def steps(tasks: Sequence[Task]) -> Iterator[int]:
     ("options", "said"),
     [
         ({"quiet": True, "line_s": 0.0}, ""),
-        ({"line_s": 0.0}, "files written: 1 of 2\nfiles written: 2 of 2\n"),
+        (
+            {"line_s": 0.0},
+            r"written: 10 of 20 records, \d+/s, 0:00:0\d left\nwritten: 20 of 20 records, \d+/s, 0:00:00 left\n",
+        ),
         ({}, ""),
     ],
 )
 def test_lines_say_how_far_it_is(options: dict[str, Any], said: str) -> None:
     file = io.StringIO()
-    tasks: Any = [Task(None, "shard", i, "") for i in range(2)]  # type: ignore[arg-type]
-    run = shown(steps, console=Console(file=file, force_terminal=False), **options)
+    tasks: Any = [Task(None, "shard", i, "", 10) for i in range(2)]  # type: ignore[arg-type]
+    run = shown(steps, int, console=Console(file=file, force_terminal=False), **options)
     assert list(run(tasks)) == [0, 1]
     assert list(run([])) == []
-    assert file.getvalue() == said
+    assert re.fullmatch(said, file.getvalue())
 
 
 def test_a_bar_on_a_terminal() -> None:
     file = io.StringIO()
-    tasks: Any = [Task(None, "scatter", i, "") for i in range(2)]  # type: ignore[arg-type]
-    assert list(shown(steps, console=Console(file=file, force_terminal=True))(tasks)) == [0, 1]
+    tasks: Any = [Task(None, "scatter", i, "", 10) for i in range(2)]  # type: ignore[arg-type]
+    console = Console(file=file, force_terminal=True, force_interactive=True)
+    assert list(shown(steps, int, console=console)(tasks)) == [0, 1]
     assert "shuffled" in file.getvalue()
-    assert "100%" in file.getvalue()
+    assert "20/20" in file.getvalue()
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 3, "split": {"a": 0.6, "b": 0.4}, "verify": True}])
+@pytest.mark.parametrize("run_bytes", [1500, 1 << 20])
+def test_records_are_counted_while_a_task_runs(
+    source: str, tmp_path: Path, options: dict[str, Any], run_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert_plan, "DIRECT_BYTES", run_bytes)
+    monkeypatch.setattr(convert_plan, "RUN_BYTES", run_bytes)
+    counts: dict[str, float] = {}
+
+    def run(tasks: Sequence[Task]) -> Iterator[int]:
+        for task in tasks:
+
+            def count(n: float, task: Task = task) -> None:
+                counts[task.step] = counts.get(task.step, 0) + n
+
+            with reporting(count):
+                yield task()
+
+    convert("arrow", [source], str(tmp_path / "x.arrow"), run=run, **options)
+    steps = ["labels", *(["scatter"] if run_bytes == 1500 else []), "shard", "verify"] if options else ["shard"]
+    assert counts == dict.fromkeys(steps, 500)
 
 
 def test_ctrl_c(call: Call, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
