@@ -63,9 +63,10 @@ def predict(
         inferences = [inference.of_records(url, backend) for url in urls]
         with running(Workers(workers, scheduler, scheduler_file)) as cluster:
             for url, each in zip(urls, inferences, strict=True):
-                found.append(Predicted(url, each.compute(cluster, 0, quiet)[1]))
+                facts, parts = each.compute(cluster, 0, quiet)
+                found.append(Predicted(url, parts))
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
-    lines = csv_lines(prediction_rows(found, topk), delimiter)
+    lines = csv_lines(prediction_rows(found, topk, facts.class_names), delimiter)
     if out is None:
         for line in lines:
             click.echo(line, nl=False)

@@ -99,6 +99,23 @@ def test_a_list_of_pictures(call: Call, job: Path, trained: Path, pictures: Path
     assert [row["file"] for row in table(Path("x.tsv").read_text(), "\t")] == ["pictures/0.png", "pictures/2.png"]
 
 
+def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None:
+    for i, name in enumerate(sorted(pictures.iterdir())):
+        folder = Path("classes", ("odd, low", "even", "odd, high")[i % 3])
+        folder.mkdir(parents=True, exist_ok=True)
+        name.rename(folder / name.name)
+    image = "resize: [28, 28], channels: 1, batchsize: 3"
+    text = job.read_text().replace("batchsize: 20", image).replace("num_output: 10", "num_output: 3")
+    job.write_text(text.replace(str(DIGITS), "classes"))
+    assert call("run", job, "--run-dir", "run", "--quiet").exit_code == 0
+    result = call("predict", job, "--init-from", "run", "--data", "classes/even/1.png", "--topk", 3)
+    assert result.exit_code == 0, result.output
+    (row,) = table(result.stdout)
+    named = {row[f"number{rank}"]: row[f"class{rank}"] for rank in ("", "_2", "_3")}
+    assert named == {"0": "even", "1": "odd, high", "2": "odd, low"}
+    assert '"odd, low"' in result.stdout
+
+
 def test_commas_and_quotes_are_quoted() -> None:
     assert "".join(csv_lines([["a, b.png", 'say "x"', "0.5"]])) == '"a, b.png","say ""x""",0.5\n'
     assert "".join(csv_lines([["a, b.png", "x\ty"]], "\t")) == 'a, b.png\t"x\ty"\n'
