@@ -4,6 +4,7 @@
 
     SingaError
     ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
+    │   └── UnusableCheckpointError   also a CheckpointError: that a job starts from    exit 2
     ├── ClusterError               no Dask cluster, or one too small for the job        exit 3
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
@@ -37,6 +38,7 @@ __all__ = [
     "Problem",
     "SingaError",
     "UnitError",
+    "UnusableCheckpointError",
 ]
 
 
@@ -119,6 +121,10 @@ class DataError(SingaError, OSError):
 
 class CheckpointError(SingaError):
     """A checkpoint that cannot be written, found, trusted or used."""
+
+
+class UnusableCheckpointError(ConfigError, CheckpointError):
+    """A checkpoint that a job starts from is missing, damaged or of another net; the problems say where it is named."""
 
 
 class CommError(SingaError):

@@ -18,6 +18,7 @@ from singa_dask.errors import ConfigError, Mark, Problem
         (errors.ClusterError, 3),
         (errors.DataError, 1),
         (errors.CheckpointError, 1),
+        (errors.UnusableCheckpointError, 2),
         (errors.CommError, 1),
         (errors.DeviceMemoryError, 1),
         (errors.UnitError, 1),

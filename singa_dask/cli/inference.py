@@ -61,6 +61,8 @@ class Inference:
         What all parts have in common.
     net : NeuralNet
         Shapes only.
+    checkpoints : list of str
+        URLs of the checkpoints that the values come from.
 
     Raises
     ------
@@ -84,8 +86,9 @@ class Inference:
             self._wanted = inference_job(read.job, phase, in_order=in_order, opened=opened)
         except ConfigError as error:
             raise read.locate(error) from None
-        checkpoints = tuple(map(fs.absolute, init_from)) or tuple(self._wanted.job.checkpoint_path)
-        if not checkpoints:
+        initial = tuple(map(fs.absolute, init_from))
+        self.checkpoints = list(initial or self._wanted.job.checkpoint_path)
+        if not self.checkpoints:
             raise ConfigError(
                 "there is no checkpoint. Give one with --init-from: a run directory, a step of it, or a file of "
                 "SINGA's; or as checkpoint_path in the job."
@@ -93,7 +96,7 @@ class Inference:
         self.part = Part(
             self._wanted.job.model_dump_json(),
             int(self._wanted.phase),
-            checkpoints,
+            initial,
             sources=tuple(modules.read(read.job.modules)),
             **kept,
         )

@@ -37,8 +37,8 @@ def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--init-from",
             metavar="URL",
             multiple=True,
-            help="Take the values of this checkpoint, by name of param: a run directory's newest, a step, or a file of "
-            "SINGA's; the job's checkpoint_path if not given. Repeatable; later ones win.",
+            help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
+            "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
         ),
     ):
         command = decorate(command)

@@ -19,6 +19,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.observe import RunDirectory, new_job_id, newest_run, start_progress, to_json
 from singa_dask.runtime import Driver, Result, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import find as find_checkpoint
+from singa_dask.runtime.checkpoint import find_values
 
 __all__ = ["run"]
 
@@ -47,7 +48,8 @@ LATEST = "latest"
     "--init-from",
     metavar="URL",
     multiple=True,
-    help="Start with the values of a checkpoint, by name of param, SINGA's own files too. Repeatable; later ones win.",
+    help="Start with the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
+    "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
@@ -83,6 +85,9 @@ def run(
     elsewhere = bool(scheduler or scheduler_file)
     nets = job.check(read, resume=place.checkpoint, init_from=init_from, check_sources=not elsewhere)
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
+    if not (resume or quiet):
+        for url in init_from or conf.checkpoint_path:
+            click.echo(f"initial values from {find_values(url)}", err=True)
     directory = RunDirectory(place.url, read.text, read.resolved(), goes_on=bool(resume))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())

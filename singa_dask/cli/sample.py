@@ -24,7 +24,8 @@ LENGTH = 1000
     "--init-from",
     metavar="URL",
     multiple=True,
-    help="Values of the params: a checkpoint, or a run directory, or a file of SINGA's. Repeatable; later ones win.",
+    help="Take the values of this checkpoint instead of the job's checkpoint_path: a run directory, a step of it, or a "
+    "file or workspace of SINGA's. Repeatable; later ones win.",
 )
 @click.option(
     "--length",
@@ -60,8 +61,7 @@ def sample(
     from their state. The same seed gives the same text.
     """
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
-    checkpoints = [*read.job.checkpoint_path, *init_from]
-    if not checkpoints:
+    if not (init_from or read.job.checkpoint_path):
         raise click.UsageError("the net has no values. Give a checkpoint: --init-from, or checkpoint_path in the job.")
     if not writes(read.job):
         job.check(read, init_from=init_from, check_sources=False)
@@ -75,6 +75,6 @@ def sample(
             opened = stack.enter_context(fs.open(fs.absolute(out), "wb"))
             file = stack.enter_context(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
         try:
-            write_sample(writing, checkpoints, LENGTH if length is None else length, seed_text, file)
+            write_sample(writing, init_from, LENGTH if length is None else length, seed_text, file)
         except ConfigError as error:
             raise read.locate(error) from None

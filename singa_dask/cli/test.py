@@ -67,7 +67,7 @@ def test(
         "records": sum(done.part.n_batches * done.part.batchsize for done in parts),
         "seconds": round(time.perf_counter() - started, 3),
         "bad_records": sum(done.bad_records for done in parts),
-        "checkpoint": list(inference.part.checkpoints),
+        "checkpoint": inference.checkpoints,
         NAMES[which]: figures,
     }
     if not quiet:

@@ -70,7 +70,8 @@ class JobConf(Conf):
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 is only at the end."""
     checkpoint_path: Many[str] = Field(default=[])
-    """Checkpoints from which params start, by name; a later one wins."""
+    """Checkpoints from which params start, by name; a later one wins. Run directories, steps, or files of SINGA's. In
+    place of a missing workspace/checkpoint/step<n>-worker0 it is step n of the newest run in that workspace."""
     warmup_steps: Count = 0
     """Kept from SINGA, where it warms up nothing."""
     debug: bool = False

@@ -11,8 +11,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs
 from singa_dask.errors import Problem
 from singa_dask.layers import Layer
-from singa_dask.net import NeuralNet
+from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.devices import n_on_gpus
+from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.placement import plan_processes
 from singa_dask.runtime.plan import JobPlan, build_net, build_nets
 from singa_dask.runtime.start import Start
@@ -67,6 +68,10 @@ def prepare(
         for net in nets.values():
             net.check_sources()
     if not job.trains:
+        initial = InitialValues(job, init_from)
+        if initial.urls:
+            owners = whole_params(nets[Phase.TEST].logical)
+            initial.check(((owner.name, owner.whole_shape) for owner in owners), complete=True)
         return nets
     JobPlan.make(job, nets[Phase.TRAIN])
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])

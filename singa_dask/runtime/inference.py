@@ -21,13 +21,13 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
-from singa_dask.errors import Aborted, CheckpointError, ConfigError, SingaError, UnitError
+from singa_dask.errors import Aborted, ConfigError, SingaError, UnitError
 from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
 from singa_dask.registry import suggest
-from singa_dask.runtime import checkpoint
 from singa_dask.runtime.devices import device_of_part, memory_told
+from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.plan import build_net, find_ops
 from singa_dask.runtime.resources import limit_process, limit_thread
 from singa_dask.train import ALGORITHMS
@@ -69,8 +69,8 @@ class Part:
         As JSON, of `inference_job.inference_job`.
     phase : int
         The net's.
-    checkpoints : tuple of str
-        URLs; of params that several have, the last one's values are taken.
+    init_from : tuple of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
     layers : tuple of str
         Layers whose values are kept.
     labels : bool
@@ -90,7 +90,7 @@ class Part:
 
     job: str
     phase: int
-    checkpoints: tuple[str, ...]
+    init_from: tuple[str, ...]
     layers: tuple[str, ...] = ()
     labels: bool = True
     topk: int = 0
@@ -187,7 +187,9 @@ def build(
 
 def _compute(part: Part, net: NeuralNet) -> Done:
     """Compute a part by a net that has no memory yet."""
-    net.context.class_names.by_layer = checkpoint.load_class_names(part.checkpoints)
+    job = JobConf.model_validate_json(part.job)
+    initial = InitialValues(job, part.init_from)
+    net.context.class_names.by_layer = initial.class_names()
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     for layer in inputs:
         layer.passed = part.first
@@ -195,8 +197,7 @@ def _compute(part: Part, net: NeuralNet) -> Done:
     for each in net.layers:
         each.allocate()
     # random numbers are those of a test when the checkpoint was made
-    net.context.step = fill(net, part.checkpoints)
-    job = JobConf.model_validate_json(part.job)
+    net.context.step = fill(net, initial)
     conf = job.train_one_batch
     algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
     algorithm.check_params()
@@ -223,7 +224,7 @@ def _no_server(*_: object) -> None:
     """Stand in for the way to servers."""
 
 
-def fill(net: NeuralNet, urls: Sequence[str]) -> int:
+def fill(net: NeuralNet, initial: InitialValues) -> int:
     """Give the params of a net the values of checkpoints; return how many updates they have seen, at most.
 
     Raises
@@ -231,25 +232,15 @@ def fill(net: NeuralNet, urls: Sequence[str]) -> int:
     CheckpointError
         They have no values of some, or values of other shapes.
     """
-    stored: dict[str, checkpoint.Stored] = {}
-    for url in urls:
-        stored.update(checkpoint.load_values(url))
     owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
-    missing = [name for name in owners if name not in stored]
-    if missing:
-        raise CheckpointError(
-            f"{', '.join(urls)}: no values of {', '.join(missing)}, which the net needs. "
-            f"Known: {', '.join(sorted(stored))}."
-        )
+    initial.check(((name, owner.shape) for name, owner in owners.items()), complete=True)
+    versions = [0]
     for name, owner in owners.items():
-        values = stored[name].values
-        if values.size != owner.size:
-            raise CheckpointError(
-                f"{', '.join(urls)}: param {name!r} has shape {values.shape}, the net needs {owner.shape}."
-            )
+        values, version = initial.get(name, owner.shape)
         owner.data = net.ops.empty(owner.shape, owner.dtype)
-        net.ops.copy(np.ascontiguousarray(values.reshape(owner.shape), owner.dtype), out=owner.data)
-    return max((stored[name].version for name in owners), default=0)
+        net.ops.copy(np.ascontiguousarray(values, owner.dtype), out=owner.data)
+        versions.append(version)
+    return max(versions)
 
 
 def _keep(net: NeuralNet, name: str, part: Part) -> Arrays:

@@ -10,9 +10,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
-from singa_dask.runtime.checkpoint import load_class_names
 from singa_dask.runtime.inference import Part, build, load_modules, told
 from singa_dask.runtime.inference_job import with_batchsize
+from singa_dask.runtime.initial_values import InitialValues
 
 __all__ = ["Facts", "look", "plan_parts"]
 
@@ -48,8 +48,9 @@ def look(part: Part) -> Facts:
     """Look at the net of a part, and at its records."""
     with told(lambda: "the net"):
         load_modules(part.sources)
-        net = build(JobConf.model_validate_json(part.job), Phase(part.phase), part.layers, part.labels)
-        net.context.class_names.by_layer = load_class_names(part.checkpoints)
+        job = JobConf.model_validate_json(part.job)
+        net = build(job, Phase(part.phase), part.layers, part.labels)
+        net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]

@@ -15,6 +15,7 @@ from singa_dask.layers.text import CharRNNOutput, RNNDummy
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.devices import device_of_part, memory_told
 from singa_dask.runtime.inference import fill
+from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.plan import build_net, find_ops
 from singa_dask.runtime.resources import limit_process, limit_thread
 
@@ -22,7 +23,7 @@ __all__ = ["sample"]
 
 
 def sample(
-    job: JobConf, checkpoints: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None
+    job: JobConf, init_from: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None
 ) -> None:
     """Let a net write, one character a batch for each of its rows.
 
@@ -30,8 +31,8 @@ def sample(
     ----------
     job : JobConf
         From `sampling_job`.
-    checkpoints : sequence of str
-        URLs of the params' values; later ones win.
+    init_from : sequence of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
     length : int
         Batches.
     seed_text : str
@@ -55,7 +56,7 @@ def sample(
         stack.enter_context(memory_told(lambda: [net]))
         stack.enter_context(ops.here())
         net.allocate()
-        fill(net, checkpoints)
+        fill(net, InitialValues(job, init_from))
         for layer in net.layers:
             if isinstance(layer, CharRNNOutput):
                 layer.file = file

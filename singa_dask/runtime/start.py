@@ -14,6 +14,7 @@ from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime import checkpoint
+from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.plan import JobPlan
 from singa_dask.train import init
 
@@ -33,7 +34,7 @@ class Start:
     resume : str, optional
         URL of the step to go on from (see `checkpoint.find`).
     init_from : sequence of str
-        URLs of checkpoints whose values are taken by name, after the job's ``checkpoint_path``; later ones win.
+        URLs of checkpoints whose values are taken by name, instead of the job's ``checkpoint_path``; later ones win.
     """
 
     def __init__(self, job: JobConf, resume: str | None = None, init_from: Sequence[str] = ()) -> None:
@@ -45,8 +46,7 @@ class Start:
                 f"{resume}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
                 "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
             )
-        self._init_from = [] if resume else [*job.checkpoint_path, *init_from]
-        self._loaded: dict[str, checkpoint.Stored] | None = None
+        self._initial = InitialValues(job, init_from)
 
     def step_of(self, group: int) -> int:
         """Return the first step of a worker group."""
@@ -60,17 +60,18 @@ class Start:
         Raises
         ------
         CheckpointError
-            The checkpoint is of another net.
+            The checkpoint is of another net, or there is none.
         ConfigError
             Nothing says how params start; all of them at once.
         """
         problems = []
-        for owner in whole_params(net.logical):
+        owners = whole_params(net.logical)
+        if not self.resumed:
+            self._initial.check((owner.name, owner.whole_shape) for owner in owners)
+        for owner in owners:
             if self.resumed:
                 _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
-            elif owner.name in self._values_by_name():
-                _check_shape(self._values_by_name()[owner.name].values.shape, owner, ", ".join(self._init_from))
-            elif owner.conf.init is None:
+            elif owner.name not in self._initial and owner.conf.init is None:
                 message = (
                     f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
                     "e.g. init: {type: Gaussian, std: 0.01}, or a checkpoint (checkpoint_path, --init-from)."
@@ -88,16 +89,8 @@ class Start:
         if self.resumed:
             known.by_layer.update(self.resumed.class_names)
             return
-        inherited = checkpoint.load_class_names(self._init_from)
-        if inherited and all(owner.name in self._values_by_name() for owner in whole_params(net.logical)):
-            known.inherited = inherited
-
-    def _values_by_name(self) -> Mapping[str, checkpoint.Stored]:
-        if self._loaded is None:
-            self._loaded = {}
-            for url in self._init_from:
-                self._loaded.update(checkpoint.load_values(url))
-        return self._loaded
+        if all(owner.name in self._initial for owner in whole_params(net.logical)):
+            known.inherited = self._initial.class_names()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the first values of a param, of its part where it is one, and their version."""
@@ -108,9 +101,9 @@ class Start:
     def _whole(self, param: Param) -> tuple[np.ndarray, int]:
         if self.resumed:
             return self.resumed.values(param.name), self.resumed.version(param.name)
-        stored = self._values_by_name().get(param.name)
-        if stored is not None:
-            return stored.values, 0 if self.job.reset_param_version else stored.version
+        if param.name in self._initial:
+            values, version = self._initial.get(param.name, param.whole_shape)
+            return values, 0 if self.job.reset_param_version else version
         assert param.conf.init is not None
         return init(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 

@@ -215,10 +215,10 @@ def test_without_a_vocabulary_the_text_says_the_characters(call: Call, gru: str)
     ("options", "exit_code", "message"),
     [
         ((), 2, "Give a checkpoint: --init-from, or checkpoint_path in the job"),
-        (("--init-from", "nothing"), 1, "nothing: no complete checkpoint here"),
+        (("--init-from", "nothing"), 2, "nothing: no complete checkpoint here"),
         (("--init-from", "run", "--seed-text", "the\ncaß"), 1, "seed text:2:3: character 'ß' is not in the vocabulary"),
         (("--init-from", "run", "--temperature", -1), 2, "-1.0 is not in the range"),
-        (("--init-from", "run", "--set", "neuralnet.layer[hidden].gru_conf.dim_hidden=9"), 1, "has shape (8, 27)"),
+        (("--init-from", "run", "--set", "neuralnet.layer[hidden].gru_conf.dim_hidden=9"), 2, "has shape (8, 27)"),
     ],
 )
 def test_what_cannot_be_sampled(

@@ -1,0 +1,111 @@
+"""Checkpoints of SINGA itself: the files of the workers of a group, read as one.
+
+SINGA's worker ``i`` writes ``<workspace>/checkpoint/step<n>-worker<i>``: the params of its partition, or nothing. The
+other workers use the same names for their parts of a param.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from singa_dask.data import blobproto, fs
+from singa_dask.errors import CheckpointError
+
+__all__ = ["Stored", "newest_files", "parse", "read", "steps"]
+
+WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
+
+
+class Stored(NamedTuple):
+    """Values of a param, in its shape, and the updates that they have seen.
+
+    Attributes
+    ----------
+    values : ndarray
+    version : int
+    parts : tuple of ndarray
+        What several workers have under this name, where ``values`` may be one part.
+    """
+
+    values: np.ndarray
+    version: int
+    parts: tuple[np.ndarray, ...] = ()
+
+    def fit(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the values in the shape that a net needs; None if they do not have it, joined or not."""
+        if self.values.size == math.prod(shape):
+            return self.values.reshape(shape)
+        extents = [part.shape for part in self.parts]
+        for axis in range(len(shape)):
+            rest = (*shape[:axis], *shape[axis + 1 :])
+            alike = all(len(each) == len(shape) and (*each[:axis], *each[axis + 1 :]) == rest for each in extents)
+            if alike and sum(each[axis] for each in extents) == shape[axis]:
+                return np.concatenate(self.parts, axis=axis)
+        return None
+
+    def show_shape(self) -> str:
+        """Return the shape, or the shapes of the parts, for a message."""
+        if len(self.parts) > 1:
+            return f"parts of shapes {', '.join(str(part.shape) for part in self.parts)}"
+        return f"shape {self.values.shape}"
+
+
+def parse(url: str) -> tuple[str, int] | None:
+    """Return directory and step of a path that SINGA gives to a worker's file, None of any other path."""
+    directory, _, name = url.rpartition("/")
+    match = WORKER_FILE.fullmatch(name)
+    return (directory or ".", int(match[1])) if match else None
+
+
+def steps(directory: str) -> dict[int, list[str]]:
+    """Return the URLs of the worker files in a directory by step, in the order of workers."""
+    found: dict[int, list[tuple[int, str]]] = {}
+    for name in fs.ls(directory) if fs.is_dir(directory) else ():
+        if match := WORKER_FILE.fullmatch(name):
+            found.setdefault(int(match[1]), []).append((int(match[2]), fs.join(directory, name)))
+    return {step: [url for _, url in sorted(files)] for step, files in found.items()}
+
+
+def newest_files(url: str) -> list[str]:
+    """Return the files of the last step in a workspace of SINGA, or in its checkpoint directory, if there are any."""
+    for directory in (fs.join(url, "checkpoint"), url):
+        if found := steps(directory):
+            return found[max(found)]
+    return []
+
+
+def read(url: str) -> dict[str, Stored]:
+    """Read a file of SINGA's, with the files of the other workers of its step that are beside it.
+
+    Its own values of a param count, and where these are but a part of it, those of all workers together. Empty files
+    are passed over.
+
+    Raises
+    ------
+    CheckpointError
+        A file is damaged, or something else; or all are empty.
+    """
+    files = [url]
+    if place := parse(url):
+        files = steps(place[0]).get(place[1], files)
+    names: dict[str, list[blobproto.StoredParam]] = {}
+    own: dict[str, blobproto.StoredParam] = {}
+    for file in files:
+        content = fs.read_bytes(file)
+        for name, param in blobproto.read_blobprotos(content, file).items() if content else ():
+            plain = blobproto.plain_param_name(name)
+            names.setdefault(plain, []).append(param)
+            if file.rpartition("/")[2] == url.rpartition("/")[2]:
+                own[plain] = param
+    if not names:
+        raise CheckpointError(
+            f"{url}: no params: this file of SINGA's is empty, as are those of other workers beside it."
+        )
+    return {
+        name: Stored((first := own.get(name, parts[0])).values, first.version, tuple(part.values for part in parts))
+        for name, parts in names.items()
+    }
