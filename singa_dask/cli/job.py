@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,13 @@ import click
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobFile, Phase, find_warnings, load
+from singa_dask.data import fs
 from singa_dask.errors import ConfigError
+from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import net_warnings, prepare, worker_warnings
 
-__all__ = ["check", "job_options", "read", "warn"]
+__all__ = ["check", "job_options", "outputs", "read", "show_outputs", "warn"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,6 +41,22 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; every mistake in it is raised at once, with its place."""
     return load(path, sets=tuple(sets), cluster_file=cluster_file, registries=REGISTRIES)
+
+
+def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
+    """Return the URLs that layers of nets have written, by layer; those that are there for this process to see."""
+    writers = {layer.conf_name: layer for net in nets for layer in net.all_layers if isinstance(layer, Writer)}
+    found: dict[str, list[str]] = {}
+    for name, writer in writers.items():
+        urls = [fs.absolute(url) for url in writer.urls() if fs.exists(url, writer.store.storage_options)]
+        found |= {name: urls} if urls else {}
+    return found
+
+
+def show_outputs(found: Mapping[str, Sequence[str]]) -> None:
+    """Print where each layer has written."""
+    for name, urls in found.items():
+        click.echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
 
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:

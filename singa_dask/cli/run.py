@@ -112,6 +112,8 @@ def run(
         result = signals.driver.run()
         directory.finish(result.summary())
     tell_end(result, place.url, quiet)
+    if not quiet:
+        job.show_outputs(job.outputs(nets.values()))
     if as_json:
         click.echo(to_json(result.summary()))
     ctx.exit(result.exit_code)

@@ -59,6 +59,7 @@ def test(
         facts, parts = inference.run(Workers(workers, scheduler, scheduler_file), steps, quiet)
     figures = merge_figures(parts, facts.batchsize)
     n_batches = sum(done.part.n_batches for done in parts)
+    outputs = job.outputs([inference.net])
     summary = {
         "job": conf.name,
         "state": "done",
@@ -69,11 +70,13 @@ def test(
         "bad_records": sum(done.bad_records for done in parts),
         "checkpoint": inference.checkpoints,
         NAMES[which]: figures,
+        **({"outputs": outputs} if outputs else {}),
     }
     if not quiet:
         if summary["bad_records"]:
             click.echo(f"{summary['bad_records']} bad records were passed over", err=True)
         told = f"{n_batches} batches, {summary['records']} records"
         click.echo(f"{NAMES[which].capitalize()}: {show_figures(figures)}  ({told})", err=True)
+        job.show_outputs(outputs)
     if as_json:
         click.echo(to_json(summary))

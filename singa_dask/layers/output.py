@@ -19,7 +19,7 @@ from singa_dask.data.store import STORES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer
 
-__all__ = ["Accuracy", "ArgSort", "CSVOutput", "RecordOutput"]
+__all__ = ["Accuracy", "ArgSort", "CSVOutput", "RecordOutput", "Writer"]
 
 
 @LAYERS.register()
@@ -86,12 +86,16 @@ class Writer(Layer):
     def allocate(self) -> None:
         """Allocate nothing: nobody reads a writer."""
 
+    def urls(self) -> list[str]:
+        """Return where each worker writes."""
+        if self.n_row_parts == 1:
+            return [self.store.path]
+        suffix = PurePosixPath(self.store.path).suffix
+        return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.n_row_parts)]
+
     def url(self) -> str:
         """Return where this worker writes."""
-        if self.n_row_parts == 1:
-            return self.store.path
-        suffix = PurePosixPath(self.store.path).suffix
-        return f"{self.store.path.removesuffix(suffix)}-{self.row_part}{suffix}"
+        return self.urls()[self.row_part]
 
     def close(self) -> None:
         self.opened.close()

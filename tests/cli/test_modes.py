@@ -299,3 +299,31 @@ def test_what_is_wrong_in_a_net_has_its_place_in_the_file(call: Call, job: Path,
     assert result.exit_code == 2
     assert result.stderr.startswith(f"{job}:{place}:")
     assert "neuralnet.layer[data].store_conf.path: " in result.stderr
+
+
+# -- output layers -----------------------------------------------------------------------------------------------
+
+OUTPUTS = """\
+    - {name: scores, type: CSVOutput, srclayers: [fc], include: [test], store_conf: {path: out/scores.csv}}
+    - {name: records, type: RecordOutput, srclayers: [fc, data], include: [test], store_conf: {path: out/records.bin}}
+"""
+
+
+def test_it_says_where_output_layers_wrote(
+    call: Call, job: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    job.write_text(job.read_text() + OUTPUTS)
+    urls = [f"{tmp_path}/out/scores.csv", f"{tmp_path}/out/records.bin"]
+    said = f"layer scores: wrote {urls[0]}\nlayer records: wrote {urls[1]}\n"
+    result = call("test", job, "--init-from", trained, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.endswith(said)
+    assert json.loads(result.stdout)["outputs"] == {"scores": [urls[0]], "records": [urls[1]]}
+    assert "wrote" not in call("test", job, "--init-from", trained, "--quiet").stderr
+    assert len((tmp_path / "out" / "scores.csv").read_text().splitlines()) == 40
+    (tmp_path / "out" / "scores.csv").unlink()
+    ran = call("run", job, "--run-dir", "run")
+    assert ran.exit_code == 0, ran.output
+    assert ran.stderr.endswith(said)
