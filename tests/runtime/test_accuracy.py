@@ -1,0 +1,40 @@
+"""The main example learns in every topology, on a cluster of real processes, as well as by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.processes import FRAMEWORKS, ROOT, cluster, program
+
+ACCURACY = 0.95
+TIMEOUT_S = 400
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start two workers of two threads, and return their scheduler's file."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as (made, _):
+        yield made.file
+
+
+def test_every_topology_of_the_configs_is_tested() -> None:
+    assert {path.stem for path in (ROOT / "configs/cluster").glob("*.yaml")} == set(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_digits_are_told_apart(scheduler: str, tmp_path: Path, framework: str) -> None:
+    options = ["--cluster", f"configs/cluster/{framework}.yaml", "--scheduler-file", scheduler]
+    options += ["--run-dir", str(tmp_path / "run"), "--quiet", "--json"]
+    command = program("run", "configs/digits/mlp.yaml", *options)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["state"], summary["steps"]) == ("done", 2500)
+    assert summary["test"]["accuracy"] >= ACCURACY, summary
