@@ -17,18 +17,10 @@ for name in one two; do
     pids+=($!)
 done
 
-# A job does not wait for workers: it is refused if it does not fit at once.
-python - "$scratch/scheduler.json" <<'PYTHON'
-import sys
-from distributed import Client
-with Client(scheduler_file=sys.argv[1]) as client:
-    client.wait_for_workers(2)
-PYTHON
-
 run() {
     echo "== $1, $2 steps"
     singa-dask run configs/digits/mlp.yaml --cluster "configs/cluster/$1.yaml" --set "train_steps=$2" \
-        --scheduler-file "$scratch/scheduler.json" --run-dir "$scratch/$1" --quiet
+        --scheduler-file "$scratch/scheduler.json" --wait 60 --run-dir "$scratch/$1" --quiet
     python examples/read_run.py "$scratch/$1" | tail -n 1
 }
 

@@ -15,6 +15,7 @@ from singa_dask import runtime
 from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
+from singa_dask.cli.waiting import patience_of
 from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
@@ -85,6 +86,7 @@ def convert(
     workers: int | None,
     scheduler: str | None,
     scheduler_file: str | None,
+    wait: float,
     quiet: bool,
 ) -> None:
     """Make a store of records.
@@ -115,7 +117,7 @@ def convert(
         "class_size": class_size,
     }
     try:
-        with _cluster(workers, scheduler, scheduler_file) as run:
+        with _cluster(workers, scheduler, scheduler_file, wait, quiet) as run:
             written = convert_records(
                 kind,
                 sources,
@@ -167,17 +169,21 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
 
 
 @contextlib.contextmanager
-def _cluster(workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Iterator[Run]:
+def _cluster(
+    workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
+) -> Iterator[Run]:
     """Choose who does the tasks: this process, processes of this machine, or a cluster that is there."""
     if not (workers or scheduler or scheduler_file):
         yield run_here
         return
     with contextlib.ExitStack() as stack:
         if workers:
-            with hidden_from_children(signal.SIGINT):
+            with hidden_from_children():
                 client = stack.enter_context(runtime.local_cluster(workers))
         else:
-            client = stack.enter_context(runtime.connect(None if scheduler_file else scheduler, scheduler_file))
+            address, patience = None if scheduler_file else scheduler, patience_of(wait, quiet)
+            client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
+            patience.until(lambda: runtime.threads_by_host(client))
         yield runtime.on_dask(client)
 
 

@@ -52,6 +52,7 @@ def extract(
     workers: int | None,
     scheduler: str | None,
     scheduler_file: str | None,
+    wait: float,
     layers: tuple[str, ...],
     predictions: bool,
     out: str,
@@ -80,7 +81,7 @@ def extract(
         # a few values a record travel with the answers
         folder = "" if predictions else stack.enter_context(folder_beside(out))
         inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
-        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file), steps or 0, quiet)
+        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps or 0, quiet)
         for i, layer in enumerate(layers):
             url = url_of_layer(out, layer, len(layers) > 1)
             count = write_records(parts, i, url, backend, facts.class_names)

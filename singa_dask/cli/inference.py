@@ -6,7 +6,6 @@ import contextlib
 import copy
 import functools
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -17,9 +16,10 @@ import click
 from singa_dask import modules, runtime
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
+from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, ConfigError, DataError, Problem, SingaError
+from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.runtime.cluster import Runner
 from singa_dask.runtime.inference import Done, Part, build
 from singa_dask.runtime.inference_job import inference_job, with_data
@@ -39,6 +39,8 @@ class Workers:
     n: int | None
     scheduler: str | None
     scheduler_file: str | None
+    wait_s: float = 0.0
+    quiet: bool = False
 
 
 class Inference:
@@ -189,21 +191,19 @@ class Running(NamedTuple):
 @contextlib.contextmanager
 def running(workers: Workers) -> Iterator[Running]:
     """Start the workers, or find them."""
+    patience = runtime.Patience()
     with contextlib.ExitStack() as stack:
         if workers.n:
-            with hidden_from_children(signal.SIGINT):
+            with hidden_from_children():
                 client = stack.enter_context(runtime.local_cluster(workers.n))
         elif workers.scheduler or workers.scheduler_file:
+            patience = patience_of(workers.wait_s, workers.quiet)
             address = None if workers.scheduler_file else workers.scheduler
-            client = stack.enter_context(runtime.connect(address, workers.scheduler_file))
+            client = stack.enter_context(runtime.connect(address, workers.scheduler_file, patience))
         else:
             yield Running(_run_here, 1, 1)
             return
-        beside = Counter[str]()
-        for facts in client.scheduler_info(n_workers=-1)["workers"].values():
-            beside[facts["host"]] += facts["nthreads"]
-        if not beside:
-            raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
+        beside = patience.until(lambda: runtime.threads_by_host(client))
         yield Running(runtime.on_dask(client), beside.total(), max(beside.values()))
 
 

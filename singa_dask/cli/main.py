@@ -6,8 +6,9 @@ Here too every error becomes plain lines and an exit code, once for all verbs.
 from __future__ import annotations
 
 import importlib
+import signal
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -59,13 +60,31 @@ class Verbs(click.Group):
             ctx.exit(error.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            _interrupted(ctx)
         except Exception as error:
+            if _comes_of_ctrl_c(error):
+                _interrupted(ctx)
             if (found := modules.blame(error)) is not None:
                 click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
                 ctx.exit(1)
             click.echo(traceback.format_exc(), err=True)
             click.echo("This is a bug in singa-dask, not in your job. Please report it with the lines above.", err=True)
             ctx.exit(1)
+
+
+def _interrupted(ctx: click.Context) -> NoReturn:
+    click.echo("SIGINT: stopped.", err=True)
+    ctx.exit(128 + signal.SIGINT)
+
+
+def _comes_of_ctrl_c(error: BaseException | None) -> bool:
+    """Say whether an error stands for a KeyboardInterrupt: modules that are being imported may change it to another."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @click.group(name="singa", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -41,6 +41,7 @@ def predict(
     workers: int | None,
     scheduler: str | None,
     scheduler_file: str | None,
+    wait: float,
     urls: tuple[str, ...],
     backend: str | None,
     layer: str | None,
@@ -61,7 +62,7 @@ def predict(
     with ends_at_once():
         inference = Inference(read, Phase.TEST, init_from, layers=(layer,), labels=False, topk=topk, files=True)
         inferences = [inference.of_records(url, backend) for url in urls]
-        with running(Workers(workers, scheduler, scheduler_file)) as cluster:
+        with running(Workers(workers, scheduler, scheduler_file, wait, quiet)) as cluster:
             for url, each in zip(urls, inferences, strict=True):
                 facts, parts = each.compute(cluster, 0, quiet)
                 found.append(Predicted(url, parts))

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import click
 from distributed import Client
 
+from singa_dask import __version__
 from singa_dask.cli import job
 from singa_dask.cli.options import scheduler_options
-from singa_dask.cli.signals import hidden_from_children
+from singa_dask.cli.resume import LATEST, Place, choose_place, given_arguments, how_to_go_on
+from singa_dask.cli.signals import Signals, hidden_from_children
+from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
-from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.observe import RunDirectory, new_job_id, newest_run, start_progress, to_json
-from singa_dask.runtime import Driver, Result, connect, embedded_cluster, plan_processes
-from singa_dask.runtime.checkpoint import find as find_checkpoint
+from singa_dask.observe import RunDirectory, start_progress, to_json
+from singa_dask.runtime import Driver, Patience, Result, connect, embedded_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoint import find_values
 
 __all__ = ["run"]
-
-LATEST = "latest"
 
 
 @click.command()
@@ -42,8 +43,9 @@ LATEST = "latest"
     flag_value=LATEST,
     metavar="[URL]",
     help="Go on from a checkpoint: of the run or step at URL, or of the run in --run-dir, or of the newest run of "
-    "this job. Write it after JOB.yaml.",
+    "this job. A run that ended before its first checkpoint starts over. Write it after JOB.yaml.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the run that is in --run-dir: its files are deleted.")
 @click.option(
     "--init-from",
     metavar="URL",
@@ -62,8 +64,10 @@ def run(
     strict: bool,
     scheduler: str | None,
     scheduler_file: str | None,
+    wait: float,
     run_dir: str | None,
     resume: str | None,
+    overwrite: bool,
     init_from: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -72,7 +76,7 @@ def run(
 
     \b
     Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster or too small,
-    4 processes lost, 5 a loss is not finite, 130 and 143 stopped by SIGINT and SIGTERM.
+    4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
     """
     if resume and init_from:
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
@@ -81,18 +85,28 @@ def run(
     if not conf.trains:
         message = "there is nothing to train: no updater, no train_steps. For tests say singa-dask test."
         raise read.locate(ConfigError(Problem((), message)))
-    place = choose_place(conf, run_dir, resume)
+    if overwrite and (resume or not run_dir):
+        raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
+    place = choose_place(conf, run_dir, resume, overwrite, init_from)
     elsewhere = bool(scheduler or scheduler_file)
-    nets = job.check(read, resume=place.checkpoint, init_from=init_from, check_sources=not elsewhere)
+    nets = job.check(read, resume=place.checkpoint, init_from=place.init_from, check_sources=not elsewhere)
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
-    if not (resume or quiet):
-        for url in init_from or conf.checkpoint_path:
+    if not (place.checkpoint or quiet):
+        for url in place.init_from or conf.checkpoint_path:
             click.echo(f"initial values from {find_values(url)}", err=True)
-    directory = RunDirectory(place.url, read.text, read.resolved(), goes_on=bool(resume))
+    directory = RunDirectory(
+        place.url,
+        read.text,
+        read.resolved(),
+        place.goes_on,
+        replaces=place.replaces,
+        steps=place.steps(),
+        command=describe_command(ctx, place),
+    )
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        with hidden_from_children(signal.SIGINT):
-            client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file))
+        patience = patience_of(wait, quiet)
+        client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file, patience))
         stack.enter_context(directory)
         progress = stack.enter_context(start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet))
 
@@ -100,90 +114,60 @@ def run(
             directory.on_event(event)
             progress.on_event(event)
 
-        signals.driver = Driver(
+        driver = Driver(
             conf,
             client,
             run_url=place.url,
             on_event=on_event,
             job_id=place.job_id,
             resume=place.checkpoint,
-            init_from=init_from,
+            init_from=place.init_from,
         )
-        result = signals.driver.run()
-        directory.finish(result.summary())
+        signals.hand_to(driver)
+        result = driver.run()
+        summary = directory.finish(result.summary())
     tell_end(result, place.url, quiet)
     if not quiet:
         job.show_outputs(job.outputs(nets.values()))
+    if result.state != "done" and not quiet:
+        click.echo(how_to_go_on(ctx, place.url), err=True)
     if as_json:
-        click.echo(to_json(result.summary()))
+        click.echo(to_json(summary))
     ctx.exit(result.exit_code)
 
 
-class Place(NamedTuple):
-    """Where a run is written, what it is called, and the checkpoint it goes on from."""
-
-    url: str
-    job_id: str
-    checkpoint: str | None = None
-
-
-def choose_place(conf: JobConf, run_dir: str | None, resume: str | None) -> Place:
-    """Choose the run directory of a job, and find the checkpoint to go on from.
-
-    Raises
-    ------
-    ConfigError
-        No run of this job is there to go on with.
-    CheckpointError
-        There is no checkpoint.
-    """
-    parent = conf.cluster.workspace or "runs"
-    job_id = new_job_id(conf.name)
-    if resume == LATEST:
-        run_dir = resume = run_dir or newest_run(parent, conf.name)
-    url = fs.absolute(run_dir or fs.join(parent, job_id))
-    return Place(url, job_id, find_checkpoint(fs.absolute(resume)) if resume else None)
+def describe_command(ctx: click.Context, place: Place) -> dict[str, Any]:
+    """Return what the run directory is to say of this command."""
+    return {
+        "time": time.time(),
+        "arguments": [*ctx.command_path.split(), *given_arguments(ctx)],
+        "directory": os.getcwd(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": __version__,
+        "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
+        "step": place.steps().get(0, 0),
+    }
 
 
+@contextlib.contextmanager
 def choose_cluster(
-    conf: JobConf, scheduler: str | None, scheduler_file: str | None
-) -> contextlib.AbstractContextManager[Client]:
-    """Take the cluster that was named, or one of the job's size for the time of the run."""
-    if scheduler_file:
-        return connect(scheduler_file=scheduler_file)
-    return connect(scheduler) if scheduler else embedded_cluster(plan_processes(conf.cluster))
-
-
-class Signals:
-    """SIGINT and SIGTERM while a job runs: the first asks the driver to stop, the next one to abort.
-
-    Attributes
-    ----------
-    driver : Driver or None
-        None until there is one; a signal then ends the program at once.
-    """
-
-    def __init__(self) -> None:
-        self.driver: Driver | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self.on_signal)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Stop the job, or the program when no job runs yet."""
-        name = signal.Signals(number).name
-        if self.driver is None:
-            click.echo(f"{name}: stopped before the job had started.", err=True)
-            raise SystemExit(128 + number)
-        click.echo(f"{name}: the job stops with a checkpoint; once more to abort it.", err=True)
-        self.driver.stop(name)
+    conf: JobConf, scheduler: str | None, scheduler_file: str | None, patience: Patience
+) -> Iterator[Client]:
+    """Take the cluster that was named, once there is room for the job, or one of its size for the time of the run."""
+    layout = plan_processes(conf.cluster)
+    with contextlib.ExitStack() as stack:
+        if scheduler or scheduler_file:
+            named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": scheduler}
+            if patience.seconds:
+                named["patience"] = patience
+            client = stack.enter_context(connect(**named))
+            if patience.seconds:
+                wait_for_room(client, layout, patience)
+        else:
+            with hidden_from_children():
+                client = stack.enter_context(embedded_cluster(layout))
+        yield client
 
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:

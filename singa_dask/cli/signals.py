@@ -1,4 +1,4 @@
-"""Signals, and the processes that a program starts."""
+"""Signals: what stops a program, and what its child processes see of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,75 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from types import FrameType, TracebackType
+from typing import Any, Protocol
 
-__all__ = ["hidden_from_children"]
+import click
+
+__all__ = ["STOPS", "Signals", "hidden_from_children"]
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite kill, and the end of the terminal."""
 
 
 @contextlib.contextmanager
-def hidden_from_children(number: signal.Signals) -> Iterator[None]:
-    """Hide a signal from the processes that are started meanwhile, and from theirs.
+def hidden_from_children() -> Iterator[None]:
+    """Hide `STOPS` from the processes that are started meanwhile, and from theirs.
 
-    Ctrl-C on a terminal goes to every process of the program; this one alone is to act on it.
+    A terminal sends Ctrl-C to every process of the program, and so do ``timeout`` and batch systems with SIGTERM; the
+    program alone is to act on it. One that comes meanwhile is seen at the end.
     """
-    # when it starts by itself, on the first process, it makes the signal visible again
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    # it makes some of them visible again: when it starts by itself, on the first process, that would see them
     resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+
+class Stoppable(Protocol):
+    """What runs a job."""
+
+    def stop(self, signal_name: str) -> None:
+        """Ask it to stop; asked twice, to end at once."""
+
+
+class Signals:
+    """Handles `STOPS` while a job runs: the first asks the driver to stop, the next one to abort.
+
+    Before there is a driver a signal ends the program. With SIGHUP ignored, as ``nohup`` has it, it stays so.
+    """
+
+    def __init__(self) -> None:
+        self._driver: Stoppable | None = None
+        self._before: dict[int, Any] = {}
+        self._received = 0
+
+    def __enter__(self) -> Signals:
+        for number in STOPS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hand_to(self, driver: Stoppable) -> None:
+        """Let the driver act on signals from now on."""
+        self._driver = driver
+        # what the handler raises is lost where a destructor or a callback of C runs
+        if self._received:
+            raise SystemExit(128 + self._received)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._driver is not None:
+            self._driver.stop(name)
+            return
+        if not self._received:
+            click.echo(f"{name}: stopped before the job had started.", err=True)
+        self._received = number
+        raise SystemExit(128 + number)

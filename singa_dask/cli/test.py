@@ -38,6 +38,7 @@ def test(
     workers: int | None,
     scheduler: str | None,
     scheduler_file: str | None,
+    wait: float,
     phase: str,
     steps: int | None,
     as_json: bool,
@@ -56,7 +57,7 @@ def test(
         steps = conf.test_steps if which == Phase.TEST else conf.validate_steps
     with ends_at_once():
         inference = Inference(read, which, init_from, in_order=not steps, opened=False)
-        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file), steps, quiet)
+        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps, quiet)
     figures = merge_figures(parts, facts.batchsize)
     n_batches = sum(done.part.n_batches for done in parts)
     outputs = job.outputs([inference.net])

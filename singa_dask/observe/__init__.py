@@ -13,16 +13,25 @@ from singa_dask.observe.progress import (
     show_figures,
     start_progress,
 )
-from singa_dask.observe.run_directory import RunDirectory, new_job_id, newest_run, to_json
+from singa_dask.observe.run_directory import (
+    RunDirectory,
+    first_command,
+    new_job_id,
+    newest_run,
+    read_summary,
+    to_json,
+)
 
 __all__ = [
     "LinesProgress",
     "Progress",
     "RunDirectory",
     "TableProgress",
+    "first_command",
     "metrics_line",
     "new_job_id",
     "newest_run",
+    "read_summary",
     "show_figures",
     "start_progress",
     "to_json",

@@ -72,6 +72,8 @@ class LinesProgress(Progress):
             self.say(metrics_line(event, self.n_groups))
         elif kind == "checkpoint":
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
+        elif kind == "notice":
+            self.say(event["message"])
         elif kind == "log" and event["level"] not in ("DEBUG", "INFO"):
             self.say(f"{event['unit']}: {event['message']}")
 

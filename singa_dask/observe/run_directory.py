@@ -6,6 +6,12 @@
     resolved.yaml   with every default          log/<unit>.log  what each worker and server said
     checkpoint/     made by the runtime         summary.json    written last
     bad_records.jsonl   records that were passed over, if there are any
+    commands.jsonl      one object for each time the run was started or resumed:
+        {"time", "arguments", "directory", "host", "pid", "version", "init_from", "step", "seconds_before"}
+
+A run that goes on at step s drops what it measured from s on: these steps are done again. Its summary is of all of it:
+``steps``, ``seconds`` (of all times it ran, the time between them left out) and ``resumes``; of train, test and
+validation the last metrics there are. Speeds, waits and bytes are of the last time.
 """
 
 from __future__ import annotations
@@ -15,14 +21,21 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
+from singa_dask.observe.journal import Journal, is_in_use
+from singa_dask.observe.progress import figures
 
-__all__ = ["Journal", "RunDirectory", "new_job_id", "newest_run", "to_json"]
+__all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "to_json"]
+
+# keys of metrics that are of the same batches
+SAME = ("event", "phase", "group", "step")
+COMMANDS = "commands.jsonl"
+METRICS = "metrics.jsonl"
+OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", "summary.json")
 
 # of an event; what carried it may add its own
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
@@ -40,6 +53,8 @@ def _plain(name: str) -> str:
 def newest_run(parent: str, name: str) -> str:
     """Return the URL of the latest run of the job ``name`` in a directory of runs that has a checkpoint.
 
+    Where none has one it is the latest that has been started.
+
     Raises
     ------
     ConfigError
@@ -47,9 +62,10 @@ def newest_run(parent: str, name: str) -> str:
     """
     pattern = re.compile(re.escape(_plain(name)) + r"-\d{8}-\d{6}-[0-9a-f]{4}")
     runs = [run for run in (fs.ls(parent) if fs.exists(parent) else []) if pattern.fullmatch(run)]
-    for run in reversed(runs):
-        if fs.exists(fs.join(parent, run, "checkpoint")):
-            return fs.join(parent, run)
+    for name_within in ("checkpoint", "job.yaml"):
+        for run in reversed(runs):
+            if fs.exists(fs.join(parent, run, name_within)):
+                return fs.join(parent, run)
     raise ConfigError(f"{parent}: no run of job {name!r} with a checkpoint. Say which one: --resume URL, or --run-dir.")
 
 
@@ -66,48 +82,6 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class Journal:
-    """A text file that grows by lines.
-
-    On a local disk every line is written through at once. Elsewhere, where files cannot grow, the lines are
-    kept and the whole file is written by `save`.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._lines: list[str] = []
-        self._file: IO[str] | None = None
-        path = fs.local_path(url)
-        if path is not None:
-            self._file = _append_to(path)
-        elif fs.exists(url):
-            self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
-
-    def add(self, line: str) -> None:
-        """Append a line, given without its end."""
-        if self._file is None:
-            self._lines.append(f"{line}\n")
-        else:
-            self._file.write(f"{line}\n")
-            self._file.flush()
-
-    def save(self) -> None:
-        """Make sure that all lines so far can be read at the URL."""
-        if self._file is None:
-            fs.write_atomic(self.url, "".join(self._lines).encode())
-
-    def close(self) -> None:
-        """Save, and close what is open."""
-        self.save()
-        if self._file is not None:
-            self._file.close()
-
-
-def _append_to(path: Path) -> IO[str]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("a", encoding="utf-8")
-
-
 class RunDirectory:
     """Where one run of a job is written down; made when the job starts.
 
@@ -122,17 +96,41 @@ class RunDirectory:
         The job with every default.
     goes_on : bool
         A run that is already there is continued; otherwise it is refused.
+    replaces : bool
+        A run that is already there is deleted when the job starts, and nothing else in its directory.
+    steps : mapping of int to int
+        First step of each worker group of a run that goes on.
+    command : mapping, optional
+        What ``commands.jsonl`` is to say; without it there is none, and the summary is of this time alone.
 
     Raises
     ------
     ConfigError
-        Another run is there.
+        Another run is there, or one that goes on right now.
     """
 
-    def __init__(self, url: str, job_text: str, resolved_text: str, goes_on: bool = False) -> None:
-        if not goes_on and fs.exists(fs.join(url, "job.yaml")):
-            raise ConfigError(f"{url}: a run is already there. Continue it with --resume, or choose another --run-dir.")
+    def __init__(
+        self,
+        url: str,
+        job_text: str,
+        resolved_text: str,
+        goes_on: bool = False,
+        *,
+        replaces: bool = False,
+        steps: Mapping[int, int] | None = None,
+        command: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not (goes_on or replaces) and fs.exists(fs.join(url, "job.yaml")):
+            raise ConfigError(
+                f"{url}: a run is already there. Continue it with --resume, replace it with --overwrite, or choose "
+                "another --run-dir."
+            )
+        if is_in_use(fs.join(url, "commands.jsonl")):
+            raise ConfigError(f"{url}: a run goes on there right now, in another process. Choose another --run-dir.")
         self.url = url
+        self._replaces = replaces
+        self._steps = dict(steps or {})
+        self._command = command
         self._texts = {"job.yaml": job_text, "resolved.yaml": resolved_text}
         self._journals: dict[str, Journal] = {}
 
@@ -146,26 +144,69 @@ class RunDirectory:
         """
         kind = event["event"]
         if kind == "started":
-            for name, text in self._texts.items():
-                fs.write_atomic(fs.join(self.url, name), text.encode())
-        elif kind == "log":
+            self._begin()
+        elif kind in ("log", "notice"):
             self._journal(f"log/{event['unit']}.log").add(log_line(event))
         elif kind in ("metrics", "checkpoint"):
-            self._journal("metrics.jsonl").add(to_json(event))
+            if kind == "metrics" and event["step"] == self._steps.get(event["group"]):
+                self._journal(METRICS).keep(lambda old: not all(old.get(key) == event[key] for key in SAME))
+            self._journal(METRICS).add(to_json(event))
         elif kind == "bad_record":
             facts = {key: event[key] for key in BAD_RECORD_KEYS if key in event}
             self._journal("bad_records.jsonl").add(to_json(facts))
         if kind == "checkpoint":
-            self._journal("metrics.jsonl").save()
+            self._journal(METRICS).save()
+
+    def _begin(self) -> None:
+        """Take away what the run replaces or does again, and write down what it was told."""
+        if self._replaces:
+            for name in (*OWN_FILES, "log", "checkpoint"):
+                fs.remove_tree(fs.join(self.url, name))
+        for name, text in self._texts.items():
+            fs.write_atomic(fs.join(self.url, name), text.encode())
+        if self._steps:
+            self._journal(METRICS).keep(self._stays)
+        if self._command is not None:
+            commands = self._journal(COMMANDS)
+            commands.add(to_json({**self._command, "seconds_before": self._seconds_before(commands.objects())}))
+            commands.save()
+
+    def _stays(self, event: Mapping[str, Any]) -> bool:
+        """Say whether an event of before is not to come again, where a test of the first step may or may not."""
+        step, group = int(event["step"]), int(event.get("group", 0))
+        first = self._steps.get(group, self._steps[0])
+        return step < first or (step == first and event.get("phase") != "train")
+
+    def _seconds_before(self, commands: Sequence[Mapping[str, Any]]) -> float:
+        """Return how long the run has run, each time it did; where it was killed, up to what it last wrote down."""
+        if not commands:
+            return 0.0
+        last, summary = commands[-1], read_summary(self.url)
+        if summary.get("resumes") == len(commands) - 1:
+            return float(summary["seconds"])
+        told = [event["time"] for event in self._journal(METRICS).objects() if event["time"] > last["time"]]
+        return float(last["seconds_before"]) + (max(told) - float(last["time"]) if told else 0.0)
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
-            self._journals[name] = Journal(fs.join(self.url, name))
+            self._journals[name] = Journal(fs.join(self.url, name), in_use=name == COMMANDS)
         return self._journals[name]
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json``."""
-        fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(summary, indent=2)}\n".encode())
+    def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Write ``summary.json``, of all times that the run went on; return what it says."""
+        whole = dict(summary)
+        if self._command is not None:
+            commands = self._journal(COMMANDS).objects()
+            whole["resumes"] = len(commands) - 1
+            whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
+            for phase in ("train", "test", "validation") if len(commands) > 1 else ():
+                whole[phase] = whole[phase] or self._last_metrics(phase)
+        fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
+        return whole
+
+    def _last_metrics(self, phase: str) -> dict[str, float]:
+        events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]
+        return next((figures(each) for each in reversed(events) if each["group"] == 0), {})
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -173,6 +214,25 @@ class RunDirectory:
     def __exit__(self, *error: object) -> None:
         for journal in self._journals.values():
             journal.close()
+
+
+def read_summary(url: str) -> dict[str, Any]:
+    """Return what ``summary.json`` of a run says; nothing if it is not there, or cannot be read."""
+    place = fs.join(url, "summary.json")
+    try:
+        found = json.loads(fs.read_bytes(place)) if fs.exists(place) else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def first_command(url: str) -> dict[str, Any]:
+    """Return what ``commands.jsonl`` says of the start of a run; nothing if it is not there."""
+    place = fs.join(url, COMMANDS)
+    if not fs.exists(place):
+        return {}
+    lines = fs.read_bytes(place).decode().splitlines()
+    return dict(json.loads(lines[0])) if lines else {}
 
 
 def log_line(event: Mapping[str, Any]) -> str:

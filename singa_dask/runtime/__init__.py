@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from singa_dask.runtime.checks import net_warnings, prepare, worker_warnings
-    from singa_dask.runtime.cluster import connect, embedded_cluster, local_cluster, on_dask
+    from singa_dask.runtime.cluster import (
+        Patience,
+        connect,
+        embedded_cluster,
+        local_cluster,
+        on_dask,
+        threads_by_host,
+        wait_for_room,
+    )
     from singa_dask.runtime.driver import Driver
     from singa_dask.runtime.placement import Layout, plan_processes
     from singa_dask.runtime.report import Result
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Driver",
     "Layout",
+    "Patience",
     "Result",
     "connect",
     "embedded_cluster",
@@ -28,12 +37,15 @@ __all__ = [
     "on_dask",
     "plan_processes",
     "prepare",
+    "threads_by_host",
+    "wait_for_room",
     "worker_warnings",
 ]
 
 _HOMES = {
     "Driver": "driver",
     "Layout": "placement",
+    "Patience": "cluster",
     "Result": "report",
     "connect": "cluster",
     "embedded_cluster": "cluster",
@@ -43,6 +55,8 @@ _HOMES = {
     "on_dask": "cluster",
     "plan_processes": "placement",
     "prepare": "checks",
+    "threads_by_host": "cluster",
+    "wait_for_room": "cluster",
     "worker_warnings": "checks",
 }
 

@@ -164,6 +164,10 @@ class Driver:
         self._client.register_plugin(plugin, name=name)
         nodes = self._client.run(node_address, self.job_id, workers=self._workers)
         peers = [nodes[worker] for worker in self._workers]
+        # before any unit writes to the run directory
+        self._publish(
+            {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
+        )
         for process, units in enumerate(self._layout.processes):
             for unit in units:
                 future = self._client.submit(
@@ -183,11 +187,8 @@ class Driver:
                 self._futures[future] = unit
                 future.add_done_callback(lambda done: self._queue.put(("done", done)))
         self._run.deadline = time.monotonic() + START_TIMEOUT_S
-        self._publish(
-            {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
-        )
         for note in self._notes:
-            self._publish({"event": "log", "unit": "driver", "level": "INFO", "time": time.time(), "message": note})
+            self._publish({"event": "log", **self._said("INFO", note)})
 
     # -- following -------------------------------------------------------------------------------------
 
@@ -253,7 +254,15 @@ class Driver:
             code = SIGNAL_CODES.get(name, 1)
             self._fail({"reason": f"ended at once by a second {name}", "exit_code": code, "expected": True})
         else:
+            self._notice(f"{name}: the job stops with a checkpoint; once more to abort it.")
             self._tell("stop")
+
+    def _notice(self, message: str) -> None:
+        """Say something to the person who watches."""
+        self._publish({"event": "notice", **self._said("WARNING", message)})
+
+    def _said(self, level: str, message: str) -> dict[str, Any]:
+        return {"unit": "driver", "level": level, "time": time.time(), "message": message}
 
     def _lose(self, process: int, reason: str) -> None:
         """Note that a process is gone: its units will not report."""

@@ -13,7 +13,7 @@ from singa_dask.runtime.placement import Layout
 
 __all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
 
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
 class MetricsMerger:

@@ -16,7 +16,7 @@ import pytest
 
 from singa_dask.cli import run as _run  # noqa: F401 - so that the module can be patched by name
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Result
+from singa_dask.runtime import Result, prepare
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {
@@ -163,6 +163,55 @@ def test_a_run_is_not_written_over(call: Call, job: Path, driver: type[FakeDrive
     assert again.exit_code == 2
     assert "a run is already there" in again.stderr
     assert len(driver.made) == 1
+
+
+def test_so_it_is_with_overwrite(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for options in ([], ["--overwrite", "--set", "seed=9"]):
+        assert call("run", job, "--run-dir", run, *options).exit_code == 0
+    assert "seed: 9" in (run / "resolved.yaml").read_text()
+    (command,) = [json.loads(line) for line in (run / "commands.jsonl").read_text().splitlines()]
+    assert command["arguments"] == [
+        "singa-dask", "run", str(job), "--set", "seed=9", "--run-dir", str(run), "--overwrite"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"], ["--overwrite"]])
+def test_a_run_that_ended_before_its_first_checkpoint_starts_over(
+    call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, options: list[str]
+) -> None:
+    def killed(self: FakeDriver) -> Result:
+        raise ClusterError("as if it had been killed")
+
+    ends, driver.ends = driver.ends, staticmethod(killed)
+    run = tmp_path / "run"
+    assert call("run", job, "--run-dir", run).exit_code == 3
+    driver.ends = ends
+    again = call("run", job, "--run-dir", run, *options)
+    assert again.exit_code == 0, again.stderr
+    assert driver.made[1].given["resume"] is None
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
+    assert json.loads((run / "summary.json").read_text())["resumes"] == 0
+
+
+def test_it_starts_over_with_the_values_it_had(
+    call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("singa_dask.cli.job.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()}))
+    monkeypatch.setattr("singa_dask.cli.run.find_values", str)
+    run = tmp_path / "run"
+    driver.ends = staticmethod(lambda self: result_of(state="failed", exit_code=1, reason="why"))
+    call("run", job, "--run-dir", run, "--init-from", tmp_path / "values")
+    result = call("run", job, "--run-dir", run, "--resume")
+    assert driver.made[1].given["init_from"] == (str(tmp_path / "values"),)
+    assert result.stderr.splitlines()[-1] == f"to go on from step 0: singa-dask run {job} --run-dir {run} --resume"
+
+
+@pytest.mark.parametrize("options", [["--overwrite"], ["--overwrite", "--run-dir", "x", "--resume"]])
+def test_overwrite_says_what(call: Call, job: Path, driver: type[FakeDriver], options: list[str]) -> None:
+    result = call("run", job, *options)
+    assert result.exit_code == 2
+    assert "--overwrite replaces the run in --run-dir" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,86 @@ def test_no_run_to_resume_is_said(tmp_path: Path, parent: str) -> None:
 
 def test_json_has_null_for_what_is_not_finite() -> None:
     assert to_json({"a": [math.inf, 1.0], "b": (math.nan,)}) == '{"a": [null, 1.0], "b": [null]}'
+
+
+COMMAND = {"time": 100.0, "arguments": ["singa-dask", "run"], "init_from": []}
+
+
+def event(step: int, phase: str = "train", group: int = 0, time: float = 0.0, **found: float) -> dict[str, Any]:
+    return {"event": "metrics", "phase": phase, "group": group, "step": step, "time": time, **found}
+
+
+def test_what_is_measured_again_takes_the_place_of_what_was(url: str) -> None:
+    first = [event(0, loss=1.0), event(2, "test"), event(2), {**CHECKPOINT, "step": 2}, event(4), event(3, group=1)]
+    again = [event(2, "test", time=1.0), event(2, time=1.0), event(4, time=1.0)]
+    with RunDirectory(url, "", "") as directory:
+        for each in (STARTED, *first):
+            directory.on_event(each)
+    with RunDirectory(url, "", "", goes_on=True, steps={0: 2, 1: 3}) as directory:
+        for each in (STARTED, *again):
+            directory.on_event(each)
+    assert metrics_of(url) == [event(0, loss=1.0), {**CHECKPOINT, "step": 2}, *again]
+
+
+def test_a_test_of_the_first_step_that_is_not_done_again_stays(url: str) -> None:
+    with RunDirectory(url, "", "") as directory:
+        for each in (STARTED, event(2, "test", loss=1.0), event(2)):
+            directory.on_event(each)
+    with RunDirectory(url, "", "", goes_on=True, steps={0: 2}) as directory:
+        for each in (STARTED, event(2)):
+            directory.on_event(each)
+    assert metrics_of(url) == [event(2, "test", loss=1.0), event(2)]
+
+
+def test_a_line_that_was_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(event(0)) + '\n{"event": "metr')
+    with RunDirectory(str(tmp_path), "", "", goes_on=True, steps={0: 5}) as directory:
+        for each in (STARTED, event(5)):
+            directory.on_event(each)
+    assert metrics_of(str(tmp_path)) == [event(0), event(5)]
+
+
+def test_the_summary_of_a_resumed_run_is_of_all_of_it(url: str) -> None:
+    def run(start: float, steps: dict[int, int], killed: bool, *events: dict[str, Any]) -> dict[str, Any]:
+        command = {**COMMAND, "time": start}
+        with RunDirectory(url, "", "", goes_on=bool(steps), steps=steps, command=command) as directory:
+            for each in (STARTED, *events):
+                directory.on_event(each)
+            if killed:
+                return {}
+            summary = {"steps": 8, "seconds": 2.5, "train": {}, "test": {"loss": 0.1}, "validation": {}}
+            return directory.finish(summary)
+
+    first = run(100.0, {}, True, event(2, time=104.0, loss=0.5), event(2, "validation", time=105.0, loss=0.4))
+    assert first == {}
+    second = run(200.0, {0: 4}, False)
+    assert (second["seconds"], second["resumes"]) == (7.5, 1)
+    assert (second["train"], second["test"], second["validation"]) == ({"loss": 0.5}, {"loss": 0.1}, {"loss": 0.4})
+    assert json.loads(read(url, "summary.json")) == second
+    assert run(300.0, {0: 8}, False)["seconds"] == 10.0
+    commands = [json.loads(line) for line in read(url, "commands.jsonl").splitlines()]
+    assert [(each["time"], each["seconds_before"]) for each in commands] == [(100.0, 0.0), (200.0, 5.0), (300.0, 7.5)]
+
+
+def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) -> None:
+    with RunDirectory(url, "", "", command=COMMAND) as directory:
+        for each in (STARTED, METRICS, LOG):
+            directory.on_event(each)
+        directory.finish({"seconds": 1.0})
+    fs.write_atomic(fs.join(url, "checkpoint", "step-4", "manifest.json"), b"{}")
+    fs.write_atomic(fs.join(url, "notes.txt"), b"mine")
+    replacing = RunDirectory(url, "new", "", replaces=True, command=COMMAND)
+    assert fs.exists(fs.join(url, "checkpoint")), "nothing is deleted before the job starts"
+    with replacing as directory:
+        directory.on_event(STARTED)
+    assert fs.ls(url) == ["commands.jsonl", "job.yaml", "notes.txt", "resolved.yaml"]
+    assert read(url, "job.yaml") == "new"
+
+
+def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> None:
+    with RunDirectory(str(tmp_path), "", "", command=COMMAND) as directory:
+        directory.on_event(STARTED)
+        for how in ({"goes_on": True}, {"replaces": True}):
+            with pytest.raises(ConfigError, match="a run goes on there right now"):
+                RunDirectory(str(tmp_path), "", "", **how)
+    RunDirectory(str(tmp_path), "", "", goes_on=True)

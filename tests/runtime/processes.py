@@ -17,7 +17,7 @@ import psutil
 from distributed import Client, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
-from singa_dask.runtime import Driver, Result, connect
+from singa_dask.runtime import Driver, Patience, Result, connect
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
@@ -77,7 +77,7 @@ def cluster(
     """Start a cluster of processes; give it and a client that sees all workers."""
     made = Cluster(directory, *options, names=names, cwd=cwd)
     try:
-        with connect(scheduler_file=made.file) as client:
+        with connect(scheduler_file=made.file, patience=Patience(TIMEOUT_S)) as client:
             client.wait_for_workers(len(names), timeout=TIMEOUT_S)
             yield made, client
     finally:

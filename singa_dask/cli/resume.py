@@ -1,0 +1,119 @@
+"""Where a run is written, from which checkpoint it goes on, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from singa_dask.conf import JobConf
+from singa_dask.data import fs
+from singa_dask.errors import CheckpointError
+from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
+from singa_dask.runtime.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoint import find as find_checkpoint
+
+__all__ = ["LATEST", "Place", "choose_place", "given_arguments", "how_to_go_on"]
+
+LATEST = "latest"
+
+
+class Place(NamedTuple):
+    """Where a run is written, what it is called, and what it begins with.
+
+    Attributes
+    ----------
+    url, job_id : str
+    checkpoint : str or None
+        To go on from.
+    goes_on : bool
+        What the run directory holds stays; where there is no checkpoint yet the run starts over.
+    replaces : bool
+        What it holds is deleted when the job starts.
+    init_from : tuple of str
+        Checkpoints whose values the net starts from.
+    """
+
+    url: str
+    job_id: str
+    checkpoint: str | None = None
+    goes_on: bool = False
+    replaces: bool = False
+    init_from: tuple[str, ...] = ()
+
+    def steps(self) -> dict[int, int]:
+        """Return the first step of each worker group of a run that goes on."""
+        if self.checkpoint is None:
+            return {}
+        found = Checkpoint(self.checkpoint)
+        return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
+
+
+def choose_place(
+    conf: JobConf, run_dir: str | None, resume: str | None, overwrite: bool, init_from: tuple[str, ...]
+) -> Place:
+    """Choose the run directory of a job, and find the checkpoint to go on from.
+
+    Raises
+    ------
+    ConfigError
+        No run of this job is there to go on with.
+    CheckpointError
+        There is no checkpoint, nor a run that ended before its first.
+    """
+    parent = conf.cluster.workspace or "runs"
+    job_id = new_job_id(conf.name)
+    if resume == LATEST:
+        run_dir = resume = run_dir or newest_run(parent, conf.name)
+    url = fs.absolute(run_dir or fs.join(parent, job_id))
+    if resume is None:
+        return Place(url, job_id, replaces=overwrite or _ended_early(url), init_from=init_from)
+    resume = fs.absolute(resume)
+    if _ended_early(resume):
+        values = tuple(first_command(resume).get("init_from", ()))
+        return Place(url, job_id, replaces=url == resume, init_from=values)
+    return Place(url, job_id, find_checkpoint(resume), goes_on=True)
+
+
+def _ended_early(url: str) -> bool:
+    """Say whether a run ended before its first checkpoint, however that came."""
+    if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
+        return False
+    try:
+        find_checkpoint(url)
+    except CheckpointError:
+        return True
+    return False
+
+
+def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
+    """Return the arguments of a command line as a person may give them again, but for some parameters."""
+    arguments, options = [], []
+    for param in ctx.command.params:
+        name = str(param.name)
+        if name in without or ctx.get_parameter_source(name) != ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[name]
+        values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
+        if isinstance(param, click.Argument):
+            arguments += values
+        elif isinstance(param, click.Option) and param.is_flag:
+            options += [param.opts[0]] if value else param.secondary_opts[:1]
+        else:
+            options += [part for each in values for part in (param.opts[0], each)]
+    return [*arguments, *options]
+
+
+def how_to_go_on(ctx: click.Context, url: str) -> str:
+    """Return the line that says from which step a run can go on, and by which command."""
+    try:
+        step = Checkpoint(find_checkpoint(url)).step
+    except CheckpointError:
+        step = 0
+    here = os.path.relpath(url) if "://" not in url else url
+    where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
+    given = given_arguments(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
+    return f"to go on from step {step}: {shlex.join([*ctx.command_path.split(), *given, *where])}"

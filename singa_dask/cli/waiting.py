@@ -1,0 +1,16 @@
+"""What ``--wait`` means: how long a verb waits for a cluster, and what a person sees meanwhile."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from singa_dask import runtime
+
+__all__ = ["patience_of"]
+
+
+def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
+    """Wait so long, and say on stderr what is missing, unless ``quiet``."""
+    return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(click.echo, err=True))

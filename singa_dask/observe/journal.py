@@ -1,0 +1,107 @@
+"""Journal: a text file that grows by lines, at any URL, and loses some when a run goes back to an earlier step."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from singa_dask.data import fs
+
+__all__ = ["Journal", "is_in_use"]
+
+
+class Journal:
+    """A text file that grows by lines.
+
+    On a local disk every line is written through at once. Elsewhere, where files cannot grow, the lines are
+    kept and the whole file is written by `save`.
+
+    Parameters
+    ----------
+    url : str
+    in_use : bool
+        Have `is_in_use` say so as long as it is open and this process lives; on local disks only.
+    """
+
+    def __init__(self, url: str, in_use: bool = False) -> None:
+        self.url = url
+        self._path = fs.local_path(url)
+        self._lines: list[str] = []
+        self._file: IO[str] | None = None
+        if self._path is not None:
+            self._file = _append_to(self._path)
+            if in_use:
+                _lock(self._file)
+        elif fs.exists(url):
+            self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
+
+    def add(self, line: str) -> None:
+        """Append a line, given without its end."""
+        if self._file is None:
+            self._lines.append(f"{line}\n")
+        else:
+            self._file.write(f"{line}\n")
+            self._file.flush()
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the lines of JSON, but for one that was not written to its end, as its writer was killed."""
+        lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines()
+        return [each for each in map(_parsed, lines) if each is not None]
+
+    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Drop the lines of JSON that are not wanted, and any that is none; at once, as seen by others."""
+        lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if (found := _parsed(line)) is not None and wanted(found)]
+        if kept == lines:
+            return
+        if self._file is not None and self._path is not None:
+            self._file.close()
+            fs.write_atomic(self.url, "".join(kept).encode())
+            self._file = _append_to(self._path)
+        self._lines = [] if self._path is not None else kept
+
+    def save(self) -> None:
+        """Make sure that all lines so far can be read at the URL."""
+        if self._file is None:
+            fs.write_atomic(self.url, "".join(self._lines).encode())
+
+    def close(self) -> None:
+        """Save, and close what is open."""
+        self.save()
+        if self._file is not None:
+            self._file.close()
+
+
+def is_in_use(url: str) -> bool:
+    """Say whether a process that lives has the file open as a `Journal` that is ``in_use``."""
+    path = fs.local_path(url)
+    if path is None or not path.exists():
+        return False
+    with path.open("a") as file:
+        return not _lock(file)
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file until it is closed; return False if another has done it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:  # some network filesystems know no locks
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
+
+
+def _append_to(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a", encoding="utf-8")
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
