@@ -31,7 +31,7 @@ class CacheConf(Conf):
 
 
 class StoreConf(Conf):
-    """``store_conf``: records of a store, at any URL (SINGA's StoreProto; the last three keys are ours)."""
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto; keys below ``shuffle`` are ours)."""
 
     backend: Annotated[str, known("store")] = ""
     """Format of the store; found from the path when empty."""
@@ -50,7 +50,7 @@ class StoreConf(Conf):
     batchsize: Many[Size] = Field(default=[])
     """Records a step for the whole worker group; or one number for each of its workers."""
     shape: Many[Size] = Field(default=[])
-    """Shape of one record, without the batch."""
+    """Shape of one record, without the batch; of an image always (channels, height, width)."""
     encoded: bool = False
     """Never used by SINGA, nor here."""
     random_skip: Count = 0
@@ -75,6 +75,9 @@ class StoreConf(Conf):
     """Height and width to which image files are scaled and cropped, for image-folder, image-list and webdataset."""
     channels: Literal[1, 3] = 3
     """Image files as grey (1) or in colour (3), for the same stores."""
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
+    TensorFlow have them. ``shape`` is (channels, height, width) with both."""
     storage_options: dict[str, Any] = Field(default={})
     """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow, webhdfs,
     hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
@@ -91,6 +94,9 @@ class StoreConf(Conf):
             yield ("std_value",), "expected another number than 0: records are divided by it."
         if len(look(data, "resize", list, [])) not in (0, 2):
             yield ("resize",), "expected two numbers, height and width."
+        shape = look(data, "shape", list, [])
+        if look(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
+            yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
         most = look(data, "max_bad", float, 1.0)
         if most > 1 and not most.is_integer():
             yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."

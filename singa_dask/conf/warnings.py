@@ -20,6 +20,8 @@ __all__ = ["find_warnings"]
 SOFTMAX = ("Softmax", "CudnnSoftmax")
 SOFTMAX_LOSS = ("SoftmaxLoss", "CudnnSoftmaxLoss")
 SCHEDULE_BLOCKS = tuple(name for name in LRGenConf.model_fields if name.endswith("_conf") and name != "user_conf")
+# a part of the names of layers that read images
+IMAGE_LAYERS = ("Conv", "Pool", "LRN", "ImagePreprocess")
 UPDATER_KEYS = ("momentum", "delta", "rmsprop_conf", "adadelta_conf", "adam_conf", "adammax_conf")
 
 
@@ -34,7 +36,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     training : bool
         Whether the job is to be trained: else nothing is said of its updater and algorithm.
     """
-    found = [*_unread_blocks(job, registries["layer"]), *_softmax_twice(job)]
+    found = [*_unread_blocks(job, registries["layer"]), *_softmax_twice(job), *_channels_last(job)]
     if training and job.trains:
         found += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
         if job.debug and not job.disp_freq:
@@ -77,6 +79,21 @@ def _softmax_below(loss: Node, nodes: list[Node]) -> Node | None:
     """Return the softmax that a loss reads in some phase."""
     below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in SOFTMAX]
     return next((node for node in below if any(p in node.phases and p in loss.phases for p in PHASES)), None)
+
+
+def _channels_last(job: JobConf) -> Iterator[Problem]:
+    """Yield the shapes of records that look like (height, width, channels) and are read by layers for images."""
+    nodes = read_nodes(job.neuralnet)
+    readers = {source for node in nodes if any(part in node.type for part in IMAGE_LAYERS) for source in node.sources}
+    for index, layer in enumerate(job.neuralnet.layer):
+        shape = list(layer.store_conf.shape) if layer.store_conf else []
+        if layer.name in readers and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4:
+            first = [shape[2], *shape[:2]]
+            message = (
+                f"{shape} looks like height, width, channels, but is taken as channels, height, width. "
+                f"Set shape: {first}, and layout: NHWC if the records are stored so."
+            )
+            yield Problem(("neuralnet", "layer", index, "store_conf", "shape"), message)
 
 
 def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:

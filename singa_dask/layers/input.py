@@ -27,7 +27,7 @@ from singa_dask.data import (
 from singa_dask.data.class_names import LabelMatch
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
-from singa_dask.layers.records import open_records
+from singa_dask.layers.records import check_shape, in_layout, open_records, same_shape, stored_shape
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -100,7 +100,8 @@ class StoreInput(Layer):
             Numbers, before mean and std of the job; what is no uint8 becomes float32.
         labels : ndarray, (N,) integers, or None
         """
-        return arrays["data"] if "data" in arrays else arrays["pixel"], arrays.get("label")
+        values = arrays["data"] if "data" in arrays else arrays["pixel"]
+        return in_layout(values, self.store_conf), arrays.get("label")
 
     def _parsed(self, arrays: Arrays) -> tuple[Any, Any]:
         values, labels = self.parse(arrays)
@@ -185,10 +186,10 @@ class StoreInput(Layer):
             self._parsed(self._labels.apply(first))
             return
         values = store.schema.get("data") or store.schema.get("pixel")
-        shape, wanted = tuple(self.store_conf.shape), self.features[0].size
-        if values is None or np.prod(values.shape, dtype=np.int64) != wanted:
-            held = f"records of {values.shape}" if values else f"only {', '.join(store.schema)}"
-            raise DataError(f"{store.url}: {held}, expected {shape}, as shape says.")
+        if values is None:
+            shape = tuple(self.store_conf.shape)
+            raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
+        check_shape(store.url, values.shape, self.store_conf)
         if self.store_conf.has_label and "label" not in store.schema:
             raise DataError(f"{store.url}: the records have no labels. Set has_label: false to do without.")
 
@@ -205,8 +206,10 @@ class StoreInput(Layer):
         with open_store(url, backend, conf.storage_options, **text) as store:
             arrays = store.read_block(0)
         record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-        if record.size != self.features[0].size:
-            raise DataError(f"{url}: a record of {record.shape}, expected {tuple(self.store_conf.shape)}.")
+        # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+        if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
+            check_shape(url, record.shape, conf, "a record")
+            record = in_layout(record[None], conf)[0]
         return record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
 
     def _statistic(self, key: str) -> Any:
@@ -367,7 +370,7 @@ class CSVInput(StoreInput):
             torn=conf.on_error != "raise",
             separator=conf.separator,
             has_label=conf.has_label,
-            shape=tuple(conf.shape),
+            shape=stored_shape(conf),
         )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from singa_dask.conf import StoreConf
 from singa_dask.data import STORES, Store, detect, fs, open_store
@@ -13,7 +17,7 @@ from singa_dask.data.store import is_pattern
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["open_records"]
+__all__ = ["check_shape", "in_layout", "open_records", "same_shape", "stored_shape"]
 
 
 def open_records(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
@@ -33,6 +37,66 @@ def open_records(conf: StoreConf, url: str, backend: str | None, storage_options
     if conf.user_conf and backend:
         _check_keywords(backend, url, conf.user_conf)
     return open_store(url, backend, storage_options, torn=conf.on_error != "raise", **image, **conf.user_conf)
+
+
+# -- shapes ------------------------------------------------------------------------------------------
+
+
+def stored_shape(conf: StoreConf) -> tuple[int, ...]:
+    """Return the shape that records have in the store: ``shape``, or (height, width, channels) of it."""
+    shape = tuple(conf.shape)
+    return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
+
+
+def same_shape(found: Sequence[int], expected: Sequence[int]) -> bool:
+    """Tell whether two shapes differ by axes of length one alone; a flat one is never the same as one that is not."""
+    return _squeezed(found) == _squeezed(expected)
+
+
+def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "records") -> None:
+    """Compare the shape of a store's records with what a job says.
+
+    Axes of length one do not count. Flat records can have any shape of their size, and any record can be read as a flat
+    one; everything else would put values in wrong places. ``what`` is what has the shape, for the error.
+
+    Raises
+    ------
+    DataError
+        They do not agree.
+    """
+    expected = stored_shape(conf)
+    flat = min(len(_squeezed(found)), len(_squeezed(conf.shape))) <= 1
+    if same_shape(found, expected) or (flat and math.prod(found) == math.prod(expected)):
+        return
+    said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
+    hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
+    raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+
+
+def _hint(found: tuple[int, ...], conf: StoreConf) -> str:
+    """Say what to do about records that have the right size, but another shape."""
+    shape = tuple(conf.shape)
+    if same_shape(found, shape):
+        return " These are channels first: leave layout out."
+    if len(shape) == 3 and same_shape(found, (*shape[1:], shape[0])):
+        return (
+            " These look like (height, width, channels): set layout: NHWC to read them so, or store them channels "
+            "first, with array.transpose(0, 3, 1, 2)."
+        )
+    if len(shape) == 3 and same_shape(found, (shape[2], *shape[:2])):
+        return f" The shape of images is [channels, height, width]: set shape: {list(found)}."
+    return f" Set shape: {list(found)}, or shape: [{math.prod(found)}] for values in a row."
+
+
+def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:
+    """Return a batch of images (N, height, width, channels) as a view (N, channels, height, width) if so laid out."""
+    if conf.layout != "NHWC" or values.size != len(values) * math.prod(conf.shape):
+        return values
+    return np.moveaxis(values.reshape(len(values), *stored_shape(conf)), -1, 1)
+
+
+def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
 
 
 def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:

@@ -122,6 +122,8 @@ def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobCon
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
     if backend in IMAGE_STORES and not conf.resize and len(size) == 2 and channels in (1, 3):
         changes |= {"resize": size, "channels": channels}
+    if backend in IMAGE_STORES:
+        changes["layout"] = "NCHW"
     text = STORES.find("csv")
     is_text = STORES.find(backend) is text if backend else url.lower().endswith(text.suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if old.type in ("CSVInput", "RecordInput") else {}

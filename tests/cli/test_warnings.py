@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_files
 from singa_dask.conf import find_warnings
+from singa_dask.errors import Problem
 from singa_dask.runtime import checks, net_warnings
 from singa_dask.runtime.plan import build_nets
 from tests.cli.conftest import ROOT, Call
+from tests.net import jobs
 
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "cluster")
 GOLD = sorted([*(ROOT / "tests" / "gold").glob("*.yaml"), *(ROOT / "tests" / "gold" / "confs").glob("*.conf")])
@@ -42,6 +45,27 @@ def test_blocks_that_a_layer_does_not_read(call: Call, job: Path) -> None:
         "29:7: neuralnet.layer[loss].store_conf: warning: SoftmaxLoss does not read this block. "
         "It reads softmaxloss_conf.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reader", "shape", "n"),
+    [
+        ({"type": "Pooling", "pooling_conf": {"kernel": 2}}, [8, 8, 3], 1),
+        ({"type": "Pooling", "pooling_conf": {"kernel": 2}}, [3, 8, 8], 0),
+        ({"type": "ReLU"}, [8, 8, 3], 0),
+    ],
+)
+def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list[int], n: int) -> None:
+    store = {"path": "x.arrow", "batchsize": 4, "shape": shape}
+    conf = jobs.job(
+        [jobs.layer("data", "RecordInput", store_conf=store), {"name": "r", "srclayers": ["data"], **reader}]
+    )
+    message = (
+        "[8, 8, 3] looks like height, width, channels, but is taken as channels, height, width. "
+        "Set shape: [3, 8, 8], and layout: NHWC if the records are stored so."
+    )
+    found = find_warnings(conf, REGISTRIES)
+    assert found == n * [Problem(("neuralnet", "layer", 0, "store_conf", "shape"), message)]
 
 
 def test_keys_that_the_updater_does_not_read(call: Call, job: Path) -> None:
