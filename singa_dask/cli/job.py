@@ -15,8 +15,10 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import net_warnings, prepare, worker_warnings
+from singa_dask.runtime.plan import build_nets
+from singa_dask.train import with_initialisers
 
-__all__ = ["check", "job_options", "outputs", "read", "show_outputs", "warn"]
+__all__ = ["check", "complete", "job_options", "outputs", "read", "show_outputs", "warn"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,6 +76,26 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     """
     try:
         return prepare(job_file.job, **given)
+    except ConfigError as error:
+        raise job_file.locate(error) from None
+
+
+def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
+    """Say how params start of which neither the job nor a checkpoint says it: as the types of their layers have it.
+
+    SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
+    says it is a mistake there.
+
+    Raises
+    ------
+    ConfigError
+        The training net cannot be built; with the places in the file.
+    """
+    job = job_file.job
+    if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
+        return job_file
+    try:
+        return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
     except ConfigError as error:
         raise job_file.locate(error) from None
 

@@ -89,6 +89,8 @@ def run(
         raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
     place = choose_place(conf, run_dir, resume, overwrite, init_from)
     elsewhere = bool(scheduler or scheduler_file)
+    read = job.complete(read, place.init_from)
+    conf = read.job
     nets = job.check(read, resume=place.checkpoint, init_from=place.init_from, check_sources=not elsewhere)
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
     if not (place.checkpoint or quiet):

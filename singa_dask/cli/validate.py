@@ -23,7 +23,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
     mistake is a warning; with --strict it is an error.
     """
-    read = job.read(job_file, sets, cluster_file)
+    read = job.complete(job.read(job_file, sets, cluster_file))
     nets = job.check(read)
     job.warn(read, nets, strict=strict, embedded=True)
     for phase, net in nets.items():

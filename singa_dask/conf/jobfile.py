@@ -37,11 +37,14 @@ class JobFile:
         The job, changes from the command line included.
     text : str
         The file as it is.
+    is_singa : bool
+        Whether it is in SINGA's own format.
     """
 
     job: JobConf
     text: str
     _root: Block = field(repr=False)
+    is_singa: bool = False
 
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with the place in the file of each problem that has a path."""
@@ -110,7 +113,7 @@ def load(
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(sorted(located, key=lambda problem: _order(problem, file)))
-    return JobFile(job, text, root)
+    return JobFile(job, text, root, _is_singa(text, file))
 
 
 def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
@@ -136,9 +139,13 @@ def _brief(value: Any, key: str = "") -> Any:
 
 def _parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
     """Read either format."""
-    if file.endswith(".conf") or is_singa_text(text):
+    if _is_singa(text, file):
         return singa_job.read_job(text, file)
     return yaml_text.parse(text, file)
+
+
+def _is_singa(text: str, file: str) -> bool:
+    return file.endswith(".conf") or is_singa_text(text)
 
 
 def _read(file: str) -> str:

@@ -56,7 +56,9 @@ class ParamConf(Conf):
     type: Annotated[Literal["Param", "User"], choice()] = "Param"
     """Kind of param; there is one."""
     init: InitConf | None = None
-    """First values; without it they come from a checkpoint."""
+    """Initial values. Without it they come from a checkpoint or, where the job names none, are those of the layer's
+    type: Glorot's for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for their states, +-0.05 for
+    Embedding, a small Gaussian for RBMs, 0 for biases. SINGA's own files need it, or a checkpoint."""
     lr_scale: float = 1.0
     """Multiplies the learning rate."""
     wd_scale: float = 1.0

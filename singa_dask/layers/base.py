@@ -282,6 +282,13 @@ class Layer(Packing):
         self.params.append(made)
         return made
 
+    def initial(self, index: int) -> InitConf | None:
+        """Return how the param at ``index`` starts where neither the job nor a checkpoint says it; None: they have to.
+
+        Asked after `setup`; it may depend on the ``whole_shape`` of params, never on their parts.
+        """
+        return None
+
     def bias_param(self, index: int, size: int, bias_term: bool) -> Param | None:
         """Add a bias (size,) like `param`; None where ``bias_term`` says that there is none.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import ConvolutionConf, LayerConf, Phase, PoolingConf
+from singa_dask.conf import ConvolutionConf, InitConf, LayerConf, Phase, PoolingConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
+from singa_dask.layers.initial import ZEROS, glorot
 
 __all__ = ["Convolution", "Pooling", "as_images", "image_shape"]
 
@@ -94,6 +95,10 @@ class Convolution(Windowed):
         self.shape = (columns.size, n_channels, *self.kernel)
         self.weight = self.param(0, (columns.size, n_channels * self.kernel[0] * self.kernel[1]))
         self.bias = self.bias_param(1, columns.size, block.bias_term)
+
+    def initial(self, index: int) -> InitConf:
+        n_filters, fan_in = self.weight.whole_shape
+        return ZEROS if index else glorot(fan_in, n_filters * self.kernel[0] * self.kernel[1])
 
     def compute_feature(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.conf import EmbeddingConf, LayerConf, OneHotConf, Phase
+from singa_dask.conf import EmbeddingConf, InitConf, LayerConf, OneHotConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
 
@@ -118,6 +118,9 @@ class Embedding(Numbers):
         self.feature((self.n_numbers, columns.size), reusable=True, columns=columns)
         self.table = self.param(0, (n_values, columns.size), axis=1)
         self.index: Any = None
+
+    def initial(self, index: int) -> InitConf:
+        return InitConf(type="Uniform", low=-0.05, high=0.05)
 
     def compute_feature(self, phase: Phase) -> None:
         numbers = self.numbers()

@@ -9,9 +9,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from singa_dask.conf import ActivationConf, Conf, DropoutConf, InnerProductConf, LayerConf, Phase, ReLUConf, SoftmaxConf
+from singa_dask.conf import (
+    ActivationConf,
+    Conf,
+    DropoutConf,
+    InitConf,
+    InnerProductConf,
+    LayerConf,
+    Phase,
+    ReLUConf,
+    SoftmaxConf,
+)
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
+from singa_dask.layers.initial import ZEROS, glorot
 
 __all__ = ["Activation", "Dropout", "InnerProduct", "ReLU", "STanh", "Sigmoid", "Softmax", "Tanh"]
 
@@ -40,6 +51,9 @@ class InnerProduct(Layer):
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.param(0, shape, axis=1 if self.transpose else 0)
         self.bias = self.bias_param(1, n_out, block.bias_term)
+
+    def initial(self, index: int) -> InitConf:
+        return ZEROS if index else glorot(*self.weight.whole_shape)
 
     def compute_feature(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import LayerConf, Phase, RBMConf
+from singa_dask.conf import InitConf, LayerConf, Phase, RBMConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.initial import ZEROS
 from singa_dask.layers.param import Param
 
 __all__ = ["RBMHid", "RBMVis", "Units"]
@@ -59,6 +60,10 @@ class _RBMLayer(Layer):
         self.units = Units((n_rows, n_units), self.context.dtype, block.gaussian, self.weight)
         self.units.n_steps = self.n_steps
         self.features.append(self.units)
+
+    def initial(self, index: int) -> InitConf:
+        """Return what Hinton's guide to training RBMs (2010) says."""
+        return ZEROS if index else InitConf(type="Gaussian", std=0.01)
 
     def allocate(self) -> None:
         super().allocate()

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from singa_dask.conf import GRUConf, LayerConf, LSTMConf, Phase, RNNConf
+from singa_dask.conf import GRUConf, InitConf, LayerConf, LSTMConf, Phase, RNNConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer
+from singa_dask.layers.initial import ONES, ORTHOGONAL, ZEROS, glorot
 from singa_dask.layers.joined import Joined, matrix
 
 __all__ = ["GRU", "LSTM", "RNN"]
@@ -81,6 +82,14 @@ class Recurrent(Layer):
         }
         if self.biases:
             self.joined["b"] = Joined(by_input[1])
+
+    def initial(self, index: int) -> InitConf:
+        """Return Glorot's for a W, an orthogonal U and a zero b, but 1 for that of an LSTM's forget gate."""
+        if index < len(self.gates):
+            return glorot(*self.weights[0].whole_shape)
+        if index < 2 * len(self.gates):
+            return ORTHOGONAL
+        return ONES if self.param_names[index] == "b_f" else ZEROS
 
     def _check(self, conf: LayerConf, sources: Sequence[Feature]) -> None:
         """Refuse what cannot be computed."""

@@ -350,6 +350,12 @@ class NeuralNet:
         if failed:
             raise failed[0]
 
+    def layers_of_job(self) -> list[tuple[Layer, int]]:
+        """Return the layers with params and their places in the job; one of the copies, or parts, of each."""
+        nodes = {node.name: node for node in self.nodes}
+        found = {nodes[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
+        return [(layer, index) for index, layer in sorted(found.items())]
+
     def unread_layers(self) -> list[Node]:
         """Return the layers of the job that no other one reads, in their order there: a node of each."""
         owner = {feature: layer.conf_name for layer in self.all_layers for feature in layer.features}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from singa_dask.train.algorithm import ALGORITHMS, BP, Algorithm
 from singa_dask.train.cd import CD
-from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init
+from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init, with_initialisers
 from singa_dask.train.schedule import SCHEDULES, Schedule
 from singa_dask.train.updater import UPDATERS, Updater
 
@@ -26,4 +26,5 @@ __all__ = [
     "Updater",
     "check_initialisers",
     "init",
+    "with_initialisers",
 ]
