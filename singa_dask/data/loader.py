@@ -107,7 +107,8 @@ class Loader:
         self.prefetch = prefetch
         self.bytes_bound = bytes_bound
         self.wait_s = 0.0
-        rows = order.batch_size // n_workers
+        low, high = order.bounds(n_workers)[worker : worker + 2]
+        rows = high - low
         record_bytes = sum(field.size_bytes for field in store.schema.values())
         batch_bytes = rows * record_bytes
         # two slabs fit into the bound: one in use, one on its way

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +62,8 @@ class Order:
         What becomes of the N mod B records at the end of an epoch of N. ``wrap``: they share a batch with the first
         ones of the next epoch. ``drop_last``: an epoch is N // B batches, and some records are left out, others in
         each epoch if they are shuffled. ``pad``: the last batch is filled up from the beginning of the same epoch.
+    shares : sequence of int
+        Proportions in which several workers share a batch; equal parts when empty.
 
     Attributes
     ----------
@@ -98,8 +102,9 @@ class Order:
         skip: int = 0,
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
+        shares: Sequence[int] = (),
     ) -> None:
-        self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
+        self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         self.streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
@@ -129,8 +134,7 @@ class Order:
 
     def ids(self, step: int) -> Ids:
         """Return the records of batch ``step`` of the group, (B,) int64."""
-        ids: Ids = self.rows(step)[0]
-        return ids
+        return np.asarray(self.rows(step)[0])
 
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
         """Return what one worker reads in some steps: its rows of each batch.
@@ -139,7 +143,7 @@ class Order:
         -------
         (n_steps, B / n_workers) int64
         """
-        low, high = self._share(worker, n_workers)
+        low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._streamed(step, n_steps, low, high)
         firsts = self.skip + (step + np.arange(n_steps)[:, None]) * self.batch_size
@@ -157,7 +161,7 @@ class Order:
 
         It cannot be written: steps within one epoch share it.
         """
-        low, high = self._share(worker, n_workers)
+        low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.skip + step * self.batch_size
         epoch = (first + low) // self.period
         if (first + high - 1) // self.period > epoch:
@@ -180,12 +184,12 @@ class Order:
         (n_blocks,) int64
             Rounded up where a worker takes an uncertain part of a block.
         """
-        low, high = self._share(worker, n_workers)
+        low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._streamed_rows(low, high)
         starts = self._starts.clip(self.start, self.start + self.count) - self.start
         if self.shuffle == "full":
-            return -(-np.diff(starts) // n_workers)
+            return -(-np.diff(starts) * (high - low) // self.batch_size)
         again = np.arange(self.count, self.period)
         again = again[(again % self.batch_size >= low) & (again % self.batch_size < high)] % self.count
         batches, rest = np.divmod(starts.clip(None, self.period) - self.skip, self.batch_size)
@@ -200,9 +204,8 @@ class Order:
         list of (worker, low, high)
             One for each stream, in line order, in records. A stream that several workers share is its main reader's.
         """
-        rows = self.batch_size // n_workers
-        width = self.batch_size // self.streams
-        owners = ((stream * width + width // 2) // rows for stream in range(self.streams))
+        bounds, width = self.bounds(n_workers), self.batch_size // self.streams
+        owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self.streams))
         return [(owner, *self._stretch(stream, 0)) for stream, owner in enumerate(owners)]
 
     def blocks_in_use(self, n_workers: int = 1) -> int | None:
@@ -211,15 +214,18 @@ class Order:
             return None
         if self.shuffle == "none":
             return 2
-        streams = -(-self.streams // n_workers) + (self.streams % n_workers > 0)
+        rows = max(high - low for low, high in pairwise(self.bounds(n_workers)))
+        whole, rest = divmod(rows, self.batch_size // self.streams)
+        streams = whole + 2 * (rest > 0)
         # each stream may be leaving one window for the next
         return 2 * self._blocks_per_window * streams
 
-    def _share(self, worker: int, n_workers: int) -> tuple[int, int]:
-        """Return the first row of a batch that is a worker's, and the one after its last."""
-        if self.batch_size % n_workers:
-            raise ValueError(f"a batch of {self.batch_size} cannot be shared equally by {n_workers} workers")
-        return worker * self.batch_size // n_workers, (worker + 1) * self.batch_size // n_workers
+    def bounds(self, n_workers: int) -> list[int]:
+        """Return the first row of a batch of each worker, and the end of the last one's."""
+        shares, how = ([1] * n_workers, "equally") if n_workers == 1 or not self._shares else (self._shares, "so")
+        if len(shares) != n_workers or self.batch_size % sum(shares):
+            raise ValueError(f"a batch of {self.batch_size} cannot be shared {how} by {n_workers} workers")
+        return [share * self.batch_size // sum(shares) for share in accumulate(shares, initial=0)]
 
     # -- cursor --------------------------------------------------------------------------------------
 

@@ -329,7 +329,8 @@ class Layer(Packing):
 
     def first_row(self, n_rows: int) -> int:
         """Return the row of the group's batch at which this layer's ``n_rows`` start."""
-        return self.row_part * n_rows
+        shares = self.context.shares
+        return n_rows * sum(shares[: self.row_part]) // shares[self.row_part] if shares else self.row_part * n_rows
 
     def labels(self, source: int, n_classes: int) -> Any:
         """Return the labels of a source, (N,) integers in [0, n_classes).

@@ -31,6 +31,8 @@ class Context:
         Of features and their gradients.
     worker, n_workers : int
         Place in the worker group; a batch is split over the group by rows.
+    shares : tuple of int
+        Proportions in which the workers of the group share a batch; empty where the parts are equal.
     group, n_groups : int
         The worker group; groups read disjoint shares of the records.
     step : int
@@ -56,6 +58,7 @@ class Context:
     dtype: Any = field(default_factory=lambda: np.dtype(np.float32))
     worker: int = 0
     n_workers: int = 1
+    shares: tuple[int, ...] = ()
     group: int = 0
     n_groups: int = 1
     step: int = 0
@@ -66,6 +69,11 @@ class Context:
     stream_start: bool = False
     exchange: Any = None
     frozen: bool = False
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this worker's rows counts in the average over the workers of the group."""
+        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
 
     @property
     def param_dtype(self) -> np.dtype[Any]:

@@ -63,8 +63,23 @@ class StoreInput(Layer):
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
             raise ConfigError([Problem(("store_conf", key), f"{conf.type} needs it.") for key in missing])
-        self.batch_size = _group_batch(store.batchsize, self.n_row_parts)
-        self.feature((self.batch_size // self.n_row_parts, *store.shape), wants_grad=False)
+        self.batch_size = sum(store.batchsize)
+        self.feature((self._own_rows(), *store.shape), wants_grad=False)
+
+    def _own_rows(self) -> int:
+        """Return how many rows of a batch this worker reads."""
+        sizes, n_workers = self.store_conf.batchsize, self.n_row_parts
+        shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
+        parts = [share * self.batch_size // sum(shares) for share in shares]
+        if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
+            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}."
+            if n_workers == 1:
+                message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
+            elif len(sizes) > 1 or self.context.shares:
+                shown = f"in the proportions {' : '.join(map(str, shares))}"
+                message = f"expected a number for each of the {n_workers} workers of a group, {shown}, got {sizes}."
+            raise ConfigError(Problem(("store_conf", "batchsize"), message))
+        return parts[self.row_part]
 
     def allocate(self) -> None:
         """Allocate the floats, unless all who read records make their own from what is stored."""
@@ -260,6 +275,7 @@ class StoreInput(Layer):
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
+            shares=context.shares if self.n_row_parts > 1 else (),
         )
 
     def _open(self) -> Loader:
@@ -372,17 +388,3 @@ class CSVInput(StoreInput):
             has_label=conf.has_label,
             shape=stored_shape(conf),
         )
-
-
-def _group_batch(sizes: Sequence[int], n_workers: int) -> int:
-    """Return the batch size of the whole group, from one number or one for each worker."""
-    path = ("store_conf", "batchsize")
-    if len(sizes) == 1:
-        if sizes[0] % n_workers:
-            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}."
-            raise ConfigError(Problem(path, message))
-        return sizes[0]
-    if len(sizes) != n_workers or len(set(sizes)) > 1:
-        message = f"expected one number for the group, or the same one for each of its {n_workers} workers."
-        raise ConfigError(Problem(path, f"{message} Got {list(sizes)}."))
-    return sum(sizes)

@@ -18,6 +18,7 @@ from singa_dask.net.memory import Sizes
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
+from singa_dask.net.shares import check_shares, find_shares
 from singa_dask.net.table import table
 from singa_dask.net.turns import turns
 from singa_dask.registry import suggest
@@ -88,7 +89,9 @@ class NeuralNet:
             Every mistake at once, with paths from the top of the job.
         """
         net = cls(context, plan(job.neuralnet, context.phase, context.n_workers), ops)
+        context.shares = find_shares(job.neuralnet, context.phase, context.n_workers)
         problems = net._make_layers()
+        problems += check_shares(net.nodes, net._layers) if context.shares else []
         problems += net._close_loops()
         pass_on_reads(net.all_layers)
         problems += net._params.name()
@@ -292,8 +295,9 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.figures)
         times = Counter(name for each in names.values() for name in each)
+        weight = self.context.weight
         return {
-            name if times[name] == 1 else f"{layer}.{name}": figure
+            name if times[name] == 1 else f"{layer}.{name}": (weight * figure[0], weight * figure[1])
             for layer, figures in taken.items()
             for name, figure in figures.items()
         }

@@ -10,9 +10,11 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
+from singa_dask.runtime.devices import device_of_part
 from singa_dask.runtime.inference import Part, build, load_modules, told
 from singa_dask.runtime.inference_job import with_batchsize
 from singa_dask.runtime.initial_values import InitialValues
+from singa_dask.runtime.plan import find_ops
 
 __all__ = ["Facts", "look", "plan_parts"]
 
@@ -49,6 +51,7 @@ def look(part: Part) -> Facts:
     with told(lambda: "the net"):
         load_modules(part.sources)
         job = JobConf.model_validate_json(part.job)
+        find_ops(job, device_of_part(job, part.index))  # they may not be there
         net = build(job, Phase(part.phase), part.layers, part.labels)
         net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
         net.check_sources()

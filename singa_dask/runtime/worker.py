@@ -97,8 +97,9 @@ class Worker:
         self._params = params
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
         reader = next(layer for layer in self.net.all_layers if layer.is_input)
-        self._n_rows = reader.features[0].shape[0] * reader.n_row_parts
+        self._n_rows = round(reader.features[0].shape[0] * reader.n_row_parts / self.net.context.weight)
         cluster = job.cluster
+        self._n_workers = cluster.nworkers_per_group
         # whose params and records the first worker may not have
         self._others = range(1, cluster.nworkers_per_group) if self.net.is_partitioned else range(0)
         n_tellers = 1 + len(self._others)
@@ -287,7 +288,7 @@ class Worker:
             "seconds": seconds,
             "stopped": self.stop_at >= 0,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
-            "samples": len(self._clock.seconds) * self._n_rows / self.job.cluster.nworkers_per_group,
+            "samples": len(self._clock.seconds) * self._n_rows * self.net.context.weight / self._n_workers,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
             "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }

@@ -117,9 +117,14 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Hand over a gradient, to leave with others or at the next flush; returns at once."""
-        owner = param.owner
+        """Hand over a gradient, to leave with others or at the next flush; returns at once.
+
+        Servers average over workers, so it is weighted by the rows that this one has.
+        """
+        owner, weight = param.owner, self._net.context.weight
         owner.last_version = owner.version
+        if weight != 1 and not param.is_idle:
+            self._ops.multiply(param.memory, weight, out=param.memory)
         info = {"share": self._share[param]}
         self._say("update", param, param=self._index[owner.key], step=step, info=info)
 

@@ -1,0 +1,35 @@
+"""Batches that the workers of a group share in unequal parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from singa_dask.conf import NetConf, Phase
+from singa_dask.errors import Problem
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.net.node import Node
+
+__all__ = ["check_shares", "find_shares"]
+
+
+def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
+    """Return the proportions in which the workers of a group share a batch; empty if the parts are equal."""
+    for layer in net.layer:
+        sizes = layer.store_conf.batchsize if layer.store_conf and layer.in_phase(phase) else []
+        if len(sizes) == n_workers and len(set(sizes)) > 1:
+            return tuple(size // math.gcd(*sizes) for size in sizes)
+    return ()
+
+
+def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
+    """Refuse unequal parts where layers of a net are partitioned otherwise, or read no store."""
+    inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
+    if nodes[0].worker is not None:
+        message = "a number for each worker needs partition_dim: 0 in all layers. Give one number, for the whole group."
+        found = [
+            node for node, layer in inputs if isinstance(layer, StoreInput) and len(layer.store_conf.batchsize) > 1
+        ]
+        return [node.problem(message, ("store_conf", "batchsize")) for node in found[:1]]
+    message = "this type gives each worker as many records, and another layer of the net does not."
+    return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
