@@ -35,7 +35,7 @@ LEVELS = {
 # What a room may not use although it lies lower: it is handed it.
 HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "train": {"comm"}}
 # What runs on a GPU; imported when one is asked for.
-GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy_*.py")}
+GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy/*.py")}
 # Who may import a package: rooms, or files.
 CONFINED = {
     "asyncio": {"comm"},

@@ -11,9 +11,8 @@ from typing import Any
 
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops import philox
-from singa_dask.ops.numpy_ops import NumpyOps
-from singa_dask.ops.onednn_library import BFLOAT16, DISTRIBUTION
-from singa_dask.ops.onednn_ops import OneDnnOps
+from singa_dask.ops.numpy import NumpyOps
+from singa_dask.ops.onednn import BFLOAT16, DISTRIBUTION, OneDnnOps
 from singa_dask.registry import Registry
 
 __all__ = ["BFLOAT16", "OPS", "NumpyOps", "OneDnnOps", "get_ops", "philox"]
@@ -23,7 +22,7 @@ LOG = logging.getLogger(__name__)
 OPS: Registry[NumpyOps] = Registry("device")
 OPS.register("cpu", "numpy")(NumpyOps)
 OPS.register("onednn")(OneDnnOps)
-OPS.add("cupy", "singa_dask.ops.cupy_ops:CupyOps", "Install it: pip install 'singa-dask[cuda12]', or [cuda13].")
+OPS.add("cupy", "singa_dask.ops.cupy.ops:CupyOps", "Install it: pip install 'singa-dask[cuda12]', or [cuda13].")
 
 GPU = re.compile(r"cuda:(\d+)")
 

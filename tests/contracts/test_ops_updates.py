@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.numpy_updates import Preparation
+from singa_dask.ops.numpy.updates import Preparation
 from tests.contracts.arrays import close, draw, get, put
 
 Array = np.ndarray[Any, Any]

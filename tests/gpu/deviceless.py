@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from singa_dask.ops import BFLOAT16
-from singa_dask.ops.cupy_cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Convolution, build
+from singa_dask.ops.cupy.cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Convolution, build
 
 __all__ = ["DRIVER", "RUNTIME", "convolutions", "main"]
 

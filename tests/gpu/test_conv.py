@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops import BFLOAT16, NumpyOps, cupy_cudnn
+from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
 
 SHAPES = {"x": (5, 3, 8, 7), "w": (6, 3, 3, 2), "b": (6,), "y": (5, 6, 4, 8)}
@@ -43,7 +44,7 @@ def drawn() -> dict[str, Any]:
 def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn()
     # two images and one
-    monkeypatch.setattr("singa_dask.ops.cupy_conv.COLUMN_BYTES", 2 * 4 * 8 * 3 * 2 * 3 * 4)
+    monkeypatch.setattr("singa_dask.ops.cupy.conv.COLUMN_BYTES", 2 * 4 * 8 * 3 * 2 * 3 * 4)
     for actual, wanted in zip(convolved(backend("cuda:0"), given), convolved(NumpyOps(), given), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops import BFLOAT16, NumpyOps, cupy_cudnn
+from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
 from tests.gpu import deviceless
 

@@ -1,4 +1,4 @@
-"""The sources in ops/cuda compile without a word, for every combination of types, by the compiler that CuPy calls.
+"""The sources in ops/cupy/cuda compile without a word, for every combination of types, by the compiler that CuPy calls.
 
 NVRTC needs no GPU; ``pip install 'singa-dask[cuda12]'`` brings it.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.ops.cupy_device import SOURCES, STANDARD, source
+from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
 
 ARCHITECTURES = ["sm_80", "sm_90"]
 # What CuPy says to the compiler besides: float32 has no subnormal numbers then.

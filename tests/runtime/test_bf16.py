@@ -10,7 +10,8 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
-from singa_dask.ops import get_ops, onednn_library
+from singa_dask.ops import get_ops
+from singa_dask.ops.onednn import library
 from singa_dask.runtime.plan import build_nets
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, dense, mlp
 from tests.selection import mostly_long
@@ -95,7 +96,7 @@ def test_a_job_tests_in_it_too(run_job: Run) -> None:
 
 
 def test_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn_library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
+    monkeypatch.setattr(library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
     with pytest.raises(ConfigError, match="AVX-512") as caught:
         build_nets(mlp(precision="bf16"))
     assert [problem.path for problem in caught.value.problems] == [("precision",)]

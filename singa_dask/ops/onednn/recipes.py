@@ -1,7 +1,7 @@
 """How each kernel becomes a call of oneDNN: a recipe gets the arrays and parameters of the kernel, and makes the call.
 
 Primitives see images as N, H, W, C whatever their layout, as that is plain and the fastest here, and weights in the
-layout that they want and the type of the images. What a caller has otherwise is copied on the way by `onednn_call`.
+layout that they want and the type of the images. What a caller has otherwise is copied on the way by `call`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from singa_dask.ops.onednn_call import Call, Operand, channels_last_strides, layout
-from singa_dask.ops.onednn_library import Alg, Arg, Engine, Prop, Refused, integers
+from singa_dask.ops.onednn.call import Call, Operand, channels_last_strides, layout
+from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Refused, integers
 
 __all__ = ["RECIPES", "lrn_workspace"]
 

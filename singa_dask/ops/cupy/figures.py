@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.cupy_device import CupyDevice, event
+from singa_dask.ops.cupy.device import CupyDevice, event
 
 __all__ = ["Arrivals"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import cupy
 
-from singa_dask.ops.cupy_arrays import CupyMemory
-from singa_dask.ops.numpy_updates import NumpyUpdates, Preparation
+from singa_dask.ops.cupy.arrays import CupyMemory
+from singa_dask.ops.numpy.updates import NumpyUpdates, Preparation
 
 __all__ = ["CupyUpdates"]
 

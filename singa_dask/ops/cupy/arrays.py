@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy_device import SMALL_BYTES, CupyDevice, c_name, dense, in_memory, laid_out_like
-from singa_dask.ops.cupy_figures import Arrivals
-from singa_dask.ops.numpy_memory import NumpyMemory
+from singa_dask.ops.cupy.device import SMALL_BYTES, CupyDevice, c_name, dense, in_memory, laid_out_like
+from singa_dask.ops.cupy.figures import Arrivals
+from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
 
 __all__ = ["THREADS", "WARP", "CupyMemory", "Uploaded", "blocks", "c_name", "in_memory_order", "strides_of"]

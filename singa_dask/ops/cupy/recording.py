@@ -11,9 +11,9 @@ from typing import Any
 import cupy
 
 from singa_dask.ops import philox
-from singa_dask.ops.cupy_conv import CupyConv
-from singa_dask.ops.cupy_cublas import workspace
-from singa_dask.ops.cupy_random import CupyRandom, Draws
+from singa_dask.ops.cupy.conv import CupyConv
+from singa_dask.ops.cupy.cublas import workspace
+from singa_dask.ops.cupy.random import CupyRandom, Draws
 
 __all__ = ["CupyRecording", "Recording"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from singa_dask.ops.onednn_library import Engine, Refused, failure
+from singa_dask.ops.onednn.library import Engine, Refused, failure
 
 __all__ = ["Call", "Copied", "Operand", "channels_last_strides", "layout"]
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.ops import NumpyOps, get_ops, onednn_library
-from singa_dask.ops.onednn_library import BFLOAT16
+from singa_dask.ops import NumpyOps, get_ops
+from singa_dask.ops.onednn import library
+from singa_dask.ops.onednn.library import BFLOAT16
 
 Array = np.ndarray[Any, Any]
 
@@ -165,6 +166,6 @@ def test_a_copy_changes_type_and_layout(ops: NumpyOps) -> None:
 def test_bfloat16_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="precision: bf16 is for ops onednn and cupy, not numpy"):
         get_ops("numpy", "bf16")
-    monkeypatch.setattr(onednn_library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
+    monkeypatch.setattr(library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
     with pytest.raises(ConfigError, match=r"precision: bf16 (is for ops onednn|needs AVX-512)"):
         get_ops("auto", "bf16")

@@ -16,12 +16,13 @@ import pytest
 import threadpoolctl
 
 from singa_dask.errors import ConfigError
-from singa_dask.ops import NumpyOps, OneDnnOps, get_ops, onednn_library
-from singa_dask.ops.onednn_library import OneDnnError
+from singa_dask.ops import NumpyOps, OneDnnOps, get_ops
+from singa_dask.ops.onednn import library
+from singa_dask.ops.onednn.library import OneDnnError
 
 Array = np.ndarray[Any, Any]
 
-needs_library = pytest.mark.skipif(onednn_library.find_library() is None, reason="oneDNN is not installed")
+needs_library = pytest.mark.skipif(library.find_library() is None, reason="oneDNN is not installed")
 
 
 def images(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 3) -> Array:
@@ -131,13 +132,13 @@ def test_objects_in_threads_of_their_own() -> None:
 @needs_library
 def test_what_an_object_made_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    destroy = onednn_library.destroy
+    destroy = library.destroy
 
     def counted(made: list[Any], process: int) -> None:
         ended.append(len(made))
         destroy(made, process)
 
-    monkeypatch.setattr(onednn_library, "destroy", counted)
+    monkeypatch.setattr(library, "destroy", counted)
     ops = OneDnnOps()
     convolve(ops)
     del ops
@@ -159,7 +160,7 @@ def test_it_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_library
 def test_a_call_that_fails_says_which() -> None:
-    engine = onednn_library.Engine(onednn_library.find_library() or Path())
+    engine = library.Engine(library.find_library() or Path())
     with pytest.raises(OneDnnError, match=r"^dnnl_stream_create: oneDNN says: invalid arguments"):
         engine.make("stream", "stream_create", None, 1)
 
@@ -187,7 +188,7 @@ def test_auto_is_numpy_without_the_wheel(monkeypatch: pytest.MonkeyPatch, caplog
 def test_a_library_that_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / onednn_library.FILE
+    path = tmp_path / library.FILE
     path.write_bytes(b"no library")
 
     class Wheel:

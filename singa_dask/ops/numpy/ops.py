@@ -13,10 +13,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.ops import philox
-from singa_dask.ops.numpy_images import NumpyImages
-from singa_dask.ops.numpy_memory import NumpyMemory
-from singa_dask.ops.numpy_recurrent import NumpyRecurrent
-from singa_dask.ops.numpy_updates import NumpyUpdates
+from singa_dask.ops.numpy.images import NumpyImages
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.numpy.recurrent import NumpyRecurrent
+from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["STANH_X", "STANH_Y", "NumpyOps"]
 

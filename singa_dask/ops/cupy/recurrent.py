@@ -12,8 +12,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy_arrays import CupyMemory, strides_of
-from singa_dask.ops.numpy_recurrent import NumpyRecurrent
+from singa_dask.ops.cupy.arrays import CupyMemory, strides_of
+from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
 __all__ = ["CupyRecurrent"]
 

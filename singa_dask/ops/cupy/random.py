@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.ops import philox
-from singa_dask.ops.cupy_arrays import THREADS, CupyMemory, blocks, strides_of
-from singa_dask.ops.cupy_device import CupyDevice
+from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
+from singa_dask.ops.cupy.device import CupyDevice
 
 __all__ = ["CupyRandom", "Draws"]
 

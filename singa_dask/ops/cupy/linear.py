@@ -13,9 +13,9 @@ import numpy as np
 from cupy.cuda import device, runtime
 from cupy_backends.cuda.libs import cublas
 
-from singa_dask.ops.cupy_arrays import THREADS, WARP, CupyMemory, strides_of
-from singa_dask.ops.cupy_cublas import gemm_ex
-from singa_dask.ops.onednn_library import BFLOAT16
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
+from singa_dask.ops.cupy.cublas import gemm_ex
+from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_types"]
 

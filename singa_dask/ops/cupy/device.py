@@ -17,7 +17,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from singa_dask.errors import ConfigError, DeviceMemoryError
-from singa_dask.ops.onednn_library import BFLOAT16
+from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = [
     "SMALL_BYTES",
@@ -116,7 +116,7 @@ class CupyDevice:
     # -- kernels -----------------------------------------------------------------------------------------
 
     def function(self, file: str, name: str, **types: Any) -> Any:
-        """Return a kernel of ``ops/cuda/<file>.cu``, compiled once for these types.
+        """Return a kernel of ``ops/cupy/cuda/<file>.cu``, compiled once for these types.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ def check_device(index: int) -> None:
 
 
 def source(file: str, **types: Any) -> str:
-    """Return ``ops/cuda/<file>.cu`` for some types, as it is compiled; see `CupyDevice.function`."""
+    """Return ``ops/cupy/cuda/<file>.cu`` for some types, as it is compiled; see `CupyDevice.function`."""
     # not as options of the compiler: it would take them for what its own headers call T
     words = [
         f"#define {name} {int(of)}\n"
@@ -319,7 +319,7 @@ def source(file: str, **types: Any) -> str:
 
 
 def c_name(dtype: Any) -> str:
-    """Return what a type is called in ``ops/cuda``."""
+    """Return what a type is called in ``ops/cupy/cuda``."""
     return C_NAMES[np.dtype(dtype)]
 
 

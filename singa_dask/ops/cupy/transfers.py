@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.cupy_device import CupyDevice
+from singa_dask.ops.cupy.device import CupyDevice
 
 __all__ = ["Transfers"]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy_arrays import THREADS, blocks
-from singa_dask.ops.cupy_cudnn import (
+from singa_dask.ops.cupy.arrays import THREADS, blocks
+from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
     BIAS,
     FORWARD,
@@ -28,8 +28,8 @@ from singa_dask.ops.cupy_cudnn import (
     Missing,
     Plan,
 )
-from singa_dask.ops.cupy_device import CupyDevice
-from singa_dask.ops.cupy_linear import CupyLinear
+from singa_dask.ops.cupy.device import CupyDevice
+from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyConv"]

@@ -72,7 +72,7 @@ def test_no_driver(ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OPS, "_classes", {name: cls for name, cls in OPS._classes.items() if name != "cupy"})
-    for name in [name for name in sys.modules if name.startswith(("singa_dask.ops.cupy_", "cupy."))]:
+    for name in [name for name in sys.modules if name.startswith(("singa_dask.ops.cupy.", "cupy."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cupy", None)
     for name in ("cupy", "cuda:0"):

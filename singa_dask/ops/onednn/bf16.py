@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.numpy_memory import NumpyMemory
-from singa_dask.ops.numpy_ops import NumpyOps
-from singa_dask.ops.onednn_library import BFLOAT16
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.numpy.ops import NumpyOps
+from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["WideningOps"]
 

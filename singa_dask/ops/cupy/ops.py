@@ -12,14 +12,14 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.cupy_arrays import THREADS, WARP, blocks, in_memory_order, strides_of
-from singa_dask.ops.cupy_device import CupyDevice, count_devices, find_device
-from singa_dask.ops.cupy_images import CupyImages
-from singa_dask.ops.cupy_recording import CupyRecording
-from singa_dask.ops.cupy_recurrent import CupyRecurrent
-from singa_dask.ops.cupy_transfers import Transfers
-from singa_dask.ops.cupy_updates import CupyUpdates
-from singa_dask.ops.numpy_ops import STANH_X, STANH_Y, NumpyOps
+from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, in_memory_order, strides_of
+from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
+from singa_dask.ops.cupy.images import CupyImages
+from singa_dask.ops.cupy.recording import CupyRecording
+from singa_dask.ops.cupy.recurrent import CupyRecurrent
+from singa_dask.ops.cupy.transfers import Transfers
+from singa_dask.ops.cupy.updates import CupyUpdates
+from singa_dask.ops.numpy.ops import STANH_X, STANH_Y, NumpyOps
 
 __all__ = ["CupyOps"]
 

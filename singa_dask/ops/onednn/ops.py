@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.ops import onednn_recipes
-from singa_dask.ops.onednn_bf16 import WideningOps
-from singa_dask.ops.onednn_call import Call, Copied
-from singa_dask.ops.onednn_library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Refused, find_library
+from singa_dask.ops.onednn import recipes
+from singa_dask.ops.onednn.bf16 import WideningOps
+from singa_dask.ops.onednn.call import Call, Copied
+from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Refused, find_library
 
 __all__ = ["OneDnnOps"]
 
@@ -96,7 +96,7 @@ class OneDnnOps(WideningOps):
             for array in arrays:
                 if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
                     raise Refused(f"{array.dtype.name} {array.shape}")
-            call: Call = onednn_recipes.RECIPES[kernel](self._engine, *taken, *parameters)
+            call: Call = recipes.RECIPES[kernel](self._engine, *taken, *parameters)
         except Refused as reason:
             self._say(kernel, reason)
             return None
@@ -150,7 +150,7 @@ class OneDnnOps(WideningOps):
         how = (size, alpha, beta, knorm)
         if np.dtype(dtype) in FLOATS:
             try:
-                return onednn_recipes.lrn_workspace(self._engine, shape, dtype, *how)
+                return recipes.lrn_workspace(self._engine, shape, dtype, *how)
             except Refused as reason:
                 self._say("lrn", reason)
         return super().lrn_memory(shape, dtype, *how)

@@ -1,4 +1,4 @@
-"""CupyImages: kernels on images on a GPU, but convolution: crops, pooling, normalisation. Sources are in `ops/cuda`.
+"""CupyImages: kernels on images on a GPU, but convolution: crops, pooling, normalisation. Sources are in `cuda`.
 
 Kernels take images that lie dense in memory as N, H, W, C, as `features` makes them, so that a warp reads neighbouring
 channels at once. What lies otherwise is copied to scratch memory first, or from it at the end.
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from singa_dask.ops.cupy_arrays import THREADS, CupyMemory, blocks, strides_of
-from singa_dask.ops.numpy_images import BYTE_PLACES
+from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
+from singa_dask.ops.numpy.images import BYTE_PLACES
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyImages"]

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from singa_dask.ops.onednn_library import BFLOAT16
+from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = [
     "ALIGNMENT",

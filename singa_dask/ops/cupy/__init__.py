@@ -1,0 +1,8 @@
+"""Kernels for NVIDIA GPUs: CuPy, cuBLAS, cuDNN and our own in ``cuda/``.
+
+Import modules of this package only where CuPy is installed; `singa_dask.ops.get_ops` does it on demand.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []
