@@ -200,7 +200,8 @@ def test_processes_that_have_a_gpu_each(call: Call, job: Path, tmp_path: Path) -
 )
 def test_a_machine_without(job: Path, tmp_path: Path, verb: str, without: str, words: str) -> None:
     hidden = {"CUDA_VISIBLE_DEVICES": "", "SIMULATED_DEVICES": "0"}
-    where = ["--run-dir", str(tmp_path / "run")] if verb == "run" else ["--init-from", str(ROOT / "tests/gold/end/mlp_sgd.bin")]
+    checkpoint_file = ROOT / "tests" / "gold" / "end" / "mlp_sgd.bin"
+    where = ["--run-dir", str(tmp_path / "run")] if verb == "run" else ["--init-from", str(checkpoint_file)]
     done = subprocess.run(
         [sys.executable, "-c", f"{without}from singa_dask.cli import main; main()", verb, str(job), *where,
          "--set", "ops=cupy"],
