@@ -20,7 +20,7 @@ from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.observe import RunDirectory, start_progress, to_json
+from singa_dask.observe import RunDirectory, join_if_fits, short_url, start_progress, to_json
 from singa_dask.runtime import Driver, Patience, Result, connect, embedded_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoint import find_values
 
@@ -93,9 +93,6 @@ def run(
     conf = read.job
     nets = job.check(read, resume=place.checkpoint, init_from=place.init_from, check_sources=not elsewhere)
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
-    if not (place.checkpoint or quiet):
-        for url in place.init_from or conf.checkpoint_path:
-            click.echo(f"initial values from {find_values(url)}", err=True)
     directory = RunDirectory(
         place.url,
         read.text,
@@ -109,8 +106,12 @@ def run(
         signals = stack.enter_context(Signals())
         patience = patience_of(wait, quiet)
         client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file, patience))
+        if not quiet:
+            tell_start(conf, place)
         stack.enter_context(directory)
-        progress = stack.enter_context(start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet))
+        progress = stack.enter_context(
+            start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
+        )
 
         def on_event(event: dict[str, Any]) -> None:
             directory.on_event(event)
@@ -172,6 +173,13 @@ def choose_cluster(
         yield client
 
 
+def tell_start(conf: JobConf, place: Place) -> None:
+    """Say where the run is written, and whose values it starts with."""
+    click.echo(f"run directory: {short_url(place.url)}", err=True)
+    for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
+        click.echo(f"initial values from {find_values(url)}", err=True)
+
+
 def tell_end(result: Result, url: str, quiet: bool) -> None:
     """Say how the job ended; a failure is told even when quiet."""
     for text in (result.reason, result.error.rstrip()):
@@ -183,6 +191,5 @@ def tell_end(result: Result, url: str, quiet: bool) -> None:
         n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
         local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
         memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
-        click.echo(
-            f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}; see {url}", err=True
-        )
+        end = f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}"
+        click.echo(join_if_fits(end, f"see {short_url(url)}"), err=True)

@@ -181,6 +181,11 @@ class Loader:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
         return self.order.epoch_of(self._step - 1, self.worker, self.n_workers)
 
+    @property
+    def epoch(self) -> float:
+        """Epochs read so far, as a fraction: 1.5 in the middle of the second one."""
+        return (self.order.skip + self._step * self.order.batch_size) / self.order.period
+
     def cursor(self) -> dict[str, Any]:
         """Return where the next batch begins, as a few integers."""
         return self.order.cursor(self._step)

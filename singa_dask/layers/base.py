@@ -384,6 +384,11 @@ class Layer(Packing):
             With paths relative to the layer.
         """
 
+    @property
+    def epoch(self) -> float | None:
+        """Passes over its records so far, as a fraction; None if the layer reads none, or has not begun."""
+        return None
+
     def cursor(self) -> dict[str, Any] | None:
         """Return where the layer stands in its records, in a few integers; None if it reads none."""
         return None

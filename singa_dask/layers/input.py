@@ -315,6 +315,11 @@ class StoreInput(Layer):
         return self._loader.wait_s if self._loader else 0.0
 
     @property
+    def epoch(self) -> float | None:
+        """Passes over the records of the group so far, as a fraction."""
+        return self._loader.epoch if self._loader else None
+
+    @property
     def bytes_read(self) -> int:
         """Bytes of blocks read."""
         return self._loader.bytes_read if self._loader else 0

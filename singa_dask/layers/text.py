@@ -121,6 +121,17 @@ class CharRNN(Layer):
         except DataError as error:
             raise ConfigError(Problem(("char_rnn_conf", key), str(error))) from error
 
+    @property
+    def epoch(self) -> float | None:
+        """Passes over the segments so far, as a fraction; each step reads one window of every segment."""
+        if self._text is None:
+            return None
+        window = self.text_conf.unroll_len
+        n_windows = -(-self._length // window)
+        # the window of this step is read, or is the next one
+        n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
+        return n_read / n_windows
+
     def cursor(self) -> dict[str, Any] | None:
         if self._text is not None:
             return {"offset": self._offset, **self._identity}

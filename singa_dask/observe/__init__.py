@@ -6,9 +6,10 @@ It is handed events, plain dicts with a key ``event``; it does not know who make
 from __future__ import annotations
 
 from singa_dask.observe.progress import (
+    BarProgress,
     LinesProgress,
     Progress,
-    TableProgress,
+    join_if_fits,
     metrics_line,
     show_figures,
     start_progress,
@@ -19,19 +20,22 @@ from singa_dask.observe.run_directory import (
     new_job_id,
     newest_run,
     read_summary,
+    short_url,
     to_json,
 )
 
 __all__ = [
+    "BarProgress",
     "LinesProgress",
     "Progress",
     "RunDirectory",
-    "TableProgress",
     "first_command",
+    "join_if_fits",
     "metrics_line",
     "new_job_id",
     "newest_run",
     "read_summary",
+    "short_url",
     "show_figures",
     "start_progress",
     "to_json",

@@ -1,4 +1,4 @@
-"""What a person sees while a job runs, on stderr: a live table on a terminal, plain lines elsewhere."""
+"""What a person sees while a job runs, on stderr: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-__all__ = ["LinesProgress", "Progress", "TableProgress", "figures", "metrics_line", "show_figures", "start_progress"]
+from singa_dask.observe.bars import GroupBars
+
+__all__ = [
+    "BarProgress",
+    "LinesProgress",
+    "Progress",
+    "figures",
+    "join_if_fits",
+    "metrics_line",
+    "show_figures",
+    "start_progress",
+]
 
 # Every other key of a metrics event is a figure that a layer has measured.
-NOT_FIGURES = ("event", "phase", "group", "step", "time", "samples_per_s", "wait_data_ms", "wait_params_ms")
+NOT_FIGURES = frozenset(
+    ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
+)
 
 
 def figures(event: Mapping[str, Any]) -> dict[str, float]:
@@ -82,8 +93,8 @@ class LinesProgress(Progress):
         self.console.print(Text(line), soft_wrap=True)
 
 
-class TableProgress(LinesProgress):
-    """A live table with a row for each worker group; what is worth keeping scrolls by above it.
+class BarProgress(LinesProgress):
+    """A live table with a bar for each worker group; all but training metrics scrolls by above it and stays.
 
     Parameters
     ----------
@@ -91,48 +102,50 @@ class TableProgress(LinesProgress):
         A terminal.
     n_groups, n_steps : int
         Worker groups, and training steps of each.
+    run_url : str
+        Run directory; URLs below it are shown from there.
+
+    Attributes
+    ----------
+    bars : GroupBars
     """
 
-    def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
+    def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
         super().__init__(console, n_groups)
-        self.n_steps = n_steps
-        self._latest: dict[int, Mapping[str, Any]] = {}
-        self._live = Live(self.table(), console=console, refresh_per_second=4)
+        self._run_url = run_url
+        self.bars = GroupBars(console, n_groups, n_steps, figures)
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Keep a group's last figures in its row; print everything else."""
+        """Show steps and training metrics in the table; print everything else."""
         if event["event"] == "metrics" and event["phase"] == "train":
-            self._latest[event["group"]] = event
-            self._live.update(self.table())
+            self.bars.show_metrics(event)
+        elif event["event"] == "steps":
+            for group, step in event["steps"].items():
+                self.bars.show_step(int(group), step)
+        elif event["event"] == "checkpoint":
+            super().on_event({**event, "url": event["url"].removeprefix(f"{self._run_url}/")})
         else:
             super().on_event(event)
 
-    def table(self) -> Table:
-        """Draw the rows."""
-        table = Table("group", "step", "train", box=None, pad_edge=False)
-        for name in ("samples/s", "waits for data", "for params"):
-            table.add_column(name, justify="right")
-        for group, event in sorted(self._latest.items()):
-            table.add_row(
-                str(group),
-                f"{event['step']}/{self.n_steps}",
-                show_figures(event),
-                f"{event.get('samples_per_s', 0):.0f}",
-                f"{event.get('wait_data_ms', 0):.1f} ms",
-                f"{event.get('wait_params_ms', 0):.1f} ms",
-            )
-        return table
-
-    def __enter__(self) -> TableProgress:
-        self._live.start()
+    def __enter__(self) -> BarProgress:
+        self.bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._live.stop()
+        self.bars.stop()
 
 
-def start_progress(n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None) -> Progress:
-    """Choose how to show progress: not at all, in a table, or line by line.
+def join_if_fits(first: str, second: str, console: Console | None = None) -> str:
+    """Join two parts of a message by ``; ``, on a terminal that is too narrow for it by a line break."""
+    console = console or Console(stderr=True)
+    line = f"{first}; {second}"
+    return f"{first}\n{second}" if console.is_terminal and len(line) > console.width else line
+
+
+def start_progress(
+    n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
+) -> Progress:
+    """Choose how to show progress: not at all, by bars, or line by line.
 
     Parameters
     ----------
@@ -142,8 +155,13 @@ def start_progress(n_groups: int, n_steps: int, quiet: bool = False, console: Co
         Show nothing.
     console : Console, optional
         Where to; stderr if it is not given.
+    run_url : str
+        Run directory.
     """
     console = console or Console(stderr=True, highlight=False)
     if quiet:
         return Progress()
-    return TableProgress(console, n_groups, n_steps) if console.is_terminal else LinesProgress(console, n_groups)
+    # not where the cursor cannot move, as with TERM=dumb
+    if console.is_interactive:
+        return BarProgress(console, n_groups, n_steps, run_url)
+    return LinesProgress(console, n_groups)

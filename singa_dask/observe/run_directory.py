@@ -22,6 +22,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from singa_dask.data import fs
@@ -29,7 +30,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal, is_in_use
 from singa_dask.observe.progress import figures
 
-__all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "to_json"]
+__all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "short_url", "to_json"]
 
 # keys of metrics that are of the same batches
 SAME = ("event", "phase", "group", "step")
@@ -67,6 +68,14 @@ def newest_run(parent: str, name: str) -> str:
             if fs.exists(fs.join(parent, run, name_within)):
                 return fs.join(parent, run)
     raise ConfigError(f"{parent}: no run of job {name!r} with a checkpoint. Say which one: --resume URL, or --run-dir.")
+
+
+def short_url(url: str) -> str:
+    """Return a URL as a person would type it: a local path below the current directory starts there."""
+    path = fs.local_path(url)
+    if path is None or not path.is_relative_to(here := Path.cwd()):
+        return url
+    return str(path.relative_to(here))
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

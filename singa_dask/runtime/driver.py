@@ -242,6 +242,8 @@ class Driver:
         else:
             report = {"state": "failed", "step": self._merger.last_step, **_explain(unit, future)}
         report["unit"] = unit
+        if unit.startswith("worker-") and report["state"] == "done":
+            self._publish({"event": "steps", "steps": {str(self._futures[future].group): report["step"]}})
         self._run.reports.setdefault(unit, report)
         if report["state"] == "failed":
             self._fail(report)

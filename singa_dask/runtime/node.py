@@ -259,6 +259,15 @@ class Node:
         with self._lock:
             return self._stub.place(message)
 
+    def steps(self) -> dict[str, int]:
+        """Return the step of the slowest local worker of each group, by the group's number."""
+        steps: dict[str, int] = {}
+        for unit in list(self.units.values()):
+            if isinstance(unit, Worker):
+                group = str(unit.address.group)
+                steps[group] = min(unit.step, steps.get(group, unit.step))
+        return steps
+
     def traffic(self) -> dict[str, int]:
         """Return the bytes of arrays sent to and received from other processes."""
         if self._transport is None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_worker
+from distributed import Scheduler, SchedulerPlugin, Status, Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
 from singa_dask import modules
@@ -24,6 +24,8 @@ from singa_dask.runtime.node import Node
 from singa_dask.runtime.unit import run_unit
 
 __all__ = ["JobPlugin", "NodePlugin", "host_unit", "node_address", "plugin_name"]
+
+STEPS_INTERVAL_S = 1.0
 
 
 def plugin_name(job_id: str) -> str:
@@ -95,6 +97,7 @@ class NodePlugin(WorkerPlugin):
         logger.addHandler(self._handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
         worker.handlers[self.name] = self._signal
+        worker.metrics[self.name] = self._steps  # goes with the heartbeat of the Dask worker: no message of its own
 
     def _load_modules(self, worker: Worker) -> None:
         """Load the user's modules, unless another job that runs here has others of the same names."""
@@ -132,6 +135,9 @@ class NodePlugin(WorkerPlugin):
             [process for process, host in enumerate(hosts) if host == get_address_host(worker.address)],
         )
 
+    def _steps(self, worker: Worker) -> dict[str, int]:
+        return self.node.steps() if self.node else {}
+
     def _signal(self, action: str, reason: str = "") -> None:
         assert self.node is not None
         if action == "stop":
@@ -144,6 +150,7 @@ class NodePlugin(WorkerPlugin):
         if self.node is None:
             return
         worker.handlers.pop(self.name, None)
+        worker.metrics.pop(self.name, None)
         node, self.node = self.node, None
         logging.getLogger("singa_dask").removeHandler(self._handler)
         node.close()
@@ -184,6 +191,8 @@ def _node(worker: Worker, job_id: str) -> Node:
 class JobPlugin(SchedulerPlugin):
     """A job as the scheduler knows it: where it lives, whose it is; ends it when either goes away.
 
+    Once a second it sends the driver the steps that came with the heartbeats of the Dask workers.
+
     Parameters
     ----------
     job_id : str
@@ -199,8 +208,25 @@ class JobPlugin(SchedulerPlugin):
         self.client = client
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Remember the scheduler."""
+        """Begin to send the steps of the job."""
         self.scheduler = scheduler
+        self._steps: dict[str, int] = {}
+        scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
+
+    def _send_steps(self) -> None:
+        """Send the driver the step of each worker group, if it has changed."""
+        # a plug-in is not called when it is removed
+        if self.name not in self.scheduler.plugins or self.scheduler.status == Status.closed:
+            return
+        steps: dict[str, int] = {}
+        for address in self.workers:
+            known = self.scheduler.workers.get(address)
+            for group, step in (known.metrics.get(self.name, {}) if known else {}).items():
+                steps[group] = min(step, steps.get(group, step))
+        if steps != self._steps:
+            self._steps = steps
+            self.scheduler.log_event(self.name, {"event": "steps", "steps": steps})
+        self.scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell driver and nodes that a process of the job is gone."""

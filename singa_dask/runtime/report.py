@@ -56,8 +56,10 @@ class MetricsMerger:
             for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
             if name in event
         }
-        keep = {name: event[name] for name in ("event", "step", "phase", "group", "time")}
-        return {**keep, **metrics, **figures}
+        keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
+        # in a partitioned net some workers read no records
+        epochs = [each["epoch"] for each in told if each.get("epoch") is not None]
+        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **figures}
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float:

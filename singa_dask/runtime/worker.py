@@ -25,7 +25,7 @@ from singa_dask.runtime.plan import JobPlan
 from singa_dask.runtime.snapshot import Snapshots, describe_params
 from singa_dask.runtime.start import Start
 from singa_dask.runtime.worker_params import WorkerParams
-from singa_dask.train import ALGORITHMS
+from singa_dask.train import ALGORITHMS, SCHEDULES
 
 __all__ = ["Worker"]
 
@@ -107,6 +107,8 @@ class Worker:
         self._told: list[Message] = []
         self.pace = Pace(self.net)
         self._clock = StepClock(self.net.ops)
+        rate = job.updater.learning_rate
+        self._learning_rate = SCHEDULES.find(rate.type)(rate)
         self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
@@ -273,6 +275,8 @@ class Worker:
             "worker": self.address.id,
             "step": step,
             "time": time.time(),
+            "epoch": max((epoch for layer in self.net.layers if (epoch := layer.epoch) is not None), default=None),
+            "lr": self._learning_rate(max(min(self.step, self.job.train_steps - 1), 0)),
             "metrics": {name: list(pair) for name, pair in net.take_metrics().items()},
         }
 

@@ -109,7 +109,11 @@ def test_a_run_leaves_a_directory_and_a_summary(
     assert (url / "job.yaml").read_text() == job.read_text()
     assert "seed: 9" in (url / "resolved.yaml").read_text()
     assert [json.loads(line)["step"] for line in (url / "metrics.jsonl").read_text().splitlines()] == [0]
-    assert result.stderr.splitlines() == ["Train @ step 0: loss = 0.5000", f"done: 6 steps in 1.2 s; see {url}"]
+    assert result.stderr.splitlines() == [
+        f"run directory: {url}",
+        "Train @ step 0: loss = 0.5000",
+        f"done: 6 steps in 1.2 s; see {url}",
+    ]
     (made,) = driver.made
     assert made.given["run_url"] == str(url)
     assert made.given["resume"] is None

@@ -76,6 +76,18 @@ def test_windows_go_on_from_their_last_character(text: Path, vocabulary: Path) -
     assert starts == [True, False, False, False, False, True]
 
 
+def test_the_epoch_counts_windows(text: Path, vocabulary: Path) -> None:
+    layer = text_layer(text, vocab_path=str(vocabulary), batchsize=2, unroll_len=5)
+    assert layer.epoch is None
+    epochs = []
+    for layer.context.step in range(10):
+        read(layer)
+        epochs.append(layer.epoch)
+    assert epochs == [(step + 1) / 5 for step in range(10)]
+    layer.context.step = 10  # before its window is read
+    assert layer.epoch == 2
+
+
 def test_the_last_window_ends_at_the_start_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("abcdef")
     layer = text_layer(tmp_path / "text.txt", batchsize=2, unroll_len=2)

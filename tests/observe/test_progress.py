@@ -1,14 +1,16 @@
-"""Progress: a line an event in a log, a row a group on a terminal, nothing when quiet."""
+"""Progress: a line an event in a log, a bar a group on a terminal, nothing when quiet."""
 
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from singa_dask.observe import LinesProgress, Progress, TableProgress, metrics_line, start_progress
+from singa_dask.observe import BarProgress, LinesProgress, Progress, join_if_fits, metrics_line, start_progress
 
 
 def metrics(**given: Any) -> dict[str, Any]:
@@ -62,22 +64,121 @@ def test_lines_are_printed_as_they_are() -> None:
     ]
 
 
-def test_a_terminal_has_a_row_for_each_group() -> None:
-    shown = console(terminal=True)
-    with start_progress(2, 100, console=shown) as progress:
-        assert isinstance(progress, TableProgress)
-        progress.on_event(metrics(group=1, samples_per_s=99.6, wait_data_ms=1.25, wait_params_ms=0.5))
+def bars(n_groups: int = 1, width: int = 80, n_steps: int = 2500) -> tuple[BarProgress, Callable[[], list[str]]]:
+    """Return a progress with bars, and what shows their table as lines."""
+    shown = Console(file=io.StringIO(), force_terminal=True, width=width, height=50, highlight=False)
+    progress = start_progress(n_groups, n_steps, console=shown, run_url="/r/run")
+    assert isinstance(progress, BarProgress)
+
+    def lines() -> list[str]:
+        plain = Console(file=io.StringIO(), width=width, height=50)
+        plain.print(progress.bars.get_renderable())
+        return text(plain).rstrip("\n").splitlines()
+
+    return progress, lines
+
+
+STEP_1250 = {
+    "step": 1249,
+    "epoch": 10.0,
+    "lr": 0.0125,
+    "samples_per_s": 18048.3,
+    "wait_data_ms": 1.25,
+    "wait_params_ms": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [
+        (60, "step bar eta epoch lr samples/s loss accuracy"),
+        (80, "step bar time eta epoch lr samples/s loss accuracy"),
+        (120, "step bar time eta epoch lr samples/s loss accuracy data ms params ms"),
+        (30, "step eta loss accuracy"),
+    ],
+)
+def test_bars_show_what_fits_the_terminal(width: int, names: str) -> None:
+    progress, lines = bars(width=width)
+    with progress:
+        progress.on_event(metrics(**STEP_1250))
+        header, row = lines()
+    assert header.split() == names.split()
+    assert len(header) <= width and len(row) <= width
+    assert row.split()[0] == "1250/2500"
+    assert row.split()[-2:] == ["0.4512", "0.8594"] or width == 120
+    assert ("10.0 0.0125" in row and "18048" in row) == (width >= 60)
+    assert ("━" in row) == (width >= 60)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_many_metrics_and_long_numbers_do_not_wrap(width: int) -> None:
+    progress, lines = bars(width=width, n_steps=1_000_000)
+    with progress:
+        progress.on_event(metrics(**STEP_1250 | {"step": 123_455}, **{"b.loss": 2.0, "a.loss": 1.0}))
+        shown = lines()
+    assert len(shown) == 2 and max(map(len, shown)) <= width
+    assert "123456/1000000" in shown[1]
+    assert "a.loss b.loss" in shown[0]
+
+
+def test_each_group_has_a_row_as_long_as_there_are_few() -> None:
+    progress, lines = bars(n_groups=2, n_steps=100)
+    with progress:
+        progress.on_event(metrics(group=1, samples_per_s=99.6))
         progress.on_event(metrics(group=0, step=61))
-        progress.on_event(metrics(phase="test", group=0))
-        plain = Console(file=io.StringIO(), width=100)
-        plain.print(progress.table())
-    rows = [line.split() for line in text(plain).splitlines()[1:]]
-    figures = ["loss", "=", "0.4512,", "accuracy", "=", "0.8594"]
-    assert rows == [
-        ["0", "61/100", *figures, "0", "0.0", "ms", "0.0", "ms"],
-        ["1", "60/100", *figures, "100", "1.2", "ms", "0.5", "ms"],
-    ]
-    assert "Test @ step 60, group 0: loss = 0.4512" in text(shown)
+        assert [line.split()[:2] for line in lines()] == [["group", "step"], ["0", "62/100"], ["1", "61/100"]]
+
+    progress, lines = bars(n_groups=9, n_steps=100)
+    with progress:
+        for group in range(9):
+            progress.on_event(metrics(group=group, step=60 + group, samples_per_s=100.0, loss=float(group)))
+        header, row = lines()
+    assert row.split()[:3] == ["all", "9", "61/100"]
+    assert dict(zip(header.split()[-3:], row.split()[-3:], strict=True)) == {
+        "samples/s": "900",
+        "loss": "4.0000",
+        "accuracy": "0.8594",
+    }
+
+
+def test_bars_move_between_the_metrics_and_without_any() -> None:
+    progress, lines = bars(n_groups=2)
+    with progress:
+        progress.on_event({"event": "steps", "steps": {"0": 12, "1": 7}})
+        assert [line.split()[1] for line in lines()[1:]] == ["12/2500", "7/2500"]
+        assert lines()[0].split() == ["group", "step", "bar", "time", "eta"]
+        progress.on_event({"event": "steps", "steps": {"0": 11}})  # overtaken by metrics of a later step
+        assert [line.split()[1] for line in lines()[1:]] == ["12/2500", "7/2500"]
+
+
+def test_what_matters_scrolls_by_above_the_bars_with_short_paths() -> None:
+    progress, _ = bars(n_groups=2)
+    with progress:
+        progress.on_event(metrics(phase="test", group=0, **STEP_1250))
+        progress.on_event(metrics(phase="train", group=0))
+        progress.on_event({"event": "checkpoint", "step": 61, "url": "/r/run/checkpoint/step-61"})
+    said = text(progress.console)
+    assert "Test @ step 1249, group 0: loss = 0.4512" in said
+    assert "Checkpoint @ step 61: checkpoint/step-61" in said
+    assert "Train @" not in said
+
+
+def test_colour_and_cursor_are_left_alone_where_they_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(start_progress(1, 100, console=console(terminal=True))) is LinesProgress
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    progress, _ = bars()
+    with progress:
+        progress.on_event(metrics(**STEP_1250))
+    assert not re.findall(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", text(progress.console))
+
+
+def test_a_message_is_broken_in_two_where_the_terminal_is_too_narrow() -> None:
+    narrow = Console(file=io.StringIO(), force_terminal=True, width=12)
+    assert join_if_fits("done: 1", "see x", narrow) == "done: 1\nsee x"
+    assert join_if_fits("done", "see x", narrow) == "done; see x"
+    assert join_if_fits("done: 1", "see x", Console(file=io.StringIO(), width=12)) == "done: 1; see x"
 
 
 def test_quiet_shows_nothing() -> None:

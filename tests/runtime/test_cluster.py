@@ -18,7 +18,7 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import connect, embedded_cluster, plan_processes
+from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoint import load_values
 from singa_dask.runtime.plugins import node_address
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
@@ -157,6 +157,27 @@ def test_a_second_signal_ends_it_at_once(client: Client, tmp_path: Path) -> None
     result = Driven(long("allreduce"), client, tmp_path, twice).result
     assert result.exit_code == 130
     assert result.reason in ("ended at once by a second SIGINT", "stopped by SIGINT")
+
+
+def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_path: Path) -> None:
+    told: list[dict[str, int]] = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "steps":
+            told.append(event["steps"])
+            if len(told) == 2:
+                driver.stop()
+
+    job = digits("downpour", "train_steps=1000000", "disp_freq=0")
+    driver = Driver(job, client, run_url=str(tmp_path), on_event=on_event, job_id="steps")
+    result = driver.run()
+    assert result.state == "stopped"
+    groups = {str(group) for group in range(job.cluster.nworker_groups)}
+    assert set(told[1]) == groups
+    assert all(step > told[0].get(group, 0) for group, step in told[1].items())
+    # each group, at its end
+    assert {group for steps in told[-len(groups) :] for group in steps} == groups
+    assert max(step for steps in told for step in steps.values()) == result.steps
 
 
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:

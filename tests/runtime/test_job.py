@@ -56,6 +56,19 @@ def test_every_framework_trains_to_its_end(run_once: Run, name: str) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_metrics_say_epoch_and_learning_rate(run_once: Run) -> None:
+    rate = {"type": "Step", "base_lr": 0.1, "step_conf": {"gamma": 0.5, "change_freq": 4}}
+    tests = {"test_freq": 5, "test_steps": 1}
+    outcome = run_once(mlp(updater={"type": "SGD", "learning_rate": rate}, **tests))
+    told = {(event["phase"], event["step"]): event for event in outcome.events if event["event"] == "metrics"}
+    batches = {step: told["train", step]["epoch"] * 2000 / 48 for step in range(10)}
+    assert batches == pytest.approx({step: step + 1 for step in range(10)})
+    assert [told["train", step]["lr"] for step in (0, 3, 4, 9)] == [0.1, 0.1, 0.05, 0.025]
+    # a test before step 5, and one after the last step
+    assert told["test", 5]["epoch"] * 2000 / 48 == pytest.approx(5)
+    assert (told["test", 5]["lr"], told["test", 10]["lr"]) == (0.05, 0.025)
+
+
 @pytest.mark.parametrize("name", TWO_WORKERS)
 def test_two_workers_give_the_same_bits_in_every_synchronous_framework(run_job: Run, run_once: Run, name: str) -> None:
     first, second = run_once(mlp(cluster=ALLREDUCE)), run_job(mlp(cluster=TWO_WORKERS[name]))
