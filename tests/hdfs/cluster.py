@@ -24,6 +24,7 @@ BLOCK_BYTES = 1 << 20
 READY_WITHIN_S = 60
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+SHELL = "org.apache.hadoop.fs.FsShell"
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
 # Ends the server when the pipe to us closes: by us, or because we died.
 WATCHED = (
@@ -156,6 +157,10 @@ class MiniHdfs:
         """Return the files in which the DataNodes keep blocks."""
         found = [path for host in self.hosts for path in (self.directory / host).rglob("blk_*")]
         return sorted(path for path in found if path.suffix != ".meta")
+
+    def shell(self) -> list[str]:
+        """Return the command line of Hadoop's own ``hdfs dfs``, to which its arguments are added."""
+        return [self.java, *JVM, "-cp", self._class_path, SHELL]
 
     def is_ready(self) -> bool:
         """Say whether all servers are up and the NameNode knows them."""
