@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,24 @@ from singa_dask.runtime import net_warnings, prepare, worker_warnings
 from singa_dask.runtime.plan import build_nets
 from singa_dask.train import with_initialisers
 
+CPU = "--cpu"
+"""Stands among the changes of a job for what the option of this name changes."""
+
 __all__ = ["check", "complete", "job_options", "outputs", "read", "show_outputs", "warn"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the job file, the options that change what it says, and ``--strict``."""
+
+    @functools.wraps(command)
+    def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
+        return command(sets=(*sets, CPU) if cpu else sets, **given)
+
+    decorated: Callable[..., Any] = with_cpu
     for decorate in (
+        click.option(
+            "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
+        ),
         click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
         click.option("--cluster", "cluster_file", metavar="FILE", help="Take the cluster block from this file."),
         click.option(
@@ -36,13 +49,17 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.argument("job_file", metavar="JOB.yaml"),
     ):
-        command = decorate(command)
-    return command
+        decorated = decorate(decorated)
+    return decorated
 
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; every mistake in it is raised at once, with its place."""
-    return load(path, sets=tuple(sets), cluster_file=cluster_file, registries=REGISTRIES)
+    given = tuple(each if each != CPU else "gpu=[]" for each in sets)
+    found = load(path, sets=given, cluster_file=cluster_file, registries=REGISTRIES)
+    if CPU in sets and found.job.ops == "cupy":
+        return load(path, sets=(*given, "ops=auto"), cluster_file=cluster_file, registries=REGISTRIES)
+    return found
 
 
 def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:

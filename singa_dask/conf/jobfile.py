@@ -16,6 +16,7 @@ from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.model import as_list
 from singa_dask.conf.override import apply_set, replace_cluster
+from singa_dask.conf.own_types import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Block, Node, locate, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
@@ -109,10 +110,10 @@ def load(
     try:
         job = JobConf.model_validate(values, context={"registries": registries})
     except ValidationError as error:
-        problems += [_problem(root, found) for found in error.errors(include_url=False)]
+        problems += merge_own_types(root, [_problem(root, found) for found in error.errors(include_url=False)])
     if problems:
         located = [_locate(root, problem) for problem in problems]
-        raise ConfigError(sorted(located, key=lambda problem: _order(problem, file)))
+        raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
     return JobFile(job, text, root, _is_singa(text, file))
 
 

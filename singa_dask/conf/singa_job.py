@@ -16,6 +16,7 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.model import Conf
 from singa_dask.conf.neuron import SliceConf, SplitConf
+from singa_dask.conf.own_types import OwnType
 from singa_dask.conf.singa_rules import apply_rules
 from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
 from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, show
@@ -103,7 +104,10 @@ class _Mapper:
             name = {**model.aliases, **RENAMED.get(model, {})}.get(key, key)
             info = model.model_fields.get(name)
             if info is not None:
-                block.entries[name] = Entry(fields[0].place, self.known(fields, _kind(info), (*path, name)))
+                node = self.known(fields, _kind(info), (*path, name))
+                if key == "user_type" and isinstance(node, Scalar):
+                    node = OwnType(node.place, node.value)
+                block.entries[name] = Entry(fields[0].place, node)
             elif key.startswith("[") and "user_conf" in model.model_fields:
                 self.extend(block, key, fields, path)
             else:

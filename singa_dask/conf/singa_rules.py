@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.input import LMDBDataConf, MnistConf, RGBImageConf, ShardDataConf
-from singa_dask.conf.model import Conf, plain_name
+from singa_dask.conf.model import Conf, phase_name, plain_name
 from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, locate, plain
 from singa_dask.errors import Mark, Problem
 
@@ -32,9 +32,10 @@ def apply_rules(root: Block) -> list[Problem]:
     _set_steps(root)
     _set_updater(root)
     layers = _layers(root)
-    validates = all(isinstance(n := _node(root, f"validate_{key}"), Scalar) and n.value for key in ("freq", "steps"))
+    validates = _runs(root, "validate")
     for layer in layers:
         _set_layer(layer, validates)
+    _part_test_net(root, layers)
     problems = _replace_deprecated(root, layers)
     _set_labels(layers)
     return problems
@@ -153,6 +154,30 @@ def _set_layer(layer: Block, validates: bool) -> None:
     elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), Block):
         _drop(block, "bias_term")
         _put(block, "bias_term", False)
+
+
+def _runs(root: Block, phase: str) -> bool:
+    """Say whether SINGA builds the net of tests or validations."""
+    return all(isinstance(n := _node(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
+
+
+def _part_test_net(root: Block, layers: list[Block]) -> None:
+    """Take the training net's layers out of a test net that SINGA does not build, where others have their names.
+
+    Old jobs give the data layers of training and validation one name, and ``exclude`` the other phase only.
+    """
+    if _runs(root, "test") or not any(_phases(layer, "exclude") for layer in layers):
+        return
+    tested = [layer for layer in layers if "test" not in _phases(layer, "exclude") and not _phases(layer, "include")]
+    names = [_name(layer) for layer in tested]
+    for layer in tested:
+        excluded = _node(layer, "exclude")
+        if names.count(_name(layer)) > 1 and isinstance(excluded, Items) and "train" not in _phases(layer, "exclude"):
+            excluded.items.append(Scalar(excluded.place, "test"))
+
+
+def _phases(layer: Block, key: str) -> set[object]:
+    return {phase_name(node.value) for node in _items(layer, key) if isinstance(node, Scalar)}
 
 
 def _set_labels(layers: list[Block]) -> None:

@@ -111,7 +111,8 @@ def find_ops(job: JobConf, name: str) -> NumpyOps:
         return get_ops(name, job.precision)
     except ConfigError as error:
         key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
-        raise ConfigError([Problem(found.path or (key,), found.message) for found in error.problems]) from None
+        hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""
+        raise ConfigError([Problem(found.path or (key,), found.message + hint) for found in error.problems]) from None
 
 
 def _build_net(

@@ -1,0 +1,64 @@
+"""Types that a job in SINGA's format has of the user's own, in C++: told once, with what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from singa_dask.conf.tree import Block, Items, Node, Scalar
+from singa_dask.errors import Problem
+
+__all__ = ["OwnType", "list_known_once", "merge_own_types"]
+
+Path = tuple[str | int, ...]
+
+
+@dataclass
+class OwnType(Scalar):
+    """The value of a ``user_type``."""
+
+
+def merge_own_types(root: Node, problems: Sequence[Problem]) -> list[Problem]:
+    """Put one problem in the place of all those that call a ``user_type`` unknown."""
+    found = dict(_own_types(root, ()))
+    paths = {problem.path for problem in problems} & {path for path, name in found.items() if "." not in name}
+    if not paths:
+        return list(problems)
+    if isinstance(root, Block) and "modules" in root.entries:
+        names = [name for path, name in found.items() if path in paths]
+        message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
+    else:
+        message = (
+            f"{_listed(list(found.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
+            'Write them, name their file in the job, modules: "mine.py", and each of them, user_type: "mine.Class". '
+            "See Parts of your own in README, and examples/rnnlm for SINGA's language model."
+        )
+    first = next(path for path in found if path in paths)
+    return [Problem(first, message), *(problem for problem in problems if problem.path not in paths)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = dict.fromkeys(map(repr, names))
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _own_types(node: Node, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(node, OwnType):
+        yield path, str(node.value)
+    elif isinstance(node, Block):
+        for key, entry in node.entries.items():
+            yield from _own_types(entry.node, (*path, key))
+    elif isinstance(node, Items):
+        for index, item in enumerate(node.items):
+            yield from _own_types(item, (*path, index))
+
+
+def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
+    """Leave what is known out of a message where an earlier one has the same list."""
+    seen: set[str] = set()
+    shown = []
+    for problem in problems:
+        head, words, names = problem.message.partition(" Known: ")
+        shown.append(replace(problem, message=f"{head} Known: see above.") if names in seen else problem)
+        seen |= {names} if words else set()
+    return shown
