@@ -44,6 +44,7 @@ __all__ = ["convert"]
 @click.option("--overwrite", is_flag=True, help="Replace DST if it is there, without a question.")
 @click.option("--verify", is_flag=True, help="Read what was written, and compare.")
 @click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given.")
+@click.option("--header/--no-header", default=None, help="csv: the first line has names of columns; told if not given.")
 @click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label.")
 @click.option("--shape", metavar="N,N,...", help="csv, cifar, tfrecord: shape of one record.")
 @click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre.")
@@ -75,6 +76,7 @@ def convert(
     overwrite: bool,
     verify: bool,
     separator: str | None,
+    header: bool | None,
     no_label: bool,
     shape: str | None,
     resize: str | None,
@@ -108,6 +110,7 @@ def convert(
         return
     reading: dict[str, Any] = {
         "separator": separator,
+        "header": header,
         "has_label": False if no_label else None,
         "shape": numbers("--shape", shape, ",", "3,32,32"),
         "resize": numbers("--resize", resize, "x", "32x32"),

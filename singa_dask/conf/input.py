@@ -31,7 +31,7 @@ class CacheConf(Conf):
 
 
 class StoreConf(Conf):
-    """``store_conf``: records of a store, at any URL (SINGA's StoreProto; keys below ``shuffle`` are ours)."""
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto, with some keys of ours)."""
 
     backend: Annotated[str, known("store")] = ""
     """Format of the store; found from the path when empty."""
@@ -57,6 +57,8 @@ class StoreConf(Conf):
     """Start at a random record among the first this many."""
     has_label: bool = True
     """Whether a CSV line starts with its label."""
+    header: bool | None = None
+    """Whether a CSV file begins with a line of column names; found out when not given."""
     prefetching: bool = False
     """Read the next batch while the net computes; always done here."""
     shuffle: Literal["none", "block", "full"] = "none"

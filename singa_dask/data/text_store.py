@@ -6,6 +6,7 @@ which of them is wrong.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,11 +22,14 @@ from singa_dask.data.ranges import Ranges
 from singa_dask.data.record import salvage_rows
 from singa_dask.data.rows import Rows
 from singa_dask.data.store import BLOCK_BYTES, STORES, Arrays, Block, Field, Records, Store, rows_per_block
+from singa_dask.data.text_lines import LineParser
 from singa_dask.errors import DataError
 
 __all__ = ["TextStore"]
 
 NEWLINE = ord("\n")
+HEAD_BYTES = 1 << 14
+BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 @STORES.register("csv", "textfile")
@@ -37,11 +41,14 @@ class TextStore(Store):
     url : str
     storage_options : mapping, optional
     separator : str
-        Any of these characters parts two numbers, as blanks do; several in a row are one.
+        Any of these characters parts two numbers; see `text_lines.LineParser`.
     has_label : bool
         The first number of a line is its label, an integer.
     shape : sequence of int
         Of one record; all numbers of the first line in a row when it is not given.
+    header : bool, optional
+        Whether the first line has the names of the columns, and is no record. When not given it is told from that line:
+        a header has no numbers, or numbers that count columns beside a name (``label,0,1,2``).
     block_bytes : int
         About how long a block is.
     torn : bool
@@ -51,7 +58,8 @@ class TextStore(Store):
     Raises
     ------
     DataError
-        The file is missing or empty. `read_block` names URL and line of what is no record.
+        The file is missing or empty, or its first lines are no header and no record. `read_block` names URL, line and
+        column of what is no record.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
@@ -64,6 +72,7 @@ class TextStore(Store):
         separator: str = ",",
         has_label: bool = True,
         shape: Sequence[int] = (),
+        header: bool | None = None,
         block_bytes: int = BLOCK_BYTES,
         torn: bool = False,
     ) -> None:
@@ -73,29 +82,73 @@ class TextStore(Store):
             separator=separator,
             has_label=has_label,
             shape=shape,
+            header=header,
             block_bytes=block_bytes,
             torn=torn,
         )
         self._has_label = has_label
         self._ranges = Ranges(url, storage_options)
-        self._blanks = bytes.maketrans(separator.encode(), b" " * len(separator.encode()))
         self._block_bytes = block_bytes
+        self._start, self._lines = self._open_lines(separator, header)
         self.blocks = self._noted_blocks() or self._cut(block_bytes)
         if not self.count:
-            raise DataError(f"{url}: no lines.")
-        if not shape:
-            shape = (len(self._first_line()) - has_label,)
+            raise DataError(f"{url}: no lines{' but the header' if self._lines.names else ''}.")
+        # without a shape the first block is read, which a cache keeps
+        first = self._line_at(self._start) if shape else self._first_line()
+        shape = shape or (len(self._lines.split(first)) - has_label,)
         self.schema = {"data": Field(np.dtype(np.float32), tuple(shape))}
         if has_label:
             self.schema["label"] = Field(np.dtype(np.int32))
-        self._columns = int(np.prod(shape, dtype=np.int64)) + has_label
+        self._lines.n_columns = int(np.prod(shape, dtype=np.int64)) + has_label
+        self._check_first_lines(first, torn)
         if torn:
             self._leave_out_half_a_line()
+
+    def _open_lines(self, separator: str, header: bool | None) -> tuple[int, LineParser]:
+        """Return where the first record begins, and what reads it."""
+        line = self._line_at(0)
+        if line.startswith(WIDE_BOMS):
+            raise DataError(f"{self.url}: text of 16 bits a character (UTF-16). Write it as UTF-8.")
+        start = len(BOM) if line.startswith(BOM) else 0
+        try:
+            lines = LineParser(separator, self._has_label, line[start:], header)
+        except (csv.Error, ValueError) as error:
+            raise DataError(f"{self.url}, line 1{error}.") from None
+        return (len(line) if lines.names else start), lines
+
+    def _line_at(self, start: int) -> bytes:
+        """Return the line that begins at a byte, with its end."""
+        length, line = HEAD_BYTES, b""
+        while not line.endswith(b"\n") and start + len(line) < self._ranges.size:
+            line = bytes(self._ranges.scan(start, min(length, self._ranges.size - start)))
+            line = line[: line.find(b"\n") + 1] or line
+            length *= 16
+        return line
+
+    def _first_line(self) -> bytes:
+        first = self.blocks[0]
+        return bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
+
+    def _check_first_lines(self, line: bytes, torn: bool) -> None:
+        """Check the header, and the first record where a wrong one is an error anyway."""
+        n_names, lines = len(self._lines.names), self._lines
+        if n_names and n_names != lines.n_columns:
+            raise DataError(f"{self.url}, line 1: a header of {n_names} columns, expected {lines.expected}.")
+        reason = "" if torn else lines.why(line.removesuffix(b"\n"))
+        if reason:
+            raise DataError(f"{self.url}, line {self._line_number(0)}{reason}.")
+
+    def _line_number(self, record: int) -> int:
+        """Return the number of a record's line, as editors count."""
+        return record + 1 + bool(self._lines.names)
 
     def _noted_blocks(self) -> tuple[Block, ...]:
         """Return the blocks that a manifest knows, none if it has blocks of another size."""
         found = find_manifest(self.url, "csv", self.url, self._ranges.size, self.storage_options)
         self.class_names = found.class_names if found else ()
+        if found and found.blocks and found.blocks[0].offset != self._start:
+            found.dismiss()
+            return ()
         return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
 
     def stored(self, block_id: int) -> memoryview:
@@ -109,7 +162,8 @@ class TextStore(Store):
         """Count the lines, and cut the file at line ends."""
         size = self._text_bytes()
         blocks: list[Block] = []
-        start = position = lines = 0
+        start = position = self._start
+        lines = 0
         while position < size:
             data = np.frombuffer(self._ranges.scan(position, min(block_bytes, size - position)), np.uint8)
             ends = np.flatnonzero(data == NEWLINE)
@@ -135,49 +189,39 @@ class TextStore(Store):
             size -= length
         return 0
 
-    def _first_line(self) -> list[bytes]:
-        first = self.blocks[0]
-        line = bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
-        return line.translate(self._blanks).split()
-
     def _leave_out_half_a_line(self) -> None:
         last = self.blocks[-1]
         text = bytes(self._ranges.read(last.offset, self._ranges.size - last.offset))
         line = text[: last.length].rpartition(b"\n")[2]
-        reason = self._why(line.translate(self._blanks))
+        reason = self._lines.why(line)
         if not reason or text.endswith(b"\n"):
             return
         if self.count == 1:
             raise DataError(f"{self.url}: no whole line.")
-        self.tail = f"torn in line {self.count}{reason}"
+        self.tail = f"torn in line {self._line_number(self.count - 1)}{reason}"
         rest = dataclasses.replace(last, n=last.n - 1, length=last.length - len(line), crc=None)
         self.blocks = (*self.blocks[:-1], *([rest] if rest.n else []))
         del self.starts
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
-        n = self.blocks[block_id].n
-        lines = bytes(self.stored(block_id)).translate(self._blanks).split(b"\n")
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        lines = bytes(self.stored(block_id)).split(b"\n")
 
         def read_row(row: int) -> Arrays:
-            reason = self._why(lines[row])
-            values = None if reason else self._parse(lines[row])
-            if values is None or values.size != self._columns:
-                raise ValueError(f"line {int(self.starts[block_id]) + row + 1}{reason or ': cannot be parsed'}")
-            return {name: array[0] for name, array in self._arrays(values[None]).items()}
+            rows = self._lines.parse(lines[row], 1)
+            if rows is None:
+                reason = self._lines.why(lines[row]) or ": cannot be parsed"
+                raise ValueError(f"line {self._line_number(first + row)}{reason}")
+            return {name: array[0] for name, array in self._arrays(rows).items()}
 
         return salvage_rows(n, self.schema, read_row)
 
     def read_block(self, block_id: int) -> Arrays:
-        block = self.blocks[block_id]
-        text = bytes(self.stored(block_id)).translate(self._blanks)
-        values = self._parse(text)
-        fits = values is not None and values.size == block.n * self._columns
-        if values is None or not fits or not self._columns_fit(text, block.n):
+        text = bytes(self.stored(block_id))
+        rows = self._lines.parse(text, self.blocks[block_id].n)
+        if rows is None:
             raise self._complain(text, int(self.starts[block_id]))
-        arrays = self._arrays(values.reshape(block.n, self._columns))
-        if self._has_label and not (arrays["label"] == values[:: self._columns]).all():
-            raise self._complain(text, int(self.starts[block_id]))
-        return arrays
+        return self._arrays(rows)
 
     def _arrays(self, rows: npt.NDArray[np.float64]) -> Arrays:
         if not self._has_label:
@@ -187,44 +231,13 @@ class TextStore(Store):
     def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
 
-    @staticmethod
-    def _parse(text: bytes) -> npt.NDArray[np.float64] | None:
-        try:
-            return np.fromstring(text, np.float64, sep=" ")
-        except (ValueError, DeprecationWarning):
-            # numpy only warns of what is no number; where warnings are errors it raises
-            return None
-
-    def _columns_fit(self, text: bytes, n: int) -> bool:
-        """Say whether each line has the right number of numbers."""
-        characters = np.frombuffer(text, np.uint8)
-        blank = characters <= ord(" ")
-        begins = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]]))
-        ends = np.flatnonzero(characters == NEWLINE)[: n - 1]
-        before = np.concatenate([[0], np.searchsorted(begins, ends), [len(begins)]])
-        return bool((np.diff(before) == self._columns).all())
-
     def _complain(self, text: bytes, first: int) -> DataError:
         """Find the line that cannot be read."""
         for i, line in enumerate(text.split(b"\n")):
-            reason = self._why(line)
+            reason = self._lines.why(line)
             if reason:
-                return DataError(f"{self.url}, line {first + i + 1}{reason}.")
-        return DataError(f"{self.url}: lines from {first + 1} on cannot be parsed.")
-
-    def _why(self, line: bytes) -> str:
-        """Say what is wrong with a line, as it follows the line's number; nothing if it is right."""
-        values = line.split()
-        if len(values) != self._columns:
-            label = "a label and " if self._has_label else ""
-            expected = f"{label}{self._columns - self._has_label} numbers"
-            return f": {len(values)} columns, expected {self._columns}: {expected}"
-        for place, value in enumerate(values):
-            if not _is_number(value):
-                return f", column {place + 1}: {value.decode(errors='replace')!r} is no number"
-        if self._has_label and not float(values[0]).is_integer():
-            return f": the label {values[0].decode()} is no integer"
-        return ""
+                return DataError(f"{self.url}, line {self._line_number(first + i)}{reason}.")
+        return DataError(f"{self.url}: lines from {self._line_number(first)} on cannot be parsed.")
 
     @classmethod
     def write(
@@ -257,11 +270,3 @@ def _table(records: Arrays) -> pa.Table:
     if "label" in records:
         columns.insert(0, records["label"])
     return pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

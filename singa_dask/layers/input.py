@@ -378,7 +378,10 @@ class RecordInput(StoreInput):
 
 @LAYERS.register()
 class CSVInput(StoreInput):
-    """Records of text lines: a label (if ``has_label``), then numbers, parted by any character of ``separator``."""
+    """Records of text lines: a label (if ``has_label``), then numbers, any character of ``separator`` between them.
+
+    A first line with the names of the columns is passed over.
+    """
 
     default_backend = "csv"
 
@@ -392,4 +395,5 @@ class CSVInput(StoreInput):
             separator=conf.separator,
             has_label=conf.has_label,
             shape=stored_shape(conf),
+            header=conf.header,
         )

@@ -1,0 +1,238 @@
+"""Lines of numbers: a block of them -> values at once; of a wrong line which column and why; the names in a header."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LineParser"]
+
+# kinds of characters; of numbers and everything else: 0
+BLANK, SEPARATOR, NEWLINE = 1, 2, 3
+NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+IN_NUMBERS = b"0123456789+-.eE"
+LARGEST = float(np.finfo(np.float32).max)
+LABELS = np.iinfo(np.int32)
+LABEL_NAMES = ("label", "labels", "class", "target")
+MISSING = ("", "?", "-", "na", "n/a", "nan", "nil", "none", "null")
+# a number in text is not longer
+MAX_DIGITS = 512
+# what a file may have in place of the separator
+OTHERS = (";", "|", "\t", ",")
+
+
+class LineParser:
+    """Reads lines of numbers with a separator between them; blanks around it do not count.
+
+    Where the first line has no separator, blanks separate numbers. A separator that contains a blank allows both in one
+    line. Two separators in a row, or one at the end of a line, leave a field empty, which is an error.
+
+    Parameters
+    ----------
+    separator : str
+        Any of these characters parts two numbers.
+    has_label : bool
+        The first number of a line is an integer.
+    first_line : bytes
+        Of the file.
+    header : bool, optional
+        Whether the first line has the names of the columns; found out when not given.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the columns, empty without a header.
+    n_columns : int
+        Numbers of a line, the label among them; set by whoever knows.
+
+    Raises
+    ------
+    ValueError
+        It cannot be told whether the first line is a header, or the header is not that of such records.
+    """
+
+    def __init__(self, separator: str, has_label: bool, first_line: bytes, header: bool | None = None) -> None:
+        self.n_columns, self.has_label = 0, has_label
+        hard = separator.replace(" ", "").encode()
+        used = bytes(byte for byte in hard if byte in first_line)
+        # each field holds exactly one number
+        self._exact = bool(used) and " " not in separator
+        self._hard = hard if used or " " in separator else b""
+        kinds = bytearray(BLANK if byte <= ord(" ") else 0 for byte in range(256))
+        for byte in self._hard:
+            kinds[byte] = SEPARATOR
+        kinds[ord("\n")] = NEWLINE
+        self._kinds = bytes(kinds)
+        self._blanks = bytes.maketrans(self._hard, b" " * len(self._hard))
+        self._known = bytes(byte for byte in range(256) if kinds[byte]) + IN_NUMBERS
+        edge = rb"\s" + re.escape(self._hard)
+        begin, end = rb"(?:(?<=[" + edge + rb"])|(?<![\s\S]))", rb"(?=[" + edge + rb"]|\Z)"
+        self._quoted = re.compile(begin + rb'"[ \t]*([^"' + edge + rb']*)[ \t]*"' + end)
+        fields = self._header_fields(first_line)
+        self._check_separator(separator, first_line, fields)
+        self.names = tuple(fields) if (_is_header(fields) if header is None else header) else ()
+        if self.names:
+            self._check_names()
+
+    def _header_fields(self, line: bytes) -> list[str]:
+        text = line.decode(errors="replace").strip("\r\n")
+        if "\r" in text:
+            raise ValueError(": carriage returns alone end its lines. Write the file with line feeds")
+        # as numpy.savetxt begins a header
+        text, line = text.removeprefix("# "), line.removeprefix(b"# ")
+        if self._exact and len(self._hard) == 1 and text:
+            (fields,) = csv.reader([text], delimiter=self._hard.decode(), skipinitialspace=True)
+            return [field.strip() for field in fields]
+        return [field.decode(errors="replace").strip('"') for field in self.split(line)]
+
+    def _check_separator(self, separator: str, line: bytes, fields: Sequence[str]) -> None:
+        if self._hard or len(fields) != 1:
+            return
+        other = next((each for each in OTHERS if each not in separator and each.encode() in line), "")
+        if other:
+            raise ValueError(f": there is no {separator!r} in it, but {other!r}. Set separator: {other!r}")
+
+    def _check_names(self) -> None:
+        first = self.names[0]
+        if not first or first.startswith("Unnamed: "):
+            raise ValueError(
+                ", column 1: it has no name, as the index that pandas writes. Write the file without it: index=False"
+            )
+        if self.has_label and first.lower() not in (*LABEL_NAMES, "y"):
+            names = [name.lower() for name in self.names]
+            # a last column y is the label of x0, x1, ..., but not of a point (x, y)
+            known = (*LABEL_NAMES, "y") if names[-1] == "y" and "x" not in names else LABEL_NAMES
+            place = next((i for i, name in enumerate(names) if name in known), None)
+            if place is not None:
+                raise ValueError(
+                    f", column {place + 1}: it is called {self.names[place]!r}, but the label of a record is its first "
+                    f"number, here {first!r}. Put that column first, or read without labels (has_label: false)"
+                )
+
+    # -- whole blocks ------------------------------------------------------------------------------------
+
+    def parse(self, text: bytes, n: int) -> npt.NDArray[np.float64] | None:
+        """Return the values of ``n`` lines, (n, n_columns); None if one of them is wrong."""
+        if b'"' in text:
+            text = self._quoted.sub(rb" \1 ", text)
+        # numbers have no other characters: no nan, inf, hexadecimals; what is left over may still be none
+        if text.translate(None, self._known) or not self._fits(text, n):
+            return None
+        text = text.translate(self._blanks)
+        try:
+            values = np.fromstring(text, np.float64, sep=" ")
+        except (ValueError, DeprecationWarning):
+            # numpy only warns of what is no number; where warnings are errors it raises
+            return None
+        # it stops at what is no number, and takes the beginning of that
+        if values.size != n * self.n_columns or not NUMBER.fullmatch(text[-MAX_DIGITS:].split()[-1]):
+            return None
+        if max(-values.min(), values.max()) > LARGEST:
+            return None
+        rows = values.reshape(n, self.n_columns)
+        if self.has_label and not _are_labels(rows[:, 0]):
+            return None
+        return rows
+
+    def _fits(self, text: bytes, n: int) -> bool:
+        """Tell whether each line has the right number of fields, and none is empty."""
+        kinds = np.frombuffer(text.translate(self._kinds), np.uint8)
+        inside = kinds == 0
+        begins = np.flatnonzero(inside & np.concatenate([[True], ~inside[:-1]]))
+        ends = np.flatnonzero(kinds >= SEPARATOR)
+        if text.endswith(b"\n") and np.count_nonzero(kinds == NEWLINE) == n:
+            ends = ends[:-1]
+        if len(begins) != n * self.n_columns:
+            return False
+        of_lines = kinds[ends] == NEWLINE
+        if self._exact:
+            places = np.flatnonzero(of_lines)
+            expected = np.arange(1, n) * self.n_columns - 1
+            return (
+                len(ends) == len(begins) - 1
+                and np.array_equal(places, expected)
+                and bool((begins[:-1] < ends).all() and (ends < begins[1:]).all())
+            )
+        before = np.concatenate([[0], np.searchsorted(begins, ends), [len(begins)]])
+        if (np.diff(before) < 1).any():
+            return False
+        lines = np.concatenate([[0], before[1:-1][of_lines], [len(begins)]])
+        return bool((np.diff(lines) == self.n_columns).all())
+
+    # -- single lines ------------------------------------------------------------------------------------
+
+    def split(self, line: bytes) -> list[bytes]:
+        """Return the fields of a line, without the blanks and quotes around them; none of an empty one."""
+        line = self._quoted.sub(rb" \1 ", line).strip()
+        if not line:
+            return []
+        if not self._hard:
+            return line.split()
+        fields = line.translate(bytes.maketrans(self._hard, self._hard[:1] * len(self._hard))).split(self._hard[:1])
+        if self._exact:
+            return [field.strip() for field in fields]
+        return [part for field in fields for part in field.split() or [b""]]
+
+    def why(self, line: bytes) -> str:
+        """Say what is wrong with a line, as it follows the line's number; nothing if it is right."""
+        fields = self.split(line)
+        if len(fields) != self.n_columns:
+            return f": {len(fields)} columns, expected {self.expected}"
+        for place, field in enumerate(fields):
+            shown = field.decode(errors="replace")
+            where = f", column {place + 1}{f' ({self.names[place]})' if self.names else ''}"
+            if not field:
+                return f"{where}: it is empty, expected a number"
+            if not NUMBER.fullmatch(field):
+                hint = ". A label is the number of a class, from 0 on" if not place and self.has_label else ""
+                return f"{where}: {shown!r} is no number{hint}"
+            if abs(float(field)) > LARGEST:
+                return f"{where}: {shown} does not fit in a float of 32 bits"
+        if self.has_label and not float(fields[0]).is_integer():
+            return f": the label {fields[0].decode()} is no integer"
+        if self.has_label and not LABELS.min <= float(fields[0]) <= LABELS.max:
+            return f": the label {fields[0].decode()} does not fit in 32 bits"
+        return ""
+
+    @property
+    def expected(self) -> str:
+        """What a line should hold, for an error."""
+        label = "a label and " if self.has_label else ""
+        return f"{self.n_columns}: {label}{self.n_columns - self.has_label} numbers"
+
+
+def _are_labels(values: npt.NDArray[np.float64]) -> bool:
+    return bool(values.min() >= LABELS.min and values.max() <= LABELS.max and (values == values.astype(np.int32)).all())
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    """Tell whether a first line has the names of columns: no numbers, or numbers that count the columns.
+
+    Raises
+    ------
+    ValueError
+        It may be a header or a record with wrong fields.
+    """
+    names = [field for field in fields if not NUMBER.fullmatch(field.encode())]
+    numbers = [field for field in fields if NUMBER.fullmatch(field.encode())]
+    missing = [name for name in names if name.lower() in MISSING]
+    if not names:
+        return False
+    if not numbers and len(missing) < len(names):
+        return True
+    if not missing and len(numbers) > 1 and numbers in (_counted(0, len(numbers)), _counted(1, len(numbers))):
+        return True
+    name = (missing or names)[0]
+    wrong = f"{name!r} is no number" if name else "it is empty, expected a number"
+    hint = (
+        "" if missing else ". Other columns are numbers, so the line is no header either; set header: true if it is one"
+    )
+    raise ValueError(f", column {fields.index(name) + 1}: {wrong}{hint}")
+
+
+def _counted(first: int, n: int) -> list[str]:
+    return [str(i) for i in range(first, first + n)]
