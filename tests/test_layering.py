@@ -30,6 +30,7 @@ LEVELS = {
     "conf": 3,
     "registry": 2,
     "modules": 1,
+    "paths": 1,
     "errors": 0,
 }
 # What a room may not use although it lies lower: it is handed it.
@@ -77,7 +78,7 @@ def shown(path: Path) -> str:
 def room_of(path: Path) -> str:
     """Return the level that a file is on."""
     first = path.relative_to(PACKAGE).parts[0]
-    return "singa_dask" if first == "__init__.py" else first.removesuffix(".py")
+    return {"__init__.py": "singa_dask", "__main__.py": "cli"}.get(first, first.removesuffix(".py"))
 
 
 def imported(node: ast.AST) -> Iterator[str]:

@@ -38,7 +38,13 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
         ),
         click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
-        click.option("--cluster", "cluster_file", metavar="FILE", help="Take the cluster block from this file."),
+        click.option(
+            "--cluster",
+            "cluster_file",
+            metavar="FILE",
+            help="Take the cluster block from this file, or from one that is built in: allreduce, downpour, hogwild, "
+            "hybrid, sandblaster, single.",
+        ),
         click.option(
             "--set",
             "sets",

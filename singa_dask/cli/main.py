@@ -5,6 +5,7 @@ Here too every error becomes plain lines and an exit code, once for all verbs.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import signal
 import traceback
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from singa_dask import modules
+from singa_dask.cli.places import with_places
 from singa_dask.errors import SingaError
 
 __all__ = ["main"]
@@ -32,6 +34,21 @@ VERBS = {
 """What each does, in the first line of its help: shown without loading it."""
 
 
+HABITS = {
+    "check": "validate",
+    "draw": "graph",
+    "eval": "test",
+    "evaluate": "test",
+    "fit": "run",
+    "generate": "sample",
+    "infer": "predict",
+    "plot": "graph",
+    "start": "run",
+    "train": "run",
+}
+"""Verbs of other programs, and ours."""
+
+
 class Verbs(click.Group):
     """A group of commands, one a module of this package."""
 
@@ -44,7 +61,18 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
-        return command
+        return with_places(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a verb; of a name that is none, say what it may have meant."""
+        name = args[0]
+        if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
+            return super().resolve_command(ctx, args)
+        close = difflib.get_close_matches(name.lower(), [*VERBS, *HABITS], n=1)
+        hint = f"Did you mean {HABITS.get(close[0], close[0])!r}? " if close else ""
+        raise click.UsageError(f"No such command {name!r}. {hint}Known: {', '.join(VERBS)}.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what all verbs do."""
@@ -87,7 +115,16 @@ def _comes_of_ctrl_c(error: BaseException | None) -> bool:
     return False
 
 
-@click.group(name="singa", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    name="singa",
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="singa-dask", prog_name="singa-dask")
 def main() -> None:
-    """SINGA on Dask: train nets of layers by groups of workers and parameter servers."""
+    r"""SINGA on Dask: train nets of layers by groups of workers and parameter servers.
+
+    \b
+    Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
+    (or zsh_source, fish_source).
+    """

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from singa_dask.conf.habits import suggest_key, written_out
 from singa_dask.registry import suggest
 
 __all__ = ["MISPLACED_KEY", "PLAIN", "explain", "shown"]
@@ -47,7 +48,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def explain(found: Mapping[str, Any], keys: Collection[str]) -> str:
+def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") -> str:
     """Say in plain words what is wrong.
 
     Parameters
@@ -56,12 +57,14 @@ def explain(found: Mapping[str, Any], keys: Collection[str]) -> str:
         One of ``ValidationError.errors()``.
     keys : collection of str
         Keys of the model that reports it.
+    block : str
+        Name of its class.
     """
     kind, value, limits = found["type"], found["input"], found.get("ctx", {})
     if kind in (PLAIN, MISPLACED_KEY):
         return str(found["msg"])
     if kind == "extra_forbidden":
-        return f"unknown key. {suggest(str(found['loc'][-1]), keys)}"
+        return f"unknown key. {suggest_key(str(found['loc'][-1]), keys)}"
     if kind == "missing":
         return "this key is required, and missing."
     if kind in BOUNDS:
@@ -75,6 +78,8 @@ def explain(found: Mapping[str, Any], keys: Collection[str]) -> str:
     if kind == "string_too_short":
         return "expected a text that is not empty."
     if kind in WANTED:
+        if kind.startswith("model_") or kind == "dict_type":
+            return f"expected {WANTED[kind]}, got {shown(value)}.{written_out(block, value)}"
         hint = " Put it in quotes." if kind == "string_type" and isinstance(value, (bool, int, float)) else ""
         return f"expected {WANTED[kind]}, got {shown(value)}.{hint}"
     return f"{found['msg']} (got {shown(value)})."

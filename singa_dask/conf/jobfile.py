@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.model import as_list
 from singa_dask.conf.override import apply_set, replace_cluster
 from singa_dask.conf.own_types import list_known_once, merge_own_types
+from singa_dask.conf.paths import FREE, cluster_text, expand_paths
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Block, Node, locate, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
@@ -24,8 +26,8 @@ from singa_dask.registry import Registry
 
 __all__ = ["JobFile", "load"]
 
-# keys whose values no model describes
-FREE = ("user_conf", "storage_options")
+# what places in a file from standard input are said to be in
+STDIN = "<stdin>"
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,16 @@ def load(
     cluster_file: str | os.PathLike[str] | None = None,
     registries: Mapping[str, Registry[Any]] | None = None,
 ) -> JobFile:
-    """Read a job file.
+    """Read a job file; ``~``, ``$VAR`` and ``${VAR}`` in paths are expanded as in a shell.
 
     Parameters
     ----------
     path : path
-        YAML file; or one in SINGA's own format, told by the suffix ``.conf`` or else by its text.
+        YAML file, ``-`` for standard input; or one in SINGA's own format, told by the suffix ``.conf`` or by its text.
     sets : iterable of str
         Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
     cluster_file : path, optional
-        File whose block replaces the job's ``cluster``.
+        File whose block replaces the job's ``cluster``, or the name of one of ours, e.g. ``allreduce``.
     registries : mapping of str to Registry, optional
         Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
         kinds that are not there are not checked. With them the job's modules are loaded.
@@ -92,15 +94,19 @@ def load(
     """
     file = os.fspath(path)
     text = _read(file)
+    file = STDIN if file == "-" else file
     root, problems = _parse(text, file)
     if not isinstance(root, Block):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
     if cluster_file is not None:
         cluster = os.fspath(cluster_file)
-        problems += replace_cluster(root, _read(cluster), cluster)
+        ours = cluster_text(cluster)
+        place = cluster if ours is None else f"--cluster {cluster}"
+        problems += replace_cluster(root, _read(cluster) if ours is None else ours, place)
     for change in sets:
         problems += apply_set(root, change)
+    problems += expand_paths(root)
     values = plain(root)
     if registries is not None:
         wrong = _load_modules(values, registries)
@@ -152,7 +158,7 @@ def _is_singa(text: str, file: str) -> bool:
 def _read(file: str) -> str:
     """Return a file's text."""
     try:
-        raw = Path(file).read_bytes()
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.", Mark(file))) from None
     try:

@@ -26,8 +26,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, explain
+from singa_dask.conf.habits import suggest_part
 from singa_dask.errors import ConfigError
-from singa_dask.registry import Registry, suggest
+from singa_dask.registry import Registry
 
 __all__ = [
     "Conf",
@@ -121,7 +122,7 @@ def known(kind: str, drop: str = "") -> AfterValidator:
             return name
         if is_own:
             return _own(registry, name)
-        message = f"unknown {registry.kind} {name!r}. {suggest(plain, registry.names())}"
+        message = f"unknown {registry.kind} {name!r}. {suggest_part(kind, plain, registry.names())}"
         raise PydanticCustomError(PLAIN, "{message}", {"message": message})
 
     return AfterValidator(check)
@@ -182,7 +183,7 @@ def _explained(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], f
     except ValidationError as error:
         for found in error.errors(include_url=False):
             kind = MISPLACED_KEY if found["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
-            words = PydanticCustomError(kind, "{message}", {"message": explain(found, cls.model_fields)})
+            words = PydanticCustomError(kind, "{message}", {"message": explain(found, cls.model_fields, cls.__name__)})
             details.append(InitErrorDetails(type=words, loc=found["loc"], input=found["input"]))
     for path, message in findings:
         words = PydanticCustomError(PLAIN, "{message}", {"message": message})

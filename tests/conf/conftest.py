@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,3 +26,11 @@ def registries() -> dict[str, Registry[Any]]:
         made[kind] = Registry[Any](words)
         made[kind].register(*names.split())(object)
     return made
+
+
+@pytest.fixture(scope="package", autouse=True)
+def home_that_stays() -> Iterator[None]:
+    """Have ~ stand for itself, so that any text is a path that stays as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", "~")
+        yield

@@ -1,0 +1,8 @@
+"""``python -m singa_dask`` is ``singa-dask``."""
+
+from __future__ import annotations
+
+from singa_dask.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="python -m singa_dask")

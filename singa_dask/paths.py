@@ -1,0 +1,30 @@
+"""Paths and URLs as people write them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from singa_dask.errors import ConfigError
+
+__all__ = ["expand"]
+
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def expand(path: str) -> str:
+    """Return a path or URL with ``~`` at its start, ``$VAR`` and ``${VAR}`` replaced, as a shell does.
+
+    Raises
+    ------
+    ConfigError
+        A variable is not set.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name not in os.environ:
+            raise ConfigError(f"{path}: the environment variable {name!r} is not set.")
+        return os.environ[name]
+
+    return VARIABLE.sub(value, os.path.expanduser(path))
