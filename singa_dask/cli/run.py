@@ -162,9 +162,7 @@ def choose_cluster(
     with contextlib.ExitStack() as stack:
         if scheduler or scheduler_file:
             named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": scheduler}
-            if patience.seconds:
-                named["patience"] = patience
-            client = stack.enter_context(connect(**named))
+            client = stack.enter_context(connect(**named, patience=patience))
             if patience.seconds:
                 wait_for_room(client, layout, patience)
         else:

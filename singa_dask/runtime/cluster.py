@@ -19,6 +19,7 @@ from distributed.client import FutureCancelledError
 
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError, LostUnitError
+from singa_dask.runtime.noise import quiet_dask, start_client
 from singa_dask.runtime.placement import Layout, place
 
 __all__ = [
@@ -52,7 +53,7 @@ class Runner(Protocol):
 
 
 class Patience(NamedTuple):
-    """How long to wait for a cluster, and who is told what is missing meanwhile.
+    """How long to wait for a cluster, and who is told what is missing meanwhile, or does not fit.
 
     Attributes
     ----------
@@ -106,21 +107,22 @@ def connect(
     ClusterError
         None answers there.
     """
-    client = patience.until(lambda: _connected(address, scheduler_file))
-    try:
-        yield client
-    finally:
-        client.close()
+    with quiet_dask():
+        client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
+        try:
+            yield client
+        finally:
+            client.close()
 
 
-def _connected(address: str | None, scheduler_file: str | None) -> Client:
+def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
     where = address = address or _address_in(str(scheduler_file))
     if scheduler_file:
         where = f"{scheduler_file}: {address}"
     try:
         found = server_type(address, CONNECT_TIMEOUT_S)
         if found == "Scheduler":
-            return Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+            return start_client(address, CONNECT_TIMEOUT_S, say)
         why = f"a Dask {found.lower()} does"
     except (CommError, OSError, ValueError) as error:
         why = str(error)

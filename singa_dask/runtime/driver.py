@@ -263,6 +263,10 @@ class Driver:
         """Say something to the person who watches."""
         self._publish({"event": "notice", **self._said("WARNING", message)})
 
+    def _warn(self, message: str) -> None:
+        """Warn the person who watches, and in the log of the run."""
+        self._publish({"event": "log", **self._said("WARNING", message)})
+
     def _said(self, level: str, message: str) -> dict[str, Any]:
         return {"unit": "driver", "level": level, "time": time.time(), "message": message}
 
@@ -307,12 +311,12 @@ class Driver:
     def _give_up(self) -> None:
         """Say who did not end in time; the workers they sit on are restarted."""
         late = [str(unit) for unit in self._futures.values() if str(unit) not in self._run.reports]
-        logger.warning("units that do not end: %s; their Dask workers are restarted", ", ".join(late))
+        self._warn(f"units that do not end: {', '.join(late)}; their Dask workers are restarted")
         processes = {self._layout.process_of[unit] for unit in self._futures.values() if str(unit) in late}
         try:
             self._client.restart_workers([self._workers[process] for process in processes], timeout=10)
         except (OSError, RuntimeError, ValueError, TimeoutError) as error:
-            logger.warning("they could not be restarted: %s", error)
+            self._warn(f"Dask workers could not be restarted: {error}")
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
         ends = staticmethod(lambda self: result_of())
 
     @contextlib.contextmanager
-    def cluster(*args: Any, **given: Any) -> Iterator[tuple[Any, ...]]:
+    def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
     for name, fake in (("Driver", Driver), ("connect", cluster), ("embedded_cluster", cluster)):
@@ -300,7 +300,7 @@ def test_the_cluster_that_was_named_is_used(
 
 
 def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(address: str) -> Any:
+    def refuse(address: str, **given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
     monkeypatch.setattr("singa_dask.cli.run.connect", refuse)

@@ -1,0 +1,55 @@
+"""What Dask itself prints in the process of a client: kept off stderr, where only this package speaks."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import Client
+from distributed.utils import silence_logging_cmgr
+from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
+
+__all__ = ["quiet_dask", "start_client"]
+
+
+@contextmanager
+def quiet_dask() -> Iterator[None]:
+    """Keep Dask's log messages and version tables off stderr; what goes wrong raises errors anyway."""
+    with silence_logging_cmgr(logging.CRITICAL), warnings.catch_warnings():
+        # again after each reconnection
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        yield
+
+
+def start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
+    """Connect to a scheduler; a line says which versions there differ from those here."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", VersionMismatchWarning)
+        client = Client(address, timeout=timeout, set_as_default=False)
+    for warning in caught:
+        if not issubclass(warning.category, VersionMismatchWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if any(issubclass(warning.category, VersionMismatchWarning) for warning in caught):
+        differences = version_differences(client.get_versions())
+        say(f"{address}: versions there differ from those here: {differences}. Install the same ones on both sides.")
+    return client
+
+
+def version_differences(versions: Any) -> str:
+    """Describe what differs in the answer of `Client.get_versions`, as ``numpy 1.26.4 there, 2.4.6 here``."""
+    here = versions["client"]["packages"]
+    scheduler = versions["scheduler"]["packages"]
+    there = [each["packages"] for each in versions["workers"].values() if each]
+    there.append({name: scheduler.get(name) for name in scheduler_relevant_packages})
+    found = []
+    for name in sorted(here):
+        others = {packages[name] for packages in there if name in packages} - {here[name]}
+        if others:
+            found.append(
+                f"{name} {', '.join(str(other or 'missing') for other in sorted(others, key=str))} there, "
+                f"{here[name] or 'missing'} here"
+            )
+    return "; ".join(found) or "unknown packages"
