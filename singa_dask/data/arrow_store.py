@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.class_names import parse_names
+from singa_dask.data.labels import as_labels
 from singa_dask.data.manifest import find_manifest
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
@@ -175,7 +176,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:
-        return column.to_numpy(zero_copy_only=True).astype(np.int32, copy=False)  # type: ignore[no-any-return]
+        return as_labels(column.to_numpy(zero_copy_only=True), where)
     values = np.frombuffer(
         column.buffers()[1],
         field.dtype,

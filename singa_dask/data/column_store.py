@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.labels import as_labels
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.store import BLOCK_BYTES, Arrays, Block, Field, Store
 from singa_dask.errors import DataError
@@ -132,7 +133,10 @@ class Column:
         length = (n - 1) * self.stride + size
         raw = self.source.read(self.offset + first * self.stride, length)
         values = np.ndarray((n, size // self.kind.itemsize), self.kind, raw, strides=(self.stride, self.kind.itemsize))
-        return values.reshape(n, *self.field.shape).astype(self.field.dtype, copy=False)
+        values = values.reshape(n, *self.field.shape)
+        if self.field.dtype == np.int32:
+            return as_labels(values, self.source.url, first)
+        return values.astype(self.field.dtype, copy=False)
 
 
 class ColumnStore(Store):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from singa_dask.data import protobuf
 from singa_dask.data.image import decode_image, is_image
+from singa_dask.data.labels import find_wrong_label
 from singa_dask.data.protobuf import BYTES, VARINT
 from singa_dask.data.store import Arrays
 
@@ -60,6 +61,9 @@ def decode_examples(
     if label is not None:
         if label[0] != INT64_LIST or label[1].ndim != 1:
             raise ValueError("the label is not one integer")
+        wrong = find_wrong_label(label[1])
+        if wrong is not None:
+            raise ValueError(wrong[1])
         arrays["label"] = label[1].astype(np.int32)
     return arrays
 

@@ -16,6 +16,8 @@ from singa_dask.errors import DataError
 
 __all__ = ["ImageFolderStore", "ImageListStore"]
 
+INT32 = np.iinfo(np.int32)
+
 
 class _ImageStore(Store):
     """Image files, most with labels; small files are slow on any filesystem, so convert them.
@@ -142,5 +144,7 @@ class ImageListStore(_ImageStore):
             if not name or not label.removeprefix("-").isdecimal():
                 raise DataError(f"{self.url}, line {number}: {line.strip()!r}, expected a name and a label.")
             files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
+            if not INT32.min <= int(label) <= INT32.max:
+                raise DataError(f"{self.url}, line {number}: the label {label} does not fit in 32 bits.")
             labels.append(int(label))
         return files, labels

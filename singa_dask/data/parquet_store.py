@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from singa_dask.data import fs
 from singa_dask.data.class_names import parse_names
+from singa_dask.data.labels import as_labels
 from singa_dask.data.range_file import RangeFile
 from singa_dask.data.ranges import Ranges
 from singa_dask.data.rows import Rows
@@ -222,11 +223,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
         raise DataError(f"{where}: {column.null_count} records are null.")
     n = len(column)
     if not field.shape:
-        values = column.to_numpy(zero_copy_only=True)
-        labels = values.astype(np.int32, copy=False)
-        if not np.array_equal(labels, values):
-            raise DataError(f"{where}: labels from {values.min()} to {values.max()} do not fit in 32 bits.")
-        return labels  # type: ignore[no-any-return]
+        return as_labels(column.to_numpy(zero_copy_only=True), where)
     if pa.types.is_fixed_size_binary(column.type):
         size = field.size_bytes // field.dtype.itemsize
         flat = np.frombuffer(column.buffers()[1], field.dtype, n * size, column.offset * field.size_bytes)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import protobuf
+from singa_dask.data.labels import find_wrong_label
 from singa_dask.data.protobuf import BYTES, FIXED32, VARINT, Column
 from singa_dask.data.store import Arrays, Field
 from singa_dask.errors import DataError
@@ -279,5 +280,8 @@ def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArra
 def _with_label(arrays: Arrays, found: Iterable[Column], number: int) -> Arrays:
     for column in found:
         if (column.number, column.wire) == (number, VARINT):
+            wrong = find_wrong_label(column.values)
+            if wrong is not None:
+                raise ValueError(wrong[1])
             arrays["label"] = column.values.astype(np.int32)
     return arrays

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from singa_dask.data.labels import as_labels
 from singa_dask.data.record import check_schema, schema_of
 from singa_dask.data.store import Arrays, Records, count_of
 from singa_dask.errors import DataError
@@ -36,14 +37,15 @@ class Rows:
     Raises
     ------
     DataError
-        There are no records; also while they are taken: arrays have different lengths, or chunks different schemas.
+        There are no records; also while they are taken: arrays have different lengths, chunks different schemas, or a
+        label is no integer of 32 bits.
     """
 
     def __init__(self, url: str, records: Records) -> None:
         self._url = url
         self._chunks = iter([records] if isinstance(records, dict) else records)
         self._left: Arrays = {}
-        self.taken = 0
+        self.taken = self._seen = 0
         first = self._next()
         if first is None:
             raise DataError(f"{url}: nothing to write.")
@@ -78,6 +80,9 @@ class Rows:
     def _next(self) -> Arrays | None:
         for chunk in self._chunks:
             if not chunk or any(map(len, chunk.values())):
-                count_of(self._url, chunk)
+                n = count_of(self._url, chunk)
+                if "label" in chunk:
+                    chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
+                self._seen += n
                 return chunk
         return None

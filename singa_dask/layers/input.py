@@ -25,9 +25,10 @@ from singa_dask.data import (
     with_cache,
 )
 from singa_dask.data.class_names import LabelMatch
+from singa_dask.data.labels import find_wrong_label
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
-from singa_dask.layers.records import check_shape, in_layout, open_records, same_shape, stored_shape
+from singa_dask.layers.records import check_shape, in_layout, open_records, open_text, same_shape, stored_shape
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -128,6 +129,9 @@ class StoreInput(Layer):
                 f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {told} of {n} "
                 f"records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
             )
+        wrong = None if labels is None else find_wrong_label(np.asarray(labels))
+        if wrong is not None:
+            raise DataError(f"layer {self.name}, row {wrong[0]} of a batch: {wrong[1]}.")
         values = values.reshape(n, *self.features[0].shape[1:])
         return values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32), labels
 
@@ -386,14 +390,4 @@ class CSVInput(StoreInput):
     default_backend = "csv"
 
     def open_store(self, url: str, backend: str | None) -> Store:
-        conf = self.store_conf
-        return open_store(
-            url,
-            backend,
-            self._options(),
-            torn=conf.on_error != "raise",
-            separator=conf.separator,
-            has_label=conf.has_label,
-            shape=stored_shape(conf),
-            header=conf.header,
-        )
+        return open_text(self.store_conf, url, backend, self._options())

@@ -17,7 +17,7 @@ from singa_dask.data.store import is_pattern
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["check_shape", "in_layout", "open_records", "same_shape", "stored_shape"]
+__all__ = ["check_shape", "in_layout", "open_records", "open_text", "same_shape", "stored_shape"]
 
 
 def open_records(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
@@ -37,6 +37,26 @@ def open_records(conf: StoreConf, url: str, backend: str | None, storage_options
     if conf.user_conf and backend:
         _check_keywords(backend, url, conf.user_conf)
     return open_store(url, backend, storage_options, torn=conf.on_error != "raise", **image, **conf.user_conf)
+
+
+def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
+    """Open records of text lines as ``store_conf`` describes them.
+
+    Raises
+    ------
+    DataError
+        It cannot be opened.
+    """
+    return open_store(
+        url,
+        backend,
+        storage_options,
+        torn=conf.on_error != "raise",
+        separator=conf.separator,
+        has_label=conf.has_label,
+        shape=stored_shape(conf),
+        header=conf.header,
+    )
 
 
 # -- shapes ------------------------------------------------------------------------------------------

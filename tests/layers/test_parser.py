@@ -162,3 +162,13 @@ def test_a_batch_that_changes_its_shape_is_an_error() -> None:
 
     with pytest.raises(DataError, match=r"made values \(4, 28, 28\) and labels \(1,\) of 4 records"):
         batch(make(Fickle, path=DIGITS, shape=[28, 28]))
+
+
+@pytest.mark.parametrize(("label", "why"), [(0.5, "0.5 is no integer"), (2**40, f"{2**40} does not fit in 32 bits")])
+def test_labels_of_a_parser_are_not_cut_off(label: float, why: str) -> None:
+    class Odd(StoreInput):
+        def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+            return arrays["pixel"], [0, 1, label, 3][: len(arrays["pixel"])]
+
+    with pytest.raises(DataError, match=rf"layer data, row 2 of a batch: the label {why}"):
+        batch(make(Odd, path=DIGITS, shape=[28, 28]))
