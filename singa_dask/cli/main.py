@@ -24,6 +24,7 @@ VERBS = {
     "data": "Look at records, and measure how fast they are read.",
     "extract": "Write what layers of a trained net make of records.",
     "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
+    "init": "Write a job file for data.",
     "predict": "Predict the classes of new records.",
     "run": "Train a net as a job file says.",
     "sample": "Let a trained net write text, a character at a time.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +16,42 @@ try:
 except ImportError:
     Image = None  # type: ignore[assignment]
 
-__all__ = ["IMAGE_STORES", "IMAGE_SUFFIXES", "decode_image", "is_image"]
+__all__ = ["IMAGE_STORES", "IMAGE_SUFFIXES", "decode_image", "image_size", "is_image"]
 
 # stores of encoded images, with the options resize and channels
 IMAGE_STORES = ("image-folder", "image-list", "webdataset")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MODES = {1: "L", 3: "RGB"}
+GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 
 
 def is_image(data: bytes) -> bool:
     """Say whether bytes begin as PNG or JPEG do."""
     return data[:8] == b"\x89PNG\r\n\x1a\n" or data[:3] == b"\xff\xd8\xff"
+
+
+def image_size(data: bytes, where: str) -> tuple[int, int, int]:
+    """Return channels (1 if the image is grey, else 3), height and width of an encoded image.
+
+    Raises
+    ------
+    DataError
+        It is damaged, or Pillow is not installed.
+    """
+    with _opened(data, where) as image:
+        return 1 if image.mode in GREY_MODES else 3, image.height, image.width
+
+
+@contextlib.contextmanager
+def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
+    """Open an encoded image; what Pillow raises is told as an error in the data."""
+    if Image is None:
+        raise DataError(f"{where}: images are decoded by Pillow. Install it: pip install 'singa-dask[images]'.")
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
+            yield file
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{where}: no PNG or JPEG image, or a damaged one: {error}.") from error
 
 
 def decode_image(
@@ -51,16 +77,11 @@ def decode_image(
     DataError
         It is damaged, or Pillow is not installed.
     """
-    if Image is None:
-        raise DataError(f"{where}: images are decoded by Pillow. Install it: pip install 'singa-dask[images]'.")
-    if channels not in MODES:
+    if Image is not None and channels not in MODES:
         raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
-            image = file.convert(MODES[channels])
-            if resize:
-                image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
-            pixels = np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{where}: no PNG or JPEG image, or a damaged one: {error}.") from error
+    with _opened(data, where) as file:
+        image = file.convert(MODES[channels])
+        if resize:
+            image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))

@@ -1,0 +1,264 @@
+"""``init``: a job file for data of any kind, which passes every check and trains."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from singa_dask.conf import LayerConf, load
+from singa_dask.data import STORES
+from tests.cli.conftest import ROOT, Call, digits
+from tests.contracts.foreign import FOREIGN, shape_of, write_foreign
+from tests.contracts.records import pixels
+
+N = 300
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a new directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def few() -> tuple[np.ndarray, np.ndarray]:
+    records = digits()
+    return records["pixel"][:N].reshape(N, 28, 28), records["label"][:N]
+
+
+def write_pictures(folder: str, n: int = 40) -> None:
+    images, labels = few()
+    for i in range(n):
+        path = Path(folder, "abcdefghij"[labels[i]], f"{i}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[i]).save(path)
+
+
+def written(call: Call, *arguments: object) -> list[LayerConf]:
+    """Write a job, let every check pass, and return its layers."""
+    result = call("init", *arguments)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    checked = call("validate", "job.yaml", "--strict")
+    assert checked.exit_code == 0, checked.output
+    return list(load("job.yaml").job.neuralnet.layer)
+
+
+def store_of(layer: LayerConf) -> dict[str, object]:
+    assert layer.store_conf is not None
+    return layer.store_conf.model_dump(exclude_defaults=True)
+
+
+# -- what is found -------------------------------------------------------------------------------------------
+
+
+def test_digits(call: Call) -> None:
+    layers = written(call, ROOT / "data" / "digits" / "train.arrow")
+    assert [layer.type for layer in layers[:3]] == ["RecordInput", "RecordInput", "Convolution"]
+    assert store_of(layers[0]) == {
+        "backend": "arrow",
+        "path": f"{ROOT}/data/digits/train.arrow",
+        "batchsize": [64],
+        "shape": [1, 28, 28],
+        "std_value": 255,
+        "shuffle": "full",
+    }
+    assert store_of(layers[1])["path"] == f"{ROOT}/data/digits/test.arrow"
+    job = load("job.yaml").job
+    assert (job.name, job.train_steps, job.test_freq, job.test_steps) == ("digits-convnet", 1250, 250, 20)
+    # the same by the name of its directory
+    Path("job.yaml").unlink()
+    assert written(call, ROOT / "data" / "digits") == layers
+
+
+def test_images_with_channels_last(call: Call) -> None:
+    images, labels = few()
+    np.savez("images.npz", images=np.repeat(images[..., None], 3, axis=3), labels=labels)
+    layers = written(call, "images.npz")
+    assert (store_of(layers[0])["shape"], store_of(layers[0])["layout"]) == ([3, 28, 28], "NHWC")
+    assert layers[0].include == []
+    text = Path("job.yaml").read_text()
+    assert "There is no test set" in text
+    assert (
+        "#   singa-dask convert npz images.npz 'images-{split}.arrow' --split train=0.9,test=0.1 --shuffle 1\n" in text
+    )
+
+
+def test_pictures_in_a_folder_for_each_class(call: Call) -> None:
+    write_pictures("my pictures")
+    layers = written(call, "my pictures")
+    found = store_of(layers[0])
+    assert {key: found[key] for key in ("backend", "path", "shape", "resize", "channels")} == {
+        "backend": "image-folder",
+        "path": "my pictures",
+        "shape": [1, 28, 28],
+        "resize": [28, 28],
+        "channels": 1,
+    }
+    assert "# Classes: 0 a, 1 b, 2 c" in Path("job.yaml").read_text()
+    write_pictures("split/train")
+    write_pictures("split/val", 30)
+    layers = written(call, "split", "--overwrite")
+    assert [store_of(layer)["path"] for layer in layers[:2]] == ["split/train", "split/val"]
+
+
+def test_pictures_of_many_sizes_are_scaled(call: Call) -> None:
+    for i in range(20):
+        path = Path("pictures", "ab"[i % 2], f"{i}.jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((70 + i, 90, 3), i, np.uint8)).save(path)
+    assert store_of(written(call, "pictures")[0])["shape"] == [3, 64, 64]
+
+
+def test_tables(call: Call) -> None:
+    random = np.random.default_rng(1)
+    labels = np.arange(150) % 3
+    values = random.normal(size=(150, 4)) * [1, 10, 100, 1000] + labels[:, None]
+    np.savetxt("train.csv", np.column_stack([labels, values]), fmt=["%d", *["%.6g"] * 4], delimiter=";")
+    Path("train.csv").write_text("species;length;width;height;weight\n" + Path("train.csv").read_text())
+    np.savetxt("test.csv", np.column_stack([labels, values])[:31], fmt=["%d", *["%.6g"] * 4], delimiter=";")
+    layers = written(call, "train.csv")
+    assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
+    assert (layers[2].type, layers[2].srclayers) == ("BatchNorm", ["data"])
+    assert "of 4 values in 3 classes" in call("init", "train.csv", "--overwrite").stderr
+    assert layers[-2].innerproduct_conf is not None and layers[-2].innerproduct_conf.num_output == 3
+    ran = call("run", "job.yaml", "--set", "train_steps=20", "--quiet")
+    assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.parametrize("backend", sorted({*FOREIGN} - {"cifar"}))
+def test_stores_of_other_programs(call: Call, here: Path, backend: str) -> None:
+    records = pixels(40, (3, 16, 16) if backend.startswith(("image", "web")) else shape_of(backend))
+    url = write_foreign(here, backend, records)
+    found = store_of(written(call, url, "--backend", backend)[0])
+    assert np.prod(found["shape"]) == records["pixel"][0].size  # type: ignore[call-overload]
+
+
+def test_files_as_downloaded(call: Call) -> None:
+    images, labels = few()
+    for part in ("train", "t10k"):
+        head = b"\0\0\x08\x03" + np.array([N, 28, 28], ">u4").tobytes()
+        Path(f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
+        head = b"\0\0\x08\x01" + np.array([N], ">u4").tobytes()
+        Path(f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(head + labels.astype(np.uint8).tobytes()))
+    layers = written(call, ".")
+    assert [store_of(layer)["path"] for layer in layers[:2]] == [
+        "./train-images-idx3-ubyte.gz",
+        "./t10k-images-idx3-ubyte.gz",
+    ]
+    Path("cifar").mkdir()
+    for name in ("data_batch_1", "data_batch_2", "test_batch"):
+        rows = np.concatenate([labels[:100, None].astype(np.uint8), np.zeros((100, 3072), np.uint8)], axis=1)
+        Path("cifar", f"{name}.bin").write_bytes(rows.tobytes())
+    layers = written(call, "cifar", "--overwrite")
+    assert [store_of(layer)["path"] for layer in layers[:2]] == ["cifar/data_batch_*.bin", "cifar/test_batch.bin"]
+    assert store_of(layers[0])["shape"] == [3, 32, 32]
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".lmdb", ".parquet"])
+def test_stores(call: Call, suffix: str) -> None:
+    images, labels = few()
+    STORES.find({".bin": "kvfile"}.get(suffix, suffix[1:])).write(
+        str(Path(f"x{suffix}").absolute()), {"pixel": images[:, 4:12, 4:12].copy(), "label": labels}
+    )
+    layers = written(call, f"x{suffix}")
+    assert (store_of(layers[0])["shape"], layers[1].type) == ([8, 8], "InnerProduct")
+
+
+def test_a_text(call: Call) -> None:
+    Path("text.txt").write_text("to be or not to be, that is the question\n" * 200)
+    layers = written(call, "text.txt")
+    assert [layer.type for layer in layers][:4] == ["CharRNN", "OneHot", "RNNLabel", "GRU"]
+    assert "There is no test set" in Path("job.yaml").read_text()
+    Path("numbers.txt").write_text("1 2.5 3\n0 1.5 2\n" * 20)
+    assert written(call, "numbers.txt", "--overwrite")[0].type == "CSVInput"
+    assert written(call, "numbers.txt", "--overwrite", "--net", "char-rnn")[0].type == "CharRNN"
+
+
+# -- what it says ----------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_to_do_next(call: Call) -> None:
+    data = ROOT / "data" / "digits" / "train.arrow"
+    result = call("init", data, "-o", "my job.yaml", "--net", "mlp")
+    assert result.stderr == (
+        f"{data}: 8000 arrow records of 1 x 28 x 28 values in 10 classes\n"
+        f"{data.parent}/test.arrow: 2000 records to test on\n"
+        "my job.yaml: a job with net mlp. Next:\n"
+        "  singa-dask run 'my job.yaml' --run-dir runs/digits-mlp\n"
+        "  singa-dask predict 'my job.yaml' --init-from runs/digits-mlp --data NEW.arrow\n"
+    )
+    text = Path("my job.yaml").read_text()
+    assert text.startswith(f"# Written by singa-dask init {data} --net=mlp\n")
+    assert "#   singa-dask run 'my job.yaml' --run-dir runs/digits-mlp\n" in text
+
+
+def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
+    Path("job.yaml").write_text("mine")
+    result = call("init", ROOT / "data" / "digits")
+    said = "job.yaml: exists already. Expected a new file. Give --overwrite to replace it.\n"
+    assert (result.exit_code, result.stderr) == (2, said)
+    assert Path("job.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["none.arrow"], 1, "none.arrow: no such file or directory."),
+        (["empty"], 1, "empty: no store of records, and no folder of pictures or with a training set in it."),
+        (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
+        (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
+        (["nan.csv"], 1, "nan.csv, line 2, column 2"),
+        (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
+        (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),
+        (["text.txt", "--net", "mlp"], 2, "text.txt: a text. Expected records with labels for --net mlp"),
+    ],
+)
+def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: str) -> None:
+    Path("empty").mkdir()
+    Path("text.txt").write_text("to be or not to be")
+    Path("nan.csv").write_text("0,1\n1,nan\n")
+    np.savez("nan.npz", x=np.full((4, 3), np.nan), y=np.array([1, 0, 1, 1]))
+    np.savez("unlabelled.npz", x=np.zeros((4, 3)))
+    np.savez("negative.npz", x=np.zeros((4, 3)), y=np.array([1, -1, 1, 1]))
+    np.savez("flat.npz", x=np.zeros((4, 3)), y=np.array([1, 0, 1, 1]))
+    result = call("init", *arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert result.stderr.startswith(said)
+    assert not Path("job.yaml").exists()
+
+
+# -- it trains ---------------------------------------------------------------------------------------------------
+
+
+def trained(call: Call, *changes: str) -> dict[str, dict[str, float]]:
+    sets = [part for change in changes for part in ("--set", change)]
+    result = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", *sets)
+    assert result.exit_code == 0, result.output
+    found: dict[str, dict[str, float]] = json.loads(result.stdout)
+    return found
+
+
+def test_a_perceptron_learns(call: Call) -> None:
+    written(call, ROOT / "data" / "digits", "--net", "mlp")
+    assert trained(call, "train_steps=500", "test_freq=500")["test"]["accuracy"] > 0.93
+
+
+@pytest.mark.long
+def test_a_convolutional_net_learns_from_pictures(call: Call) -> None:
+    write_pictures("pictures/train", 200)
+    write_pictures("pictures/test", N)
+    written(call, "pictures")
+    assert trained(call, "train_steps=100", "test_freq=100")["test"]["accuracy"] > 0.85
+
+
+@pytest.mark.long
+def test_a_recurrent_net_learns_a_text(call: Call) -> None:
+    written(call, ROOT / "data" / "text" / "jargon.txt.gz")
+    assert trained(call, "train_steps=150", "disp_freq=50")["train"]["loss"] < 2.8
+    result = call("sample", "job.yaml", "--init-from", "run", "--length", 40)
+    assert (result.exit_code, len(result.stdout.strip("\n")) > 10) == (0, True), result.output
