@@ -64,6 +64,8 @@ class TextStore(Store):
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     takes_torn = True
+    # byte at which the first record begins
+    _start = 0
 
     def __init__(
         self,
