@@ -5,10 +5,15 @@ Here too every error becomes plain lines and an exit code, once for all verbs.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import os
 import signal
+import threading
 import traceback
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -33,6 +38,8 @@ VERBS = {
     "validate": "Check a job file and show what it makes; start nothing.",
 }
 """What each does, in the first line of its help: shown without loading it."""
+
+STOPPED = "SIGINT: stopped."
 
 
 HABITS = {
@@ -102,8 +109,31 @@ class Verbs(click.Group):
             ctx.exit(1)
 
 
+@contextlib.contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process at once while modules are imported.
+
+    A KeyboardInterrupt may be raised where Python holds the lock of imports, is lost there, and leaves it locked: the
+    program would hang later, in whatever thread imports next.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _end_process)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_process(number: int, frame: FrameType | None) -> None:
+    os.write(2, STOPPED.encode() + b"\n")
+    os._exit(128 + number)
+
+
 def _interrupted(ctx: click.Context) -> NoReturn:
-    click.echo("SIGINT: stopped.", err=True)
+    click.echo(STOPPED, err=True)
     ctx.exit(128 + signal.SIGINT)
 
 

@@ -1,0 +1,107 @@
+"""Nothing that is wrong with data or nets is silent."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+import pytest
+
+from tests.first_hour.conftest import STORE, Desk
+
+pytestmark = pytest.mark.long
+
+NHWC = ["--set", f"{STORE}.path=nhwc.npz", "--set", f"{STORE}.shape=[3,32,32]"]
+
+
+class Case(NamedTuple):
+    """A command on ``job.yaml``, and what a user has to be shown on stderr."""
+
+    arguments: list[str]
+    code: int
+    shown: str
+    edits: tuple[tuple[str, str], ...] = ()
+
+
+LOSS = "    - name: loss\n"
+NO_LOSS = ((f"{LOSS}      type: SoftmaxLoss\n      srclayers: [fc, data]\n", ""),)
+SOFTMAX = ((LOSS, f"    - {{name: soft, type: Softmax, srclayers: fc}}\n{LOSS}"), ("[fc,", "[soft,"))
+ALONE = ((LOSS, f"    - {{name: alone, type: ReLU, srclayers: fc}}\n{LOSS}"),)
+CASES = {
+    "a net without a loss": Case(["validate"], 2, r"^job\.yaml:\d+:\d+: .*no loss layer.*Add a SoftmaxLoss", NO_LOSS),
+    "so does run": Case(["run"], 2, r"^job\.yaml:\d+:\d+: .*no loss layer", NO_LOSS),
+    "images of height, width, channels": Case(["validate", *NHWC], 2, r"\(32, 32, 3\), expected \(3, 32, 32\).*NHWC"),
+    "a block that the layer does not read": Case(
+        ["validate", "--set", "neuralnet.layer[loss].store_conf={path: x, batchsize: 3}"],
+        0,
+        "warning: SoftmaxLoss does not read this block",
+    ),
+    "a key that the updater does not read": Case(
+        ["run", "--set", "updater.type=Adam"], 0, r"^job\.yaml:10:3: updater\.momentum: warning: Adam does not read"
+    ),
+    "the same with --strict": Case(
+        ["run", "--set", "updater.type=Adam", "--strict"], 2, r"^job\.yaml:10:3: updater\.momentum: Adam does not read"
+    ),
+    "a softmax taken twice": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*warning: .*taken twice", SOFTMAX),
+    "a layer nobody reads": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*\[alone\]: warning: no layer.* reads", ALONE),
+    "more workers than cores": Case(
+        ["validate", "--set", "cluster={nworkers_per_group: 1000}", "--set", f"{STORE}.batchsize=1000"],
+        0,
+        "warning: the job has 1000 workers, and this machine",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_wrong_is_said(desk: Desk, name: str) -> None:
+    case = CASES[name]
+    text = desk.job
+    for old, new in case.edits:
+        assert old in text
+        text = text.replace(old, new)
+    desk.write("job.yaml", text)
+    verb, *options = case.arguments
+    done = desk.singa(verb, "job.yaml", *options)
+    assert done.code == case.code, done.err
+    assert re.search(case.shown, done.err, re.MULTILINE), done.err
+    if case.code:
+        assert not (desk.directory / "runs").exists()
+
+
+def test_images_of_height_width_channels_train_where_the_job_says_so(desk: Desk) -> None:
+    done = desk.singa("run", "job.yaml", *NHWC, "--set", f"{STORE}.layout=NHWC", "--strict")
+    assert done.code == 0, done.err
+
+
+def test_class_numbers_of_a_folder_do_not_depend_on_the_folder_at_hand(desk: Desk) -> None:
+    photos = desk.directory / "photos"
+    assert desk.singa("convert", "image-folder", photos, "train.arrow", "--channels", "1").code == 0
+    first, *_ = sorted(photos.iterdir())
+    first.rename(desk.directory / "elsewhere")
+    (photos / "unheard-of").mkdir()
+    next(photos.rglob("*.png")).rename(photos / "unheard-of/x.png")
+    assert desk.singa("convert", "image-folder", photos, "test.arrow", "--channels", "1").code == 0
+    head, data, rest = re.split(r"(    - name: data\n.*?\n)(?=    - name: fc)", desk.job, flags=re.DOTALL)
+    layers = [
+        re.sub(r"path: \S+,", f"path: {phase}.arrow,", data).replace("type:", f"include: [{phase}]\n      type:")
+        for phase in ("train", "test")
+    ]
+    desk.write(
+        "job.yaml",
+        "".join([head, *layers, rest]).replace("batchsize: 20", "batchsize: 4").replace("[28, 28]", "[1, 28, 28]"),
+    )
+    done = desk.singa("run", "job.yaml", "--set", "train_steps=2")
+    assert done.code == 2, done.err
+    assert "unheard-of" in done.err
+
+
+def test_debug_writes_what_the_schema_says(desk: Desk) -> None:
+    assert desk.singa("run", "job.yaml", "--set", "debug=true", "--run-dir", "run").code == 0
+    assert "fc" in (desk.directory / "run/log/worker-0-0.log").read_text()
+
+
+def test_the_last_metrics_are_of_the_last_step(desk: Desk) -> None:
+    assert desk.singa("run", "job.yaml", "--set", "disp_freq=4", "--run-dir", "run").code == 0
+    events = [json.loads(line) for line in (desk.directory / "run/metrics.jsonl").read_text().splitlines()]
+    assert max(event["step"] for event in events if event.get("phase") == "train") == 5
