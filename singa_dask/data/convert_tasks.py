@@ -168,10 +168,7 @@ def verify(task: Task) -> None:
     """Read a shard, block by block, and compare it with what it was made of; text holds no shapes, and no bytes."""
     plan = task.plan
     url, start, stop = plan.shards[task.index]
-    backend, options = plan.wish.backend, dict[str, Any]()
-    if backend in ("csv", "textfile"):
-        # text does not say whether its lines begin with a label
-        options = {"has_label": plan.labelled, "separator": plan.wish.writing.get("separator", ",")}
+    backend, options = plan.wish.backend, _as_written(plan)
     expected = Rows(url, _records(task))
     try:
         with open_store(shard_place(plan, task.index), backend, plan.storage_options, **options) as store:
@@ -184,6 +181,13 @@ def verify(task: Task) -> None:
         # to be written again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
         raise
+
+
+def _as_written(plan: Plan) -> dict[str, Any]:
+    """Return the options to open a shard: text does not say whether its lines begin with a label."""
+    if plan.wish.backend not in ("csv", "textfile"):
+        return {}
+    return {"has_label": plan.labelled, "separator": plan.wish.writing.get("separator", ","), "header": False}
 
 
 def _compare(found: Arrays, expected: Rows, n: int, where: str) -> None:
@@ -199,7 +203,9 @@ def _compare(found: Arrays, expected: Rows, n: int, where: str) -> None:
 def note(task: Task) -> None:
     """Write the manifest of a shard that is where it belongs."""
     plan = task.plan
-    write_manifest(plan.shards[task.index].url, plan.wish.backend, plan.storage_options, plan.class_names)
+    write_manifest(
+        plan.shards[task.index].url, plan.wish.backend, plan.storage_options, plan.class_names, **_as_written(plan)
+    )
 
 
 STEPS = {"labels": gather_labels, "manifest": note, "scatter": scatter, "shard": write_shard, "verify": verify}

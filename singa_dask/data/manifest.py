@@ -107,7 +107,11 @@ def find_manifest(
 
 
 def write_manifest(
-    url: str, backend: str | None = None, storage_options: fs.Options = None, class_names: Sequence[str] = ()
+    url: str,
+    backend: str | None = None,
+    storage_options: fs.Options = None,
+    class_names: Sequence[str] = (),
+    **options: Any,
 ) -> list[str]:
     """Read a finished store and write its manifest, in place of an older one.
 
@@ -120,6 +124,8 @@ def write_manifest(
     storage_options : mapping, optional
     class_names : sequence of str
         For a format that has no place for them; otherwise those that the store, or its older manifest, knows.
+    options
+        Passed to the store.
 
     Returns
     -------
@@ -131,7 +137,8 @@ def write_manifest(
     DataError
         The store cannot be read, or the manifest not be written.
     """
-    written = [_write_one(each, backend, storage_options, class_names) for each in _files(url, storage_options)]
+    files = _files(url, storage_options)
+    written = [_write_one(each, backend, storage_options, class_names, options) for each in files]
     return [target for target in written if target]
 
 
@@ -145,11 +152,17 @@ def _files(url: str, storage_options: fs.Options) -> list[str]:
     return shard_urls(url, storage_options) if is_pattern(url) else [url]
 
 
-def _write_one(url: str, backend: str | None, storage_options: fs.Options, class_names: Sequence[str]) -> str:
+def _write_one(
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    class_names: Sequence[str],
+    options: Mapping[str, Any],
+) -> str:
     class_names = class_names or _names_of(manifest_url(url), storage_options)
     # what else the old one says of the data must not pass into the new one
     forget_manifest(url, storage_options)
-    with open_store(url, backend, storage_options) as store:
+    with open_store(url, backend, storage_options, **options) as store:
         if store.stored(0) is None:
             return ""
         text = json.dumps(_facts(store, store.class_names or class_names), separators=(",", ":"), sort_keys=True)

@@ -147,7 +147,7 @@ def test_parquet_records_that_are_no_records(tmp_path: Path) -> None:
         ({"x": [[1.0], [None]]}, "/x.parquet, block 0, x: 1 values are null."),
         (
             {"x": [[1.0]], "y": [1 << 40]},
-            f"/x.parquet, block 0, y: labels from {1 << 40} to {1 << 40} do not fit in 32 bits.",
+            f"/x.parquet, block 0, y, record 0: the label {1 << 40} does not fit in 32 bits.",
         ),
     ):
         pq.write_table(pa.table(columns), path)
