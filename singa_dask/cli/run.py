@@ -83,7 +83,8 @@ def run(
     read = job.read(job_file, sets, cluster_file)
     conf = read.job
     if not conf.trains:
-        message = "there is nothing to train: no updater, no train_steps. For tests say singa-dask test."
+        message = "there is nothing to train: no updater, no train_steps."
+        message += " For tests say singa-dask test, for text singa-dask sample."
         raise read.locate(ConfigError(Problem((), message)))
     if overwrite and (resume or not run_dir):
         raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from singa_dask.conf.tree import Block, Items, Node, Scalar
+from singa_dask.conf.tree import Block, Items, Node, Scalar, step
 from singa_dask.errors import Problem
 
 __all__ = ["OwnType", "list_known_once", "merge_own_types"]
 
 Path = tuple[str | int, ...]
+
+UNNAMED = ("kUserLayer", "kUserAlg", "kUserUpdater", "kUserChange", "kUserInit")
 
 
 @dataclass
@@ -20,10 +22,11 @@ class OwnType(Scalar):
 
 def merge_own_types(root: Node, problems: Sequence[Problem]) -> list[Problem]:
     """Put one problem in the place of all those that call a ``user_type`` unknown."""
+    problems = [_named(root, problem) for problem in problems]
     found = dict(_own_types(root, ()))
     paths = {problem.path for problem in problems} & {path for path, name in found.items() if "." not in name}
     if not paths:
-        return list(problems)
+        return problems
     if isinstance(root, Block) and "modules" in root.entries:
         names = [name for path, name in found.items() if path in paths]
         message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
@@ -35,6 +38,17 @@ def merge_own_types(root: Node, problems: Sequence[Problem]) -> list[Problem]:
         )
     first = next(path for path in found if path in paths)
     return [Problem(first, message), *(problem for problem in problems if problem.path not in paths)]
+
+
+def _named(root: Node, problem: Problem) -> Problem:
+    """Ask for the name of a part of the user's own where a job only says that it is one."""
+    node: Node | None = root
+    for key in problem.path:
+        node = step(node, key)
+    if isinstance(node, Scalar) and node.value in UNNAMED:
+        message = f'{node.value} is a type of your own, and the job does not say which. Add user_type: "module.Class".'
+        return replace(problem, message=message)
+    return problem
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ def apply_rules(root: Block) -> list[Problem]:
     for layer in layers:
         _set_layer(layer, validates)
     _part_test_net(root, layers)
-    problems = _replace_deprecated(root, layers)
+    problems = _replace_deprecated(root, layers) + _refuse_hdfsfile(layers)
     _set_labels(layers)
     return problems
 
@@ -154,6 +154,21 @@ def _set_layer(layer: Block, validates: bool) -> None:
     elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), Block):
         _drop(block, "bias_term")
         _put(block, "bias_term", False)
+
+
+def _refuse_hdfsfile(layers: list[Block]) -> list[Problem]:
+    """Say what to do with SINGA's own format of records on HDFS."""
+    problems = []
+    for index, layer in enumerate(layers):
+        backend = _node(layer, "store_conf", "backend")
+        if isinstance(backend, Scalar) and backend.value == "hdfsfile":
+            message = (
+                "SINGA's format of records on HDFS is not read. Copy the kvfile that they were made of to HDFS, and "
+                'say backend: "kvfile" with its hdfs:// path.'
+            )
+            problems.append(Problem(("neuralnet", "layer", index, "store_conf", "backend"), message, backend.place))
+            backend.value = "kvfile"
+    return problems
 
 
 def _runs(root: Block, phase: str) -> bool:

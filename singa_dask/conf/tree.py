@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from singa_dask.errors import Mark
 
-__all__ = ["Block", "Entry", "Items", "Node", "Path", "Scalar", "locate", "named", "plain", "show"]
+__all__ = ["Block", "Entry", "Items", "Node", "Path", "Scalar", "locate", "named", "plain", "show", "step"]
 
 Path: TypeAlias = Sequence[str | int]
 
@@ -67,7 +67,7 @@ def named(node: Node) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _step(node: Node | None, key: str | int) -> Node | None:
+def step(node: Node | None, key: str | int) -> Node | None:
     """Go one key down; item 0 of what is no list is the thing itself, since one value may stand for a list."""
     if isinstance(node, Block) and isinstance(key, str):
         entry = node.entries.get(key)
@@ -91,7 +91,7 @@ def locate(root: Node, path: Path, at_key: bool = False) -> Mark:
     place = node.place
     for key in path:
         entry = node.entries.get(key) if isinstance(node, Block) and isinstance(key, str) else None
-        after = _step(node, key)
+        after = step(node, key)
         if after is None:
             return node.place
         node = after
@@ -104,7 +104,7 @@ def show(root: Node, path: Path) -> str:
     shown = ""
     node: Node | None = root
     for key in path:
-        after = _step(node, key)
+        after = step(node, key)
         if isinstance(key, str):
             shown += f".{key}" if shown else key
         elif after is None or after is not node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,72 @@ def test_data_layers_of_one_name_for_training_and_validation(call: Call) -> None
     result = call("validate", "job.conf", "--cpu")
     assert result.exit_code == 2
     assert "layer 'data' is already there" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "message"),
+    [
+        (
+            "type: kCudnnPool", "type: kUserLayer", "22:31: neuralnet.layer[pool1].type",
+            'kUserLayer is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+        ),
+        (
+            "alg: kBP", "alg: kUserAlg", "7:24: train_one_batch.alg",
+            'kUserAlg is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+        ),
+        (
+            'backend: "kvfile"', 'backend: "hdfsfile"', "13:16: neuralnet.layer[data].store_conf.backend",
+            "SINGA's format of records on HDFS is not read. Copy the kvfile that they were made of to HDFS, and say "
+            'backend: "kvfile" with its hdfs:// path.',
+        ),
+        (
+            "shape: 12 shape: 12", "shape: 12 shape: 14", "13:31: neuralnet.layer[data].store_conf.path",
+            "data/small_img_train.bin: records of (3, 12, 12), expected (3, 12, 14), as shape says.",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_what_to_do(call: Call, old: str, new: str, where: str, message: str) -> None:
+    Path("job.conf").write_text(NET.replace(old, new))
+    result = call("validate", "job.conf", "--cpu")
+    assert result.exit_code == 2
+    assert f"job.conf:{where}: {message}\n" in result.stderr
+
+
+def test_a_job_for_a_gpu_and_two_workers_is_the_same_on_a_cpu(call: Call) -> None:
+    """As SINGA's cudnn_hybrid.conf and hybrid.conf: two workers, GPUs, a layer partitioned by features."""
+    Path("one.conf").write_text(NET)
+    two = NET.replace("gpu: 0", "gpu: 0\ngpu: 1").replace("{ workspace", "{ nworkers_per_group: 2 workspace")
+    Path("two.conf").write_text(
+        two.replace('type: kInnerProduct srclayers: "relu1"', "\\").replace(
+            "\\", 'type: kInnerProduct partition_dim: 1 srclayers: "relu1"'
+        )
+    )
+    figures = []
+    for name, more in (("one", ()), ("two", ("--set", "cluster.nworkers_per_procs=2"))):
+        result = call("run", f"{name}.conf", "--cpu", "--json", "--quiet", "--run-dir", name, *more)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(result.stdout.splitlines()[-1]))
+    assert figures[0]["train"]["loss"] == pytest.approx(figures[1]["train"]["loss"], rel=1e-5)
+
+
+def test_numbers_of_records_for_each_worker(call: Call) -> None:
+    """SINGA's repeated batchsize, one for each worker of a group."""
+    Path("one.conf").write_text(NET)
+    two = NET.replace("batchsize: 16", "batchsize: 10 batchsize: 6")
+    Path("two.conf").write_text(two.replace("{ workspace", "{ nworkers_per_group: 2 workspace"))
+    figures = []
+    for name in ("one", "two"):
+        more = ("--set", "cluster.nworkers_per_procs=2") if name == "two" else ()
+        result = call("run", f"{name}.conf", "--cpu", "--json", "--quiet", "--run-dir", name, *more)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(result.stdout.splitlines()[-1]))
+    for phase in ("train", "test"):
+        assert figures[0][phase]["loss"] == pytest.approx(figures[1][phase]["loss"], rel=1e-5)
+
+
+def test_a_job_that_writes_text_is_sampled(call: Call) -> None:
+    dummy = 'name: "a" type: kDummy dummy_conf { input: true shape: 1 shape: 2 }'
+    Path("sample.conf").write_text(f"neuralnet {{ layer {{ {dummy} }} }}")
+    result = call("run", "sample.conf")
+    assert result.exit_code == 2
+    assert "For tests say singa-dask test, for text singa-dask sample." in result.stderr
