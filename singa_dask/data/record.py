@@ -1,4 +1,4 @@
-"""Records as SINGA and Caffe store them: RecordProto and Datum messages <-> arrays.
+"""Records as SINGA and Caffe store them: RecordProto, WordRecord and Datum messages <-> arrays.
 
 A whole block of messages becomes arrays at once when they share a layout, as records of one shape nearly
 always do; others are grouped by length, and only what still differs is read one by one.
@@ -29,6 +29,9 @@ __all__ = [
     "schema_of",
     "show_schema",
 ]
+
+# of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
+WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
 
 Rows = npt.NDArray[np.uint8]
 Decoder = Callable[[Rows], "Arrays | None"]
@@ -62,7 +65,7 @@ def encode_record(
 
 
 def decode_records(rows: Rows) -> Arrays | None:
-    """Decode SINGA records of one layout: RecordProto, or Record with one inside.
+    """Decode SINGA records of one layout: RecordProto, or Record with one inside; or words of its rnnlm example.
 
     Parameters
     ----------
@@ -72,13 +75,15 @@ def decode_records(rows: Rows) -> Arrays | None:
     -------
     dict of str to ndarray, or None
         ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, ``label`` (n,) int32 if there; None if the
-        layouts differ.
+        layouts differ. Of words ``data`` (n, 4), see `words.read_words`.
 
     Raises
     ------
     ValueError
         A row is no such record.
     """
+    if _is_word(protobuf.columns(rows[:1]) if rows.shape[1] else None):
+        return {"data": _decode_words(rows)}
     found = protobuf.columns(rows)
     if found is None:
         return None
@@ -92,6 +97,37 @@ def decode_records(rows: Rows) -> Arrays | None:
         return None
     arrays = _floats(found, 4, shape) or _pixels(found, 3, shape)
     return _with_label(arrays, found, 2)
+
+
+def _is_word(found: Sequence[Column] | None) -> bool:
+    """Tell whether a message is a WordRecord: the word, its number, its class, and where that starts and ends."""
+    return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
+
+
+def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
+    """Decode WordRecords of one length: (n, 4) number, class, class_start and class_end of each word.
+
+    Raises
+    ------
+    ValueError
+        A row is no such record.
+    """
+    # what tells the layouts apart: the length of the word, and which bytes behind it end a number
+    keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
+    _, firsts, groups = np.unique(
+        np.concatenate([rows[:, 1:2], np.packbits(keys, axis=1)], axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    words = np.empty((len(rows), 4), np.float32)
+    for group in range(len(firsts)):
+        places = np.flatnonzero(groups.reshape(-1) == group)
+        found = protobuf.columns(rows[places])
+        if found is None or not _is_word(found):
+            raise ValueError("no word, as others are")
+        words[places] = np.stack([column.values for column in found[1:]], axis=1)
+    return words
 
 
 def decode_datums(rows: Rows) -> Arrays | None:
