@@ -30,7 +30,7 @@ class Place(NamedTuple):
     checkpoint : str or None
         To go on from.
     goes_on : bool
-        What the run directory holds stays; where there is no checkpoint yet the run starts over.
+        The checkpoint is one of this run directory, and what that holds stays.
     replaces : bool
         What it holds is deleted when the job starts.
     init_from : tuple of str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     def steps(self) -> dict[int, int]:
         """Return the first step of each worker group of a run that goes on."""
-        if self.checkpoint is None:
+        if self.checkpoint is None or not self.goes_on:
             return {}
         found = Checkpoint(self.checkpoint)
         return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
@@ -75,7 +75,9 @@ def choose_place(
     if _ended_early(resume):
         values = tuple(first_command(resume).get("init_from", ()))
         return Place(url, job_id, replaces=url == resume, init_from=values)
-    return Place(url, job_id, find_checkpoint(resume), goes_on=True)
+    checkpoint = find_checkpoint(resume)
+    goes_on = checkpoint.startswith(f"{url}/")
+    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url))
 
 
 def _ended_early(url: str) -> bool:

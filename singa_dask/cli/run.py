@@ -150,7 +150,7 @@ def describe_command(ctx: click.Context, place: Place) -> dict[str, Any]:
         "pid": os.getpid(),
         "version": __version__,
         "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-        "step": place.steps().get(0, 0),
+        "resume": place.checkpoint,
     }
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from singa_dask.conf.cluster import ClusterConf
-from singa_dask.conf.model import Conf, Count, Finding, Many, Size, as_list, known, look
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Size, as_list, known, look
 from singa_dask.conf.net import NetConf
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
+from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
 from singa_dask.conf.wiring import check_phases, read_nodes
 
 __all__ = ["AlgConf", "CDConf", "JobConf"]
@@ -69,6 +70,12 @@ class JobConf(Conf):
     """Batches of a validation."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 is only at the end."""
+    checkpoint_minutes: NonNegative = 0.0
+    """Minutes between two checkpoints, beside those of checkpoint_freq; 0 is never."""
+    keep_checkpoints: Keep | None = None
+    """Checkpoints that stay, the others are deleted: a number of newest ones, or {last, best, metric}. Else all."""
+    early_stopping: EarlyStoppingConf | None = None
+    """End the training when a metric no longer becomes better."""
     checkpoint_path: Many[str] = Field(default=[])
     """Checkpoints from which params start, by name; a later one wins. Run directories, steps, or files of SINGA's. In
     place of a missing workspace/checkpoint/step<n>-worker0 it is step n of the newest run in that workspace."""
@@ -125,6 +132,7 @@ class JobConf(Conf):
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
         if as_list(look(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
+        yield from check_measured(data)
         yield from _divide_batches(data)
 
 

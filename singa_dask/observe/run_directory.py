@@ -7,11 +7,11 @@
     checkpoint/     made by the runtime         summary.json    written last
     bad_records.jsonl   records that were passed over, if there are any
     commands.jsonl      one object for each time the run was started or resumed:
-        {"time", "arguments", "directory", "host", "pid", "version", "init_from", "step", "seconds_before"}
+        {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
 
-A run that goes on at step s drops what it measured from s on: these steps are done again. Its summary is of all of it:
-``steps``, ``seconds`` (of all times it ran, the time between them left out) and ``resumes``; of train, test and
-validation the last metrics there are. Speeds, waits and bytes are of the last time.
+A run that goes on at step s drops what it measured from s on, and later checkpoints: these steps are done again. Its
+summary is of all of it: ``steps``, ``seconds`` (of all times it ran, the time between them left out) and ``resumes``;
+of train, test and validation the last metrics there are. Speeds, waits and bytes are of the last time.
 """
 
 from __future__ import annotations
@@ -175,10 +175,20 @@ class RunDirectory:
             fs.write_atomic(fs.join(self.url, name), text.encode())
         if self._steps:
             self._journal(METRICS).keep(self._stays)
+            self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:
             commands = self._journal(COMMANDS)
             commands.add(to_json({**self._command, "seconds_before": self._seconds_before(commands.objects())}))
             commands.save()
+
+    def _drop_later_checkpoints(self, directory: str) -> None:
+        """Delete the checkpoints after the step at which the run goes on: it may take another way from there."""
+        for name in fs.ls(directory) if fs.exists(directory) else ():
+            found = re.fullmatch(r"step-(\d+)", name)
+            if found and int(found[1]) > self._steps[0]:
+                # first the file without which it is none
+                fs.remove_tree(fs.join(directory, name, "manifest.json"))
+                fs.remove_tree(fs.join(directory, name))
 
     def _stays(self, event: Mapping[str, Any]) -> bool:
         """Say whether an event of before is not to come again, where a test of the first step may or may not."""

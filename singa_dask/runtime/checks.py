@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask.system import cpu_count
 
 from singa_dask.conf import JobConf, Phase
+from singa_dask.conf.watched import split_metric
 from singa_dask.data import fs
-from singa_dask.errors import Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer
 from singa_dask.net import NeuralNet, whole_params
+from singa_dask.registry import suggest
 from singa_dask.runtime.devices import n_on_gpus
 from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.placement import plan_processes
@@ -77,7 +80,28 @@ def prepare(
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
     start.check(nets[Phase.TRAIN])
+    _check_metrics(job, nets)
     return nets
+
+
+def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
+    """Check that the nets have the metrics that a job follows, where all of their layers say what they measure."""
+    for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
+        phase, name = split_metric(conf.metric if conf else "")
+        if not phase:
+            continue
+        layers = {layer.conf_name: layer for layer in nets[Phase[phase.upper()]].all_layers}
+        if any(layer.is_energy or not type(layer).__module__.startswith("singa_dask.") for layer in layers.values()):
+            continue
+        times = Counter(metric for layer in layers.values() for metric in layer.figures)
+        known = [
+            metric if times[metric] == 1 else f"{layer}.{metric}"
+            for layer in layers
+            for metric in layers[layer].figures
+        ]
+        if name not in known:
+            message = f"the {phase} net has no metric {name!r}. {suggest(name, known)}"
+            raise ConfigError(Problem((key, "metric"), message))
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:

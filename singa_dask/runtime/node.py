@@ -187,14 +187,19 @@ class Node:
         if message.kind == "bridge":
             self.mailboxes[message.dst].put(message)
             return
-        if message.kind not in ("stop-at", "progress"):
+        if message.kind not in ("stop-at", "checkpoint-at", "end", "progress"):
             self.inboxes[message.dst].put(message)
             return
         unit = self.units[message.dst]
         assert isinstance(unit, Worker)
         info = {}
+        if message.kind == "end":
+            unit.ended, unit.stop_requested = message.info["reason"], True
+            return
         if message.kind == "stop-at":
-            unit.stop_at = message.step
+            unit.ended, unit.stop_at = message.info["reason"], message.step
+        elif message.kind == "checkpoint-at":
+            unit.due_at = message.step
         else:
             info = {"steps": list(unit.pace.progress)}
         self.post(Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info))

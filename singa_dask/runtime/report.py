@@ -92,7 +92,7 @@ class Result:
         Records that batches wanted and could not have, each once for every input layer of a worker.
     exit_code : int
     reason : str
-        One line; empty when the job is done.
+        One line; empty when the job is done, but for one that ended early.
     error : str
         Traceback of the unit that failed; empty where the reason says it all.
     """
@@ -155,7 +155,8 @@ def summarise(
     steps = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
     stopped = any(report["stopped"] for report in workers)
     state = "failed" if failure else "stopped" if stopped else "done"
-    reason = str(failure["reason"]) if failure else f"stopped by {signal}" if stopped else ""
+    ended = next((report["ended"] for report in workers if report.get("ended")), "")
+    reason = str(failure["reason"]) if failure else f"stopped by {signal}" if stopped else ended
     if failure and failure.get("exit_code") == 4:
         reason += f" Last step: {steps}."
     return Result(

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singa_dask.comm import Message
+from singa_dask.conf.watched import KeepConf
 from singa_dask.errors import SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import checkpoint
+from singa_dask.runtime.retention import Retention
 
-__all__ = ["Snapshots", "describe_params"]
+__all__ = ["Snapshots", "add_told", "describe_params"]
 
 
 @dataclass
@@ -33,13 +35,18 @@ class Snapshots:
         Servers that write a part, worker groups that say where they are.
     n_tellers : int
         Workers of each group that say where it is.
+    keep : KeepConf, optional
+        Which checkpoints stay; all, if not given.
     """
 
-    def __init__(self, directory: str, n_parts: int, n_groups: int, n_tellers: int = 1) -> None:
+    def __init__(
+        self, directory: str, n_parts: int, n_groups: int, n_tellers: int = 1, keep: KeepConf | None = None
+    ) -> None:
         self.directory = directory
         self.n_parts = n_parts
         self.n_groups = n_groups
         self.n_tellers = n_tellers
+        self._retention = Retention(directory, keep) if keep else None
         self._pending: dict[int, _Snapshot] = {}
 
     def __bool__(self) -> bool:
@@ -78,6 +85,8 @@ class Snapshots:
         except (OSError, SingaError) as error:
             return self._fail(message.step, str(error))
         del self._pending[message.step]
+        if self._retention is not None:
+            self._retention.tidy(message.step, self._pending)
         return {"event": "checkpoint", "step": message.step, "time": time.time(), "url": url}
 
     def _fail(self, step: int, why: str) -> dict[str, Any]:
@@ -99,6 +108,24 @@ def _merged(told: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         for phase, found in place[step].items():
             cursors.setdefault(phase, {}).update(found)
     return {"step": step, "cursors": cursors}
+
+
+def add_told(where: Mapping[str, Any], names: dict[str, Any], told: list[Message]) -> None:
+    """Add to what the first worker knows, cursors and class names, what others of its group have told; that is taken.
+
+    Parameters
+    ----------
+    where : mapping
+        Its ``cursors``: by phase, and there by layer.
+    names : dict
+        Class names by layer.
+    told : list of Message
+    """
+    while told:
+        info = told.pop().info
+        names |= info["class_names"]
+        for phase, cursors in info["cursors"].items():
+            where["cursors"][phase] |= cursors
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -11,25 +11,24 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.calendar import Calendar
 from singa_dask.runtime.clock import StepClock
 from singa_dask.runtime.debug import log_layers
 from singa_dask.runtime.pace import Pace
 from singa_dask.runtime.plan import JobPlan
-from singa_dask.runtime.snapshot import Snapshots, describe_params
+from singa_dask.runtime.snapshot import Snapshots, add_told, describe_params
 from singa_dask.runtime.start import Start
+from singa_dask.runtime.watch import Watch
+from singa_dask.runtime.worker_metrics import PHASE_NAMES, WorkerMetrics
 from singa_dask.runtime.worker_params import WorkerParams
-from singa_dask.train import ALGORITHMS, SCHEDULES
+from singa_dask.train import ALGORITHMS
 
 __all__ = ["Worker"]
-
-PHASE_NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "validation", Phase.TEST: "test"}
 
 
 class Worker:
@@ -58,14 +57,16 @@ class Worker:
     ----------
     step : int
         Current training step.
-    bad_records : int
-        Records that batches wanted and could not have so far, each once for every input layer.
     pace : Pace
         Its ``progress`` has step and cursors at the start of the current step.
     stop_at : int
         Step at which the whole group stops early; -1 if it does not.
     stop_requested : bool
         Set from outside on the first worker of a group.
+    ended : str
+        Why the training ends before its last step and is done all the same; empty if it does not.
+    due_at : int
+        Step at which a checkpoint is due by time.
     """
 
     def __init__(
@@ -88,28 +89,32 @@ class Worker:
         self.net = nets[Phase.TRAIN]
         self.start = start
         self.step = start.step_of(address.group)
-        self.bad_records = 0
         self.stop_at = -1
         self.stop_requested = False
+        self.ended = ""
+        self.due_at = -1
         self._post = post
         self._inbox = inbox
         self._emit = emit
         self._params = params
-        self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
-        reader = next(layer for layer in self.net.all_layers if layer.is_input)
-        self._n_rows = round(reader.features[0].shape[0] * reader.n_row_parts / self.net.context.weight)
+        self._calendar = Calendar(job)
         cluster = job.cluster
-        self._n_workers = cluster.nworkers_per_group
+        self._metrics = WorkerMetrics(address, job, nets, params, self.step)
+        resumed = start.resumed.manifest if start.resumed else {}
+        self._watch = Watch(job, resumed)
+        self._measured: list[Message] = []
+        # the step before which tests were done, and when the last checkpoint was begun
+        self._tested = self.step if resumed.get("tested") else -1
+        self._saved_at = time.perf_counter()
         # whose params and records the first worker may not have
         self._others = range(1, cluster.nworkers_per_group) if self.net.is_partitioned else range(0)
         n_tellers = 1 + len(self._others)
-        self._snapshots = Snapshots(checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups, n_tellers)
+        self._snapshots = Snapshots(
+            checkpoint_url, cluster.nservers_per_group, cluster.nworker_groups, n_tellers, job.keep_checkpoints
+        )
         self._told: list[Message] = []
         self.pace = Pace(self.net)
         self._clock = StepClock(self.net.ops)
-        rate = job.updater.learning_rate
-        self._learning_rate = SCHEDULES.find(rate.type)(rate)
-        self._shown = (self.step, time.perf_counter(), 0.0, 0.0)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
@@ -122,6 +127,11 @@ class Worker:
     def layer(self) -> Layer | None:
         """The layer being computed: where an error happened."""
         return self._running.layer
+
+    @property
+    def bad_records(self) -> int:
+        """Records that batches wanted and could not have so far, each once for every input layer."""
+        return self._metrics.bad_records
 
     # -- the life of a worker ----------------------------------------------------------------------
 
@@ -142,22 +152,27 @@ class Worker:
         self._say("ready", Address.stub(0))
         self._hear("go")
         started = time.perf_counter()
-        self._shown = (self.step, started, 0.0, 0.0)
+        self._metrics.begin(started)
+        self._saved_at = started
+        self._end_early(self._watch.reason)
         while self.step < self.job.train_steps and not self._stopping():
             self.pace.tell(self._where())
             self._rest()
+            if self.stop_at == self.step:
+                break
             self.pace.step()
             self._train_step()
             self.step += 1
         self.pace.tell(self._where())
-        if self.job.disp_freq > 0 and self.step > max(self._shown[0], self.job.disp_after):
+        if self.job.disp_freq > 0 and self.step > max(self._metrics.shown, self.job.disp_after):
             # what the summary says of training is to be of the last step
             self._display(self.step - 1)
         self._settle()
         seconds = time.perf_counter() - started
         self._finish()
         self._say("leave", Address.stub(0))
-        return self._stats(seconds)
+        facts = {"steps": self.step, "stopped": self.stop_at >= 0 and not self.ended, "ended": self.ended}
+        return facts | self._metrics.summary(self._clock, seconds)
 
     def _readers(self) -> list[StoreInput]:
         """Return the layers that read the records of the training net, if there are steps to train."""
@@ -173,21 +188,25 @@ class Worker:
 
     def _rest(self) -> None:
         """Do what is due before this step: validate, test, checkpoint."""
-        for phase, freq, after, steps in self._tests():
-            if phase in self.nets and fires(self.step, freq, after):
-                self._test(phase, steps)
-        job = self.job
-        if self.step > self.start.step and fires(self.step, job.checkpoint_freq, job.checkpoint_after):
+        if self.step != self._tested:
+            for phase, n_batches, is_due in self._calendar.tests(self.step):
+                if phase in self.nets and is_due:
+                    self._test(phase, n_batches)
+            self._tested = self.step
+        if self.stop_at != self.step and self._checkpoint_is_due():
             self._checkpoint()
         while self._snapshots and not self._inbox.empty():
             self._take(self._inbox.get())
 
-    def _tests(self) -> list[tuple[Phase, int, int, int]]:
+    def _checkpoint_is_due(self) -> bool:
+        """Say whether a checkpoint is due before this step; the first worker says so when it is by time."""
         job = self.job
-        return [
-            (Phase.VALIDATION, job.validate_freq, job.validate_after, job.validate_steps),
-            (Phase.TEST, job.test_freq, job.test_after, job.test_steps),
-        ]
+        if self.step <= self.start.step or self.step < job.checkpoint_after:
+            return False
+        if self._is_first() and job.checkpoint_minutes and not self._snapshots and self.due_at < self.step:
+            if time.perf_counter() - self._saved_at >= 60 * job.checkpoint_minutes:
+                self.due_at = self._agree_on("checkpoint-at")
+        return self.step == self.due_at or self._calendar.saves(self.step)
 
     def _train_step(self) -> None:
         self._clock.begin()
@@ -198,7 +217,7 @@ class Worker:
         finally:
             self._tell_bad_records()
         self._clock.end()
-        if fires(self.step, self.job.disp_freq, self.job.disp_after):
+        if self._calendar.shows(self.step):
             self._display(self.step)
 
     def _settle(self) -> None:
@@ -218,10 +237,11 @@ class Worker:
         if not self._is_first():
             self._collect_all()
         self._checkpoint()
-        for phase, _, _, steps in self._tests():
+        for phase, n_batches, is_due in self._calendar.tests(self.step):
             # a stop that comes later than the last step finds other workers of the group at this
-            if phase in self.nets and self.step >= self.job.train_steps:
-                self._test(phase, steps)
+            at_end = self.step >= self.job.train_steps
+            if phase in self.nets and (at_end or (self.ended and not is_due)):
+                self._test(phase, n_batches)
         while self._snapshots:
             self._take(self._inbox.get())
 
@@ -240,62 +260,46 @@ class Worker:
                 self._running.test_one_batch(phase)
         finally:
             self._tell_bad_records()
-        self._emit(self._metrics(phase, net, self.step))
+        totals = net.take_metrics()
+        self._emit(self._metrics.of(phase, self.step, totals))
+        if PHASE_NAMES[phase] in self._watch.phases and not self.ended:
+            self._judge(PHASE_NAMES[phase], totals)
+
+    def _judge(self, phase: str, totals: Mapping[str, tuple[float, float]]) -> None:
+        """Have the first worker look at what all workers of the group have measured; wait for its word."""
+        first, others = Address.worker(0, 0), range(1, self.job.cluster.nworkers_per_group)
+        if not self._is_first():
+            self._say("measured", first, step=self.step, info={name: list(pair) for name, pair in totals.items()})
+            self._end_early(self._hear("judged").info["reason"])
+            return
+        while len(self._measured) < len(others):
+            self._take(self._inbox.get())
+        told = sorted(self._measured, key=lambda message: message.src)
+        self._measured.clear()
+        self._watch.add(phase, self.step, [totals, *(message.info for message in told)])
+        for other in others:
+            self._say("judged", Address.worker(0, other), info={"reason": self._watch.reason})
+        self._end_early(self._watch.reason)
+
+    def _end_early(self, reason: str) -> None:
+        """End the training of the group before this step, if there is a reason; the first worker ends all groups."""
+        if not reason or self.ended:
+            return
+        self.ended, self.stop_at = reason, self.step
+        for group in range(1, self.job.cluster.nworker_groups) if self._is_first() else ():
+            self._say("end", Address.worker(group, 0), info={"reason": reason})
 
     def _tell_bad_records(self) -> None:
-        found = sum(layer.bad_records for layer in self._inputs)
-        if found == self.bad_records:
-            return
-        self.bad_records = found
-        for layer in self._inputs:
-            for facts in layer.take_bad():
-                self._emit({"event": "bad_record", "unit": str(self.address), **facts})
+        for facts in self._metrics.take_bad():
+            self._emit({"event": "bad_record", "unit": str(self.address), **facts})
 
     def _display(self, last: int) -> None:
         """Tell the metrics of training since the last time; ``last`` is the step that was done last."""
         self._settle()
-        step, since, waited_data, waited_params = self._shown
-        now, data, params = time.perf_counter(), self._data_wait_s(), self._params.wait_s
-        n_steps = max(last + 1 - step, 1)
-        event = self._metrics(Phase.TRAIN, self.net, last)
-        event["samples_per_s"] = n_steps * self._n_rows / max(now - since, 1e-9)
-        event["wait_data_ms"] = 1e3 * (data - waited_data) / n_steps
-        event["wait_params_ms"] = 1e3 * (params - waited_params) / n_steps
-        self._shown = (last + 1, now, data, params)
-        self._emit(event)
+        self._emit(self._metrics.of_training(last))
         if self.job.debug:
             self._params.collect_all()
             log_layers(self.net, last)
-
-    def _metrics(self, phase: Phase, net: NeuralNet, step: int) -> dict[str, Any]:
-        return {
-            "event": "metrics",
-            "phase": PHASE_NAMES[phase],
-            "group": self.address.group,
-            "worker": self.address.id,
-            "step": step,
-            "time": time.time(),
-            "epoch": max((epoch for layer in self.net.layers if (epoch := layer.epoch) is not None), default=None),
-            "lr": self._learning_rate(max(min(self.step, self.job.train_steps - 1), 0)),
-            "metrics": {name: list(pair) for name, pair in net.take_metrics().items()},
-        }
-
-    def _data_wait_s(self) -> float:
-        return sum(getattr(layer, "wait_s", 0.0) for layer in self.net.layers)
-
-    def _stats(self, seconds: float) -> dict[str, Any]:
-        step_ms = 1e3 * np.asarray(self._clock.seconds or [0.0])
-        n_steps = max(len(self._clock.seconds), 1)
-        n_local = sum(layer.bytes_local for layer in self._inputs)
-        return {
-            "steps": self.step,
-            "seconds": seconds,
-            "stopped": self.stop_at >= 0,
-            "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
-            "samples": len(self._clock.seconds) * self._n_rows * self.net.context.weight / self._n_workers,
-            "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
-            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
-        }
 
     # -- checkpoints -------------------------------------------------------------------------------------
 
@@ -322,12 +326,7 @@ class Worker:
         while len(self._told) < len(self._others):
             self._take(self._inbox.get())
         names = self.net.context.class_names.noted()
-        while self._told:
-            told = self._told.pop().info
-            names |= told["class_names"]
-            for phase, cursors in told["cursors"].items():
-                where["cursors"][phase] |= cursors
-        cluster = self.job.cluster
+        add_told(where, names, self._told)
         facts = {
             "job": self.job.name,
             "step": self.step,
@@ -336,9 +335,13 @@ class Worker:
             "params": describe_params(self.net),
             "groups": {str(self.address.group): where},
             "deals": {name: list(deal) for name, deal in self.net.context.deals.items()},
+            "tested": self._tested == self.step,
+            **self._watch.state(),
             **({"class_names": names} if names else {}),
         }
+        self._saved_at = time.perf_counter()
         url = self._snapshots.begin(self.step, facts)
+        cluster = self.job.cluster
         for group in range(1, cluster.nworker_groups):
             for worker in (0, *self._others):
                 self._say("progress", Address.worker(group, worker), step=self.step)
@@ -352,8 +355,9 @@ class Worker:
         """Note what came for a checkpoint; go on without one that could not be written, unless it is the last."""
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        if message.kind == "cursors":  # it may be some steps ahead, while parts of an earlier checkpoint come in
-            self._told.append(message)
+        # it may be some steps ahead, while parts of an earlier checkpoint come in
+        if message.kind in ("cursors", "measured"):
+            (self._told if message.kind == "cursors" else self._measured).append(message)
             return
         event = self._snapshots.take(message)
         if event is None:
@@ -379,16 +383,15 @@ class Worker:
     def _stopping(self) -> bool:
         """Say whether the group stops before this step; the first worker agrees on one that none has reached."""
         if self.stop_requested and self.stop_at < 0:
-            n = self.job.cluster.nworkers_per_group
-            stop_at = self.step + (2 + self.pace.ahead if n > 1 else 0)
-            for i in range(1, n):
-                self._say("stop-at", Address.worker(self.address.group, i), step=stop_at)
-            for _ in range(1, n):
-                self._hear("r-stop-at")
-            self.stop_at = stop_at
+            self.stop_at = self._agree_on("stop-at", reason=self.ended)
         return 0 <= self.stop_at <= self.step
 
-
-def fires(step: int, freq: int, after: int) -> bool:
-    """Say whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
-    return freq > 0 and step >= after and (step - after) % freq == 0
+    def _agree_on(self, kind: str, **info: Any) -> int:
+        """Tell the others of the group of a step for something that none of them has reached; return it."""
+        n = self.job.cluster.nworkers_per_group
+        at = self.step + (2 + self.pace.ahead if n > 1 else 0)
+        for i in range(1, n):
+            self._say(kind, Address.worker(self.address.group, i), step=at, info=info)
+        for _ in range(1, n):
+            self._hear(f"r-{kind}")
+        return at

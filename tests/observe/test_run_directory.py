@@ -198,3 +198,12 @@ def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> 
             with pytest.raises(ConfigError, match="a run goes on there right now"):
                 RunDirectory(str(tmp_path), "", "", **how)
     RunDirectory(str(tmp_path), "", "", goes_on=True)
+
+
+def test_checkpoints_after_the_step_at_which_a_run_goes_on_are_deleted(url: str) -> None:
+    for step in (2, 4, 6):
+        fs.write_atomic(fs.join(url, "checkpoint", f"step-{step}", "manifest.json"), b"{}")
+    fs.write_atomic(fs.join(url, "checkpoint", "notes", "a"), b"mine")
+    with RunDirectory(url, "", "", goes_on=True, steps={0: 4}) as directory:
+        directory.on_event(STARTED)
+    assert fs.ls(fs.join(url, "checkpoint")) == ["notes", "step-2", "step-4"]

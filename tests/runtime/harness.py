@@ -99,15 +99,15 @@ def run_to_its_end(
 
 @pytest.fixture
 def run_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Return a function that runs a job to its end: (job, resume=None, init_from=(), on_event=None, deals=None).
+    """Return a function that runs a job to its end: (job, ...), as `run_to_its_end` but for the place.
 
     ``on_event`` takes the nodes and each event, in the thread of the unit that tells it.
     """
     monkeypatch.setattr(input_layer, "Loader", LittleAhead)
     counter = iter(range(1000))
 
-    def run(job: JobConf, *args: Any, **given: Any) -> Outcome:
-        return run_to_its_end(job, str(tmp_path / f"run{next(counter)}"), *args, **given)
+    def run(job: JobConf, *args: Any, url: str | None = None, **given: Any) -> Outcome:
+        return run_to_its_end(job, url or str(tmp_path / f"run{next(counter)}"), *args, **given)
 
     return run
 

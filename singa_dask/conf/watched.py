@@ -1,0 +1,111 @@
+"""Keys of a job that follow a metric of its tests or validations: ``keep_checkpoints``, ``early_stopping``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, look
+
+__all__ = ["EarlyStoppingConf", "Keep", "KeepConf", "check_measured", "is_less_better", "split_metric"]
+
+Mode: TypeAlias = Literal["auto", "min", "max"]
+
+LESS_IS_BETTER = ("loss", "error")
+MORE_IS_BETTER = ("accuracy",)
+FREQUENCIES = {"validation": ("validate_freq", "validate_steps"), "test": ("test_freq", "test_steps")}
+
+
+def split_metric(metric: str) -> tuple[str, str]:
+    """Split ``validation.loss`` into phase and name; both are empty if it is none."""
+    phase, _, name = metric.partition(".")
+    phase = "validation" if phase == "val" else phase
+    return (phase, name) if phase in FREQUENCIES and name else ("", "")
+
+
+def is_less_better(metric: str, mode: Mode) -> bool | None:
+    """Return whether less is better; None where ``auto`` does not know."""
+    if mode != "auto":
+        return mode == "min"
+    if metric.endswith(LESS_IS_BETTER):
+        return True
+    return False if metric.endswith(MORE_IS_BETTER) else None
+
+
+def _check(data: Mapping[str, Any]) -> Iterator[Finding]:
+    metric = look(data, "metric", str, "")
+    if metric and not split_metric(metric)[0]:
+        yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
+    elif metric and is_less_better(metric, look(data, "mode", str, "auto")) is None:  # type: ignore[arg-type]
+        yield ("mode",), f"whether less or more of {metric} is better is not known. Say mode: min, or mode: max."
+
+
+class KeepConf(Conf):
+    """``keep_checkpoints``: which checkpoints stay when a newer one is complete; the newest always does."""
+
+    last: Size = 1
+    """Newest checkpoints that stay."""
+    best: Count = 0
+    """Best checkpoints that stay beside them, by the metric."""
+    metric: str = ""
+    """Metric of a test or validation, e.g. test.accuracy. A checkpoint counts with the last value before it."""
+    mode: Mode = "auto"
+    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that best and metric are there together."""
+        yield from _check(data)
+        if look(data, "best", int, 0) > 0 and not look(data, "metric", str, ""):
+            yield ("best",), "metric is missing: say by which one, e.g. metric: validation.loss."
+        if look(data, "metric", str, "") and look(data, "best", int, 0) == 0:
+            yield ("metric",), "nothing is kept by it. Say best: 1, or leave it out."
+
+
+class EarlyStoppingConf(Conf):
+    """``early_stopping``: end the training when a metric no longer becomes better."""
+
+    metric: str
+    """Metric of a test or validation, e.g. validation.loss."""
+    patience: Size = 5
+    """Tests or validations in a row without a better value after which the job ends."""
+    min_delta: NonNegative = 0.0
+    """A value is better when it differs from the best so far by more than this."""
+    mode: Mode = "auto"
+    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that it is known what is better."""
+        return _check(data)
+
+
+class _OrNumber:
+    """Lets a number stand for ``{last: number}``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_as_mapping, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(schema)]}
+
+
+def _as_mapping(value: object) -> object:
+    return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Keep: TypeAlias = Annotated[KeepConf, _OrNumber()]
+
+
+def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield (path, message) for each metric that a job follows and never measures."""
+    for key in ("early_stopping", "keep_checkpoints"):
+        phase, _ = split_metric(look(look(data, key, object, {}), "metric", str, ""))
+        for needed in FREQUENCIES.get(phase, ()):
+            if look(data, needed, int, 0) == 0:
+                yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
+                break
