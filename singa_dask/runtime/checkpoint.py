@@ -23,6 +23,7 @@ from singa_dask.runtime import singa_checkpoint
 from singa_dask.runtime.singa_checkpoint import Stored
 
 __all__ = [
+    "MANIFEST",
     "Checkpoint",
     "Piece",
     "Stored",
