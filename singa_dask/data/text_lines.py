@@ -182,6 +182,8 @@ class LineParser:
         fields = self.split(line)
         if len(fields) != self.n_columns:
             return f": {len(fields)} columns, expected {self.expected}"
+        if not fields:
+            return ": it is empty, expected numbers"
         for place, field in enumerate(fields):
             shown = field.decode(errors="replace")
             where = f", column {place + 1}{f' ({self.names[place]})' if self.names else ''}"
