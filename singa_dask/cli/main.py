@@ -68,7 +68,8 @@ class Verbs(click.Group):
         """Import the module of a verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
+        with _ended_by_ctrl_c():
+            command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
         return with_places(command)
 
     def resolve_command(
