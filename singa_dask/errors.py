@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 __all__ = [
+    "A_BUG",
     "Aborted",
     "CheckpointError",
     "ClusterError",
@@ -40,6 +41,9 @@ __all__ = [
     "UnitError",
     "UnusableCheckpointError",
 ]
+
+
+A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the lines above."
 
 
 class SingaError(Exception):

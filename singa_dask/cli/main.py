@@ -20,7 +20,7 @@ import click
 
 from singa_dask import modules
 from singa_dask.cli.places import with_places
-from singa_dask.errors import SingaError
+from singa_dask.errors import A_BUG, SingaError
 
 __all__ = ["main"]
 
@@ -106,7 +106,7 @@ class Verbs(click.Group):
                 click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
                 ctx.exit(1)
             click.echo(traceback.format_exc(), err=True)
-            click.echo("This is a bug in singa-dask, not in your job. Please report it with the lines above.", err=True)
+            click.echo(A_BUG, err=True)
             ctx.exit(1)
 
 

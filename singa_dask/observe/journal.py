@@ -6,8 +6,9 @@ import errno
 import fcntl
 import json
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from singa_dask.data import fs
 
@@ -17,8 +18,8 @@ __all__ = ["Journal", "is_in_use"]
 class Journal:
     """A text file that grows by lines.
 
-    On a local disk every line is written through at once. Elsewhere, where files cannot grow, the lines are
-    kept and the whole file is written by `save`.
+    On a local disk every line is written through at once, so nothing is left to fail when it is closed. Elsewhere,
+    where files cannot grow, the lines are kept and the whole file is written by `save`.
 
     Parameters
     ----------
@@ -31,9 +32,9 @@ class Journal:
         self.url = url
         self._path = fs.local_path(url)
         self._lines: list[str] = []
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
         if self._path is not None:
-            self._file = _append_to(self._path)
+            self._file = _append_to(url, self._path)
             if in_use:
                 _lock(self._file)
         elif fs.exists(url):
@@ -44,8 +45,10 @@ class Journal:
         if self._file is None:
             self._lines.append(f"{line}\n")
         else:
-            self._file.write(f"{line}\n")
-            self._file.flush()
+            rest = f"{line}\n".encode()
+            with fs.errors_name(self.url):
+                while rest:
+                    rest = rest[self._file.write(rest) :]
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the lines of JSON, but for one that was not written to its end, as its writer was killed."""
@@ -61,7 +64,7 @@ class Journal:
         if self._file is not None and self._path is not None:
             self._file.close()
             fs.write_atomic(self.url, "".join(kept).encode())
-            self._file = _append_to(self._path)
+            self._file = _append_to(self.url, self._path)
         self._lines = [] if self._path is not None else kept
 
     def save(self) -> None:
@@ -81,11 +84,11 @@ def is_in_use(url: str) -> bool:
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
-    with path.open("a") as file:
+    with FileIO(path, "a") as file:
         return not _lock(file)
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: FileIO) -> bool:
     """Lock a file until it is closed; return False if another has done it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,9 +97,10 @@ def _lock(file: IO[str]) -> bool:
     return True
 
 
-def _append_to(path: Path) -> IO[str]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("a", encoding="utf-8")
+def _append_to(url: str, path: Path) -> FileIO:
+    with fs.errors_name(url):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileIO(path, "a")
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -85,7 +85,8 @@ class LinesProgress(Progress):
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
         elif kind == "notice":
             self.say(event["message"])
-        elif kind == "log" and event["level"] not in ("DEBUG", "INFO"):
+        # an error of a unit ends the job, and is then shown once for all units
+        elif kind == "log" and event["level"] == "WARNING":
             self.say(f"{event['unit']}: {event['message']}")
 
     def say(self, line: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ import numpy as np
 from singa_dask.comm import Address, Message, Share, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import A_BUG, LostUnitError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.coordinator import Coordinator
 from singa_dask.runtime.devices import Devices
@@ -212,7 +213,8 @@ class Node:
             self.post(message)
         except Exception as error:  # whatever it is, nobody must wait for an answer that never comes
             logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
-            self.abort({"reason": f"process {self.process}: {message.kind} from {message.src}: {error!r}"})
+            reason = f"process {self.process}: {message.kind} from {message.src}: {error!r}"
+            self.abort({"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG})
 
     # -- the end -----------------------------------------------------------------------------------------
 

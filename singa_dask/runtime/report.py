@@ -156,7 +156,7 @@ def summarise(
     stopped = any(report["stopped"] for report in workers)
     state = "failed" if failure else "stopped" if stopped else "done"
     ended = next((report["ended"] for report in workers if report.get("ended")), "")
-    reason = str(failure["reason"]) if failure else f"stopped by {signal}" if stopped else ended
+    reason = _reason_of(failure, reports) if failure else f"stopped by {signal}" if stopped else ended
     if failure and failure.get("exit_code") == 4:
         reason += f" Last step: {steps}."
     return Result(
@@ -186,6 +186,15 @@ def summarise(
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
     )
+
+
+def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say why the job failed, and how many other units failed alike."""
+    reason, unit = str(failure["reason"]), str(failure.get("unit"))
+    alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
+    n_others = len(set(alike) - {unit})
+    others = f"{n_others} other{'s' if n_others > 1 else ''}"
+    return reason.replace(unit, f"{unit} and {others}", 1) if n_others else reason
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[Address], key: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from singa_dask import modules
 from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
-from singa_dask.errors import Aborted, SingaError
+from singa_dask.errors import A_BUG, Aborted, SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime import checkpoint
@@ -77,14 +77,23 @@ def _explain(node: Node, address: Address, error: BaseException) -> dict[str, An
     found = modules.blame(error)
     if found is not None:
         reason = f"{found.place}: {found.text} ({where})"
-        return {"reason": reason, "error": found.traceback, "exit_code": 1, "expected": False}
-    text = str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
+        cause = f"{found.place}: {found.text}"
+        return {"reason": reason, "cause": cause, "error": found.traceback, "exit_code": 1, "expected": False}
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
-        "reason": f"{where}: {text}",
-        "error": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "reason": f"{where}: {_text_of(error)}",
+        "cause": _text_of(error),
+        "error": "".join([*lines, A_BUG]),
         "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
-        "expected": isinstance(error, SingaError),
+        "expected": isinstance(error, SingaError | MemoryError),
     }
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what an exception says: those of this package as they are, others with their type."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
+    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
 
 
 def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
@@ -175,7 +184,7 @@ def _snapshot(node: Node, server: Server, message: Message) -> None:
             n_parts = node.job.cluster.nservers_per_group
             info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, node.plan.names)
         except Exception as error:  # said to the worker that asked: it decides what follows
-            info = {"error": f"{type(error).__name__}: {error}"}
+            info = {"error": _text_of(error)}
         node.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 
     node.writer.submit(write)

@@ -14,7 +14,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.clock import StepClock
 from singa_dask.runtime.worker_params import WorkerParams
-from singa_dask.train import SCHEDULES
+from singa_dask.train import displayed_rate
 
 __all__ = ["PHASE_NAMES", "WorkerMetrics"]
 
@@ -49,8 +49,7 @@ class WorkerMetrics:
         self._params = params
         self._n_workers = job.cluster.nworkers_per_group
         self._last_step = max(job.train_steps - 1, 0)
-        rate = job.updater.learning_rate
-        self._learning_rate = SCHEDULES.find(rate.type)(rate)
+        self._rate = job.updater.learning_rate
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
         reader = next(layer for layer in self._net.all_layers if layer.is_input)
         self._n_rows = round(reader.features[0].shape[0] * reader.n_row_parts / self._net.context.weight)
@@ -72,7 +71,7 @@ class WorkerMetrics:
             "step": step,
             "time": time.time(),
             "epoch": max((epoch for layer in self._net.layers if (epoch := layer.epoch) is not None), default=None),
-            "lr": self._learning_rate(min(step, self._last_step)),
+            "lr": displayed_rate(self._rate, min(step, self._last_step)),
             "metrics": {name: list(pair) for name, pair in totals.items()},
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from singa_dask.train.algorithm import ALGORITHMS, BP, Algorithm
 from singa_dask.train.cd import CD
 from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init, with_initialisers
-from singa_dask.train.schedule import SCHEDULES, Schedule
+from singa_dask.train.schedule import SCHEDULES, Schedule, displayed_rate
 from singa_dask.train.updater import UPDATERS, Updater
 
 ALGORITHMS.base = Algorithm
@@ -25,6 +25,7 @@ __all__ = [
     "Schedule",
     "Updater",
     "check_initialisers",
+    "displayed_rate",
     "init",
     "with_initialisers",
 ]

@@ -11,7 +11,18 @@ from typing import TypeVar
 from singa_dask.conf import LRGenConf
 from singa_dask.registry import Registry
 
-__all__ = ["SCHEDULES", "Exponential", "Fixed", "FixedStep", "Inverse", "InverseT", "Linear", "Schedule", "Step"]
+__all__ = [
+    "SCHEDULES",
+    "Exponential",
+    "Fixed",
+    "FixedStep",
+    "Inverse",
+    "InverseT",
+    "Linear",
+    "Schedule",
+    "Step",
+    "displayed_rate",
+]
 
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
@@ -34,6 +45,17 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """Return the rate at a step, which counts from 0."""
         raise TypeError(f"{type(self).__name__} does not say its rate: it has no __call__()")
+
+
+def displayed_rate(conf: LRGenConf, step: int) -> float | None:
+    """Return the learning rate of a step for people to see.
+
+    None where a schedule of the user's own fails: the server that applies the rate reports that error.
+    """
+    try:
+        return SCHEDULES.find(conf.type)(conf)(step)
+    except Exception:
+        return None
 
 
 def _checked(block: B | None) -> B:

@@ -55,6 +55,8 @@ def test_lines_are_printed_as_they_are() -> None:
         progress.on_event(
             {"event": "log", "unit": "worker-0-0", "level": "WARNING", "message": "[bold]x[/]", "time": 0.0}
         )
+        # the end of the job says it
+        progress.on_event({"event": "log", "unit": "worker-0-0", "level": "ERROR", "message": "why", "time": 0.0})
         progress.on_event({"event": "log", "unit": "worker-0-0", "level": "INFO", "message": "no", "time": 0.0})
         progress.on_event({"event": "checkpoint", "step": 61, "url": f"s3://{'long' * 30}"})
     assert text(shown).splitlines() == [

@@ -36,6 +36,8 @@ class Trap(Layer):
             logging.getLogger("singa_dask.tests").info("%s", json.dumps({**told, "env": os.environ["OMP_NUM_THREADS"]}))
         if self._springs("raise"):
             raise ZeroDivisionError("a mistake of the user")
+        if self._springs("need-memory"):
+            np.empty(1 << 50)
         value = np.nan if self._springs("nan") else 0.0
         np.add(self.sources[0].data, value, out=self.features[0].data)
 
