@@ -42,8 +42,9 @@ class Rate:
 
 
 def values_of(store: Store) -> str:
-    """Return the name of what a net reads."""
-    return "data" if "data" in store.schema else "pixel"
+    """Return the name of what a net reads, or its parser."""
+    known = ("data", "pixel", *(name for name in store.schema if name != "label"), "label")
+    return next(name for name in known if name in store.schema)
 
 
 def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:

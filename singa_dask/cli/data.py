@@ -57,7 +57,8 @@ def head(url: str, n: int, backend: str | None) -> None:
             arrays = store.read_block(block.id)
             for i in range(min(block.n, n - shown)):
                 label = f"label {arrays['label'][i]}  " if "label" in arrays else ""
-                click.echo(f"{shown + i}: {label}{_row(arrays[values_of(store)][i])}")
+                values = arrays[values_of(store)][i]
+                click.echo(f"{shown + i}: {label}{_text(values) if 'line' in arrays else _row(values)}")
             shown += block.n
             if shown >= n:
                 break
@@ -146,6 +147,10 @@ def _n_checksums(store: Store) -> int:
 
 def _row(values: Any) -> str:
     return np.array2string(values.reshape(-1), threshold=12, edgeitems=6, max_line_width=200, precision=4)
+
+
+def _text(values: Any) -> str:
+    return bytes(values).rstrip(b"\0").decode(errors="replace")
 
 
 def _rate(value: float, record_bytes: int) -> str:

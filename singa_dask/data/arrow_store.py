@@ -28,6 +28,19 @@ __all__ = ["ArrowStore"]
 
 MAGIC = b"ARROW1"
 METADATA = b"singa_dask"
+# what reading of a damaged schema, footer or batch raises
+DAMAGE = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    OSError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    pa.ArrowException,
+    struct.error,
+)
 
 
 @STORES.register("arrow")
@@ -46,11 +59,13 @@ class ArrowStore(Store):
         try:
             self._schema, places = _read_footer(self._ranges)
             self.blocks, self._compressed = self._find_blocks(places)
-        except (struct.error, pa.ArrowException) as error:
-            raise DataError(f"{url}: no Arrow IPC file: {error}.") from error
+            self.schema = _fields(url, self._schema)
+            self.class_names = parse_names(_noted(self._schema).get("class_names"))
+        except DataError:
+            raise
+        except DAMAGE as error:
+            raise DataError(f"{url}: no Arrow IPC file, or a damaged one: {_tell(error)}.") from error
         self.mapped = fs.local_path(url) is not None and not self._compressed
-        self.schema = _fields(url, self._schema)
-        self.class_names = parse_names(_noted(self._schema).get("class_names"))
         if not self.count:
             raise DataError(f"{url}: no records.")
 
@@ -85,9 +100,13 @@ class ArrowStore(Store):
         try:
             message = pa.ipc.read_message(pa.py_buffer(self.stored(block_id)))
             batch = pa.ipc.read_record_batch(message, self._schema)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{where}: {error}") from error
-        return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
+            if len(batch) != self.blocks[block_id].n:
+                raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}: damaged.")
+            return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
+        except DataError:
+            raise
+        except DAMAGE as error:
+            raise DataError(f"{where}: {_tell(error)}") from error
 
     @classmethod
     def write(
@@ -232,6 +251,12 @@ def _slot(data: bytes, table: int, index: int) -> int:
         return 0
     offset = _unpack("<H", data, vtable + 4 + 2 * index)
     return table + offset if offset else 0
+
+
+def _tell(error: Exception) -> str:
+    """Return an error of a library as text: pyarrow's as it is, others with their type."""
+    text = str(error).rstrip(".")
+    return text if isinstance(error, (pa.ArrowException, OSError, struct.error)) else f"{type(error).__name__}: {text}"
 
 
 def _unpack(kind: str, data: bytes, offset: int) -> int:

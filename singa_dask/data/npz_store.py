@@ -32,6 +32,9 @@ DAMAGE = (
     EOFError,
     KeyError,
     NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
     SyntaxError,
     TypeError,
     ValueError,
@@ -83,6 +86,8 @@ class NpzStore(ColumnStore):
                 if CLASS_NAMES in members:
                     names = np.load(io.BytesIO(archive.read(members[CLASS_NAMES])), allow_pickle=False)
                     self.class_names = parse_names(names.tolist())
+        except DataError:
+            raise
         except DAMAGE as error:
             raise DataError(f"{self.url}: no npz file, or a damaged one: {error}.") from error
         lengths = {chosen[name]: shape[0] if shape else 0 for name, (_, _, shape, _) in arrays.items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import tokenize
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def _label(text: bytes, where: str) -> npt.NDArray[np.int32]:
 def _npy(data: memoryview, where: str) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (EOFError, MemoryError, OverflowError, SyntaxError, TypeError, ValueError, tokenize.TokenError) as error:
         raise DataError(f"{where}: a damaged npy file: {error}.") from error
     return array if array.dtype == np.uint8 else array.astype(np.float32)
 

@@ -116,3 +116,13 @@ def test_a_missing_file_is_named(call: Call) -> None:
         result = call("data", verb, "nowhere.arrow")
         assert result.exit_code != 0
         assert "nowhere.arrow: no such file" in result.stderr
+
+
+def test_lines_of_text(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("good one\nbad zwei ä\n" * 20)
+    result = call("data", "head", path, "--backend", "lines", "-n", 2)
+    assert result.output == "0: good one\n1: bad zwei ä\n"
+    result = call("data", "bench", path, "--backend", "lines", "--batch", 4, "--rounds", 1)
+    assert result.exit_code == 0, result.output
+    assert "batches of 4" in result.output
