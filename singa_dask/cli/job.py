@@ -15,14 +15,14 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import net_warnings, prepare, worker_warnings
+from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warnings
 from singa_dask.runtime.plan import build_nets
 from singa_dask.train import with_initialisers
 
 CPU = "--cpu"
 """Stands among the changes of a job for what the option of this name changes."""
 
-__all__ = ["check", "complete", "job_options", "outputs", "read", "show_outputs", "warn"]
+__all__ = ["check", "complete", "job_options", "outputs", "read", "refuse_missing_gpus", "show_outputs", "warn"]
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,6 +123,18 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
         raise job_file.locate(error) from None
 
 
+def refuse_missing_gpus(job_file: JobFile) -> None:
+    """Check that this machine has the GPUs that a job asks for, before it starts.
+
+    Raises
+    ------
+    ConfigError
+        It has not; with the place in the file.
+    """
+    if found := missing_gpus(job_file.job):
+        raise ConfigError(job_file.in_order(found))
+
+
 def warn(
     job_file: JobFile,
     nets: Mapping[Phase, NeuralNet] | None = None,
@@ -152,7 +164,7 @@ def warn(
     """
     found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:
-        found += worker_warnings(job_file.job)
+        found += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
     problems = job_file.in_order(found)
     if strict and problems:
         raise ConfigError(problems)

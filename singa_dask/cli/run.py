@@ -93,6 +93,8 @@ def run(
     read = job.complete(read, place.init_from)
     conf = read.job
     nets = job.check(read, resume=place.checkpoint, init_from=place.init_from, check_sources=not elsewhere)
+    if not elsewhere:
+        job.refuse_missing_gpus(read)
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
     directory = RunDirectory(
         place.url,

@@ -104,7 +104,8 @@ class JobConf(Conf):
     user_conf: dict[str, Any] = Field(default={})
     """What a program of the user's own may want to know; nothing here reads it."""
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
-    """Type of features and params; tf32: float32, on GPUs with coarser products; bf16: bfloat16, and params float32."""
+    """Type of features and params; tf32: float32, on GPUs with coarser products; bf16: bfloat16, and params float32.
+    A CPU without instructions for it is slower in bf16 than in float32, and needs ops: onednn to use it."""
 
     @property
     def trains(self) -> bool:

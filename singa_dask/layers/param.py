@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -136,7 +137,7 @@ class Param:
     @property
     def size(self) -> int:
         """Number of values that are kept and sent."""
-        return int(np.prod(self.memory_shape, dtype=np.int64))
+        return math.prod(self.memory_shape)
 
     @property
     def values(self) -> Any:

@@ -13,6 +13,9 @@ from singa_dask.ops import NumpyOps
 
 __all__ = ["Sizes"]
 
+# More than numpy describes.
+MAX_BYTES = 1 << 62
+
 
 class Sizes(NumpyOps):
     """Kernels whose memory is of any shape but one value long, for layers that allocate and do not compute.
@@ -20,7 +23,7 @@ class Sizes(NumpyOps):
     Attributes
     ----------
     n_bytes : int
-        What was asked for.
+        What was asked for. Of an array that numpy could not describe `OverflowError` is raised once it is counted.
     """
 
     def __init__(self) -> None:
@@ -29,7 +32,10 @@ class Sizes(NumpyOps):
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         value = np.zeros((), dtype)
-        self.n_bytes += math.prod(shape) * value.itemsize
+        n_bytes = math.prod(shape) * value.itemsize
+        self.n_bytes += n_bytes
+        if n_bytes > MAX_BYTES:
+            raise OverflowError(f"an array of {n_bytes} bytes")
         return as_strided(value, shape, (0,) * len(shape))
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:

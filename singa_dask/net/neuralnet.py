@@ -197,11 +197,31 @@ class NeuralNet:
 
     def memory_bytes(self) -> int:
         """Return how many bytes `allocate` and `allocate_params` take on the device: features, gradients and params."""
-        sizes, here = Sizes(), {layer.name for layer in self.layers}
+        return sum(self.memory_of_layers().values())
+
+    def memory_of_layers(self) -> dict[str, int]:
+        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; shared params once."""
+        sizes, here = Sizes(), {layer.name: layer for layer in self.layers}
+        found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
+        counted = set(self.owners)
         for layer in self._build_again(ops=sizes).layers:
             if layer.name in here:
-                layer.allocate()
-        return sizes.n_bytes + sum(owner.size * owner.dtype.itemsize for owner in self.owners)
+                before = sizes.n_bytes
+                try:
+                    layer.allocate()
+                except OverflowError:
+                    break
+                finally:
+                    found[layer.conf_name] += sizes.n_bytes - before
+        for layer in self.layers:
+            for param in layer.params:
+                if param.owner in counted:
+                    counted.remove(param.owner)
+                    found[layer.conf_name] += param.owner.size * param.owner.dtype.itemsize
+        # an owner may be a part that no layer here has made itself
+        for owner in counted:
+            found[owner.name] = owner.size * owner.dtype.itemsize
+        return found
 
     # -- what others ask ------------------------------------------------------------------------------
 

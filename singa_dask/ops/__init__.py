@@ -49,7 +49,7 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
         return _on_gpu(name, precision)
     ops = _fastest(precision) if name == "auto" else OPS.find(name)()
     if precision == "bf16":
-        _check_bfloat16(ops)
+        _check_bfloat16(ops, forced=name != "auto")
     return ops
 
 
@@ -64,12 +64,17 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
     return made
 
 
-def _check_bfloat16(ops: NumpyOps) -> None:
-    """Raise `ConfigError` where kernels do no bfloat16."""
+def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
+    """Raise `ConfigError` where kernels do no bfloat16, or are slow in it and were not asked for by name."""
     if not isinstance(ops, OneDnnOps):
         message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
     elif not ops.does_bfloat16:
         message = "bf16 needs AVX-512, which this CPU lacks. Say float32."
+    elif not (ops.is_fast_in_bfloat16 or forced):
+        message = (
+            "bf16 is three times slower than float32 on this CPU, which has neither AVX512_BF16 nor AMX. Say float32, "
+            "or ops: onednn to have it all the same."
+        )
     else:
         return
     raise ConfigError(Problem(("precision",), message))

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.checks import net_warnings, prepare, worker_warnings
+    from singa_dask.runtime.checks import missing_gpus, net_warnings, prepare, worker_warnings
     from singa_dask.runtime.cluster import (
         Patience,
         connect,
@@ -32,6 +32,7 @@ __all__ = [
     "connect",
     "embedded_cluster",
     "local_cluster",
+    "missing_gpus",
     "n_threads",
     "net_warnings",
     "on_dask",
@@ -51,6 +52,7 @@ _HOMES = {
     "embedded_cluster": "cluster",
     "local_cluster": "cluster",
     "n_threads": "resources",
+    "missing_gpus": "checks",
     "net_warnings": "checks",
     "on_dask": "cluster",
     "plan_processes": "placement",

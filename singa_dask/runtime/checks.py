@@ -14,16 +14,19 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer
 from singa_dask.net import NeuralNet, whole_params
+from singa_dask.ops import OPS
 from singa_dask.registry import suggest
 from singa_dask.runtime.devices import n_on_gpus
 from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.placement import plan_processes
 from singa_dask.runtime.plan import JobPlan, build_net, build_nets
+from singa_dask.runtime.resources import machine_memory, size_text
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS, check_initialisers
 
-__all__ = ["absolute_paths", "net_warnings", "prepare", "worker_warnings"]
+__all__ = ["absolute_paths", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
 
+LARGEST_MEMORY = 1 << 46
 _PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
 
 
@@ -64,6 +67,7 @@ def prepare(
         What is wrong, and where.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
+    check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
     start = Start(job, resume, init_from)
     if job.trains:
         start.give_class_names(nets[Phase.TRAIN])
@@ -104,6 +108,37 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
             raise ConfigError(Problem((key, "metric"), message))
 
 
+def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
+    """Refuse nets of which one worker alone needs more memory than there is.
+
+    Parameters
+    ----------
+    nets : mapping of Phase to NeuralNet
+    here : bool
+        Whether this machine is to compute them, in its own memory; if not, they only have to fit into some machine.
+
+    Raises
+    ------
+    ConfigError
+        They do not fit, with the layer that needs most.
+    """
+    available = machine_memory() if here else LARGEST_MEMORY
+    for phase, net in nets.items():
+        needed = net.memory_of_layers()
+        total = sum(needed.values())
+        if total <= available:
+            continue
+        name = max(needed, key=needed.__getitem__)
+        index = next((node.index for node in net.nodes if node.layer == name), None)
+        path = ("neuralnet", "layer") if index is None else ("neuralnet", "layer", index)
+        message = (
+            f"layer {name!r} needs {size_text(needed[name])} of memory, the whole {str(phase.name).lower()} net "
+            f"{size_text(total)}, and {'this machine has' if here else 'no machine has more than'} "
+            f"{size_text(available)}. Lower its sizes, or batchsize."
+        )
+        raise ConfigError(Problem(path, message))
+
+
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
     """Return the warnings on the nets of a training job: layers that compute what nobody reads.
 
@@ -131,6 +166,27 @@ def _ends(layer: Layer) -> bool:
     """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
     own = not type(layer).__module__.startswith("singa_dask.")
     return own or layer.is_loss or layer.is_output or layer.is_energy or bool(layer.figures)
+
+
+def missing_gpus(job: JobConf) -> list[Problem]:
+    """Say what keeps the workers of a job from the GPUs that it asks for, of this machine; it needs at least one."""
+    if not (job.gpu or job.ops == "cupy"):
+        return []
+    path = ("gpu",) if job.gpu else ("ops",)
+    instead = "To compute on the CPU say --cpu, which is --set 'gpu=[]' --set ops=auto."
+    try:
+        # the class of an extra, which is imported when it is first asked for
+        cupy_ops: Any = OPS.find("cupy")
+        n_gpus, least = cupy_ops.count(), max(job.gpu, default=0) + 1
+    except ConfigError as error:
+        return [Problem(path, f"{error} {instead}")]
+    if n_gpus >= least:
+        return []
+    return [
+        Problem(
+            path, f"the job needs {least} GPU{'s' * (least > 1)}, and {n_gpus} can be used on this machine. {instead}"
+        )
+    ]
 
 
 def worker_warnings(job: JobConf) -> list[Problem]:

@@ -5,16 +5,21 @@ The nannies of Dask start their processes with one thread for every library; wha
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from dask.system import cpu_count
 from threadpoolctl import threadpool_limits
 
 from singa_dask.conf import JobConf
 
-__all__ = ["limit_process", "limit_thread", "n_threads", "peak_memory"]
+__all__ = ["limit_process", "limit_thread", "machine_memory", "n_threads", "peak_memory", "size_text"]
+
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux says what the control group of this process may use, in its two versions."""
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
@@ -25,6 +30,30 @@ def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
     """
     most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this machine has, or that this process may use of it."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [int(text) for file in LIMITS if (text := _text_of(file)).isdecimal()]
+    return min([pages, *limits])
+
+
+def size_text(n_bytes: int) -> str:
+    """Write a number of bytes for people, as ``"1.5 GiB"``."""
+    size = float(n_bytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:,.4g} {unit}"
+        size /= 1024
+    return f"{size:,.4g} PiB"
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def limit_process(n: int) -> AbstractContextManager[object]:

@@ -24,7 +24,7 @@ LABELS = [0, 3, 2, 1, 5, 4]
 @pytest.fixture(scope="module")
 def ops() -> NumpyOps:
     try:
-        return get_ops("auto", "bf16")
+        return get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
 

@@ -131,7 +131,7 @@ def test_numbers_have_no_gradient() -> None:
 def test_bf16() -> None:
     ops: NumpyOps
     try:
-        ops = get_ops("auto", "bf16")
+        ops = get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
     for kind, block, size in (("Embedding", "embedding_conf", {"feature_dim": 3}), ("OneHot", "onehot_conf", {})):

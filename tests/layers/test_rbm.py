@@ -168,7 +168,7 @@ def test_without_biases() -> None:
 
 def test_features_in_bfloat16() -> None:
     try:
-        ops = get_ops("auto", "bf16")
+        ops = get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
     values = np.random.default_rng(4).normal(size=(N, D)).astype(BFLOAT16)

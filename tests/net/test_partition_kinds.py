@@ -245,7 +245,7 @@ def test_describe_tells_all_layers_of_all_workers() -> None:
 
 def test_bf16_goes_over_bridges_as_it_is() -> None:
     try:
-        get_ops("auto", "bf16")
+        get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
     post = Post()
@@ -261,7 +261,7 @@ def test_bf16_goes_over_bridges_as_it_is() -> None:
             context = Context(
                 dtype=np.dtype(BFLOAT16), seed=3, worker=worker, n_workers=n_workers, exchange=post.of(worker)
             )
-            net = NeuralNet.build(job(layers), context, get_ops("auto", "bf16"))
+            net = NeuralNet.build(job(layers), context, get_ops("onednn", "bf16"))
             net.allocate()
             net.allocate_params()
             for owner in net.owners:

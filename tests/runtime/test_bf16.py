@@ -23,7 +23,7 @@ N_STEPS = 20
 @pytest.fixture(autouse=True)
 def bf16_here() -> None:
     try:
-        get_ops("auto", "bf16")
+        get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
 
@@ -64,7 +64,8 @@ JOBS = {"mlp": mlp, "convnet": convnet}
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_trains_as_in_float32(run_job: Run, name: str) -> None:
-    exact, coarse = (run_job(JOBS[name](precision=precision, train_steps=N_STEPS)) for precision in ("float32", "bf16"))
+    how = {"train_steps": N_STEPS, "ops": "onednn"}
+    exact, coarse = (run_job(JOBS[name](precision=precision, **how)) for precision in ("float32", "bf16"))
     wanted, losses = list(exact.losses().values()), list(coarse.losses().values())
     assert np.mean(losses[-5:]) < 0.7 * losses[0]
     assert losses != wanted
@@ -76,7 +77,7 @@ def test_a_job_trains_as_in_float32(run_job: Run, name: str) -> None:
 @pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
 def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str, cluster: dict[str, Any]) -> None:
     def run(n_steps: int, **how: Any) -> tuple[Outcome, dict[str, bytes]]:
-        outcome = run_job(JOBS[name](precision="bf16", cluster=cluster, train_steps=n_steps), **how)
+        outcome = run_job(JOBS[name](precision="bf16", ops="onednn", cluster=cluster, train_steps=n_steps), **how)
         return outcome, {name: values.tobytes() for name, values in outcome.params().items()}
 
     (whole, wanted), (again, same) = run(8), run(8)
@@ -89,7 +90,7 @@ def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str, cluster: dic
 
 
 def test_a_job_tests_in_it_too(run_job: Run) -> None:
-    outcome = run_job(convnet(precision="bf16", test_freq=10, test_steps=2, cluster=ALLREDUCE))
+    outcome = run_job(convnet(precision="bf16", ops="onednn", test_freq=10, test_steps=2, cluster=ALLREDUCE))
     losses = outcome.losses("test")
     assert list(losses) == [0, 10, 20]
     assert losses[20] < 0.7 * losses[0]
@@ -100,3 +101,11 @@ def test_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="AVX-512") as caught:
         build_nets(mlp(precision="bf16"))
     assert [problem.path for problem in caught.value.problems] == [("precision",)]
+
+
+def test_a_processor_that_is_slow_in_it_has_to_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "AVX512_CORE_BF16", 1 << 30)  # instructions that no CPU has
+    with pytest.raises(ConfigError, match="three times slower than float32 on this CPU") as caught:
+        build_nets(mlp(precision="bf16"))
+    assert [problem.path for problem in caught.value.problems] == [("precision",)]
+    build_nets(mlp(precision="bf16", ops="onednn"))

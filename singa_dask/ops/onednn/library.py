@@ -90,6 +90,8 @@ TYPES: dict[str, Any] = {
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 # The instructions that bfloat16 needs: those of AVX-512 for servers; without its own for bfloat16 they convert.
 AVX512_CORE = 0x27
+# oneDNN's number for CPUs that multiply bfloat16 themselves, by AVX512_BF16 or AMX.
+AVX512_CORE_BF16 = 0xE7
 
 # Calls too short to be worth giving up the interpreter's lock.
 QUICK = {"memory_set_data_handle"}
@@ -210,7 +212,9 @@ class Engine:
             self.functions[name] = function
         # Of the libgomp that the library uses; cheap, so asked at every call.
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
-        self.does_bfloat16 = free.dnnl_get_effective_cpu_isa() & AVX512_CORE == AVX512_CORE
+        instructions = free.dnnl_get_effective_cpu_isa()
+        self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
+        self.is_fast_in_bfloat16 = instructions & AVX512_CORE_BF16 == AVX512_CORE_BF16
         self._query_md = free.dnnl_primitive_desc_query_md
         self._query_md.argtypes, self._query_md.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_void_p
         self._size = free.dnnl_memory_desc_get_size

@@ -60,6 +60,7 @@ class OneDnnOps(WideningOps):
             raise ConfigError(f"oneDNN cannot be loaded: {error}. Say ops: numpy to go on without.") from error
         self.version = self._engine.version
         self.does_bfloat16 = self._engine.does_bfloat16
+        self.is_fast_in_bfloat16 = self._engine.is_fast_in_bfloat16
         self._n_threads = self._engine.n_threads
         self._calls: dict[Any, Callable[[Sequence[Array]], None] | None] = {}
         self._said: set[str] = set()

@@ -22,7 +22,7 @@ WITHIN = 1.5 * 2.0**-8
 @pytest.fixture
 def ops() -> NumpyOps:
     try:
-        return get_ops("auto", "bf16")
+        return get_ops("onednn", "bf16")
     except ConfigError as error:
         pytest.skip(str(error))
 
