@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -52,7 +53,12 @@ class Desk:
     def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of a shell in which that of this process is active."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "PATH": path, **(more or {})}
+        return {
+            **{k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+            "PATH": path,
+            "PYTHONFAULTHANDLER": "1",
+            **(more or {}),
+        }
 
     def start(self, *arguments: object, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start ``singa-dask`` with some arguments, in a process group of its own."""
@@ -63,7 +69,12 @@ class Desk:
 
     def end(self, process: subprocess.Popen[str], stdin: str = "") -> Done:
         """Wait until a command has ended; it shows no traceback of ours."""
-        out, err = process.communicate(stdin, timeout=WITHIN_S)
+        try:
+            out, err = process.communicate(stdin, timeout=WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # Python shows what its threads were doing
+            _, err = process.communicate()
+            raise AssertionError(f"not within {WITHIN_S} s:\n{err}") from None
         assert "Traceback" not in err, err
         return Done(process.returncode, out, err)
 

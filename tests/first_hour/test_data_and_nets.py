@@ -32,6 +32,12 @@ CASES = {
     "a net without a loss": Case(["validate"], 2, r"^job\.yaml:\d+:\d+: .*no loss layer.*Add a SoftmaxLoss", NO_LOSS),
     "so does run": Case(["run"], 2, r"^job\.yaml:\d+:\d+: .*no loss layer", NO_LOSS),
     "images of height, width, channels": Case(["validate", *NHWC], 2, r"\(32, 32, 3\), expected \(3, 32, 32\).*NHWC"),
+    "an empty field of a CSV": Case(
+        ["run", "--set", f"{STORE}.path=empty.csv"], 1, r"empty\.csv.*line 6, column 4: it is empty"
+    ),
+    "labels that do not fit": Case(
+        ["run", "--set", f"{STORE}.path=wide.npz"], 1, r"wide\.npz.*record 0: the label 4294967296 does not fit"
+    ),
     "a block that the layer does not read": Case(
         ["validate", "--set", "neuralnet.layer[loss].store_conf={path: x, batchsize: 3}"],
         0,
@@ -65,8 +71,16 @@ def test_what_is_wrong_is_said(desk: Desk, name: str) -> None:
     done = desk.singa(verb, "job.yaml", *options)
     assert done.code == case.code, done.err
     assert re.search(case.shown, done.err, re.MULTILINE), done.err
-    if case.code:
+    if case.code == 2:
         assert not (desk.directory / "runs").exists()
+
+
+@pytest.mark.parametrize("source", ["csv empty.csv", "npz wide.npz"])
+def test_so_says_convert(desk: Desk, source: str) -> None:
+    done = desk.singa("convert", *source.split(), "made.arrow")
+    assert done.code in (1, 2)
+    assert re.search("it is empty|does not fit", done.err), done.err
+    assert not (desk.directory / "made.arrow").exists()
 
 
 def test_images_of_height_width_channels_train_where_the_job_says_so(desk: Desk) -> None:

@@ -63,3 +63,9 @@ def test_worker_batches_may_differ(desk: Desk) -> None:
     batches = ["--set", "neuralnet.layer[data].store_conf.batchsize=[12, 8]"]
     done = desk.singa("run", "job.yaml", *batches, "--set", "cluster={nworkers_per_group: 2}")
     assert done.code == 0, done.err
+
+
+def test_a_job_for_cudnn_runs_on_a_cpu_by_a_flag(desk: Desk) -> None:
+    desk.write("job.yaml", f"gpu: [0]\n{desk.job}")
+    done = desk.singa("run", "job.yaml", "--cpu")
+    assert done.code == 0, done.err

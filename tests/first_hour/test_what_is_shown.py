@@ -1,0 +1,123 @@
+"""What commands print: on terminals of any width, without one, and with --quiet."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.first_hour.conftest import WITHIN_S, Desk
+
+pytestmark = pytest.mark.long
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def on_a_terminal(desk: Desk, columns: int, environment: dict[str, str], *arguments: str) -> str:
+    """Run ``singa-dask`` on a terminal of a width, and return all that it wrote there."""
+    ours, its = pty.openpty()
+    given = {**desk.environ(environment), "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"}
+    program = Path(sys.executable).parent / "singa-dask"
+    process = subprocess.Popen([program, *arguments], cwd=desk.directory, env=given, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    written = b""
+    try:
+        while block := os.read(ours, 65536):
+            written += block
+    except OSError as error:  # the way in which Linux says that the other side is closed
+        if error.errno != errno.EIO:
+            raise
+    finally:
+        os.close(ours)
+    assert process.wait(WITHIN_S) == 0, written
+    return written.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_progress_fits_the_terminal(desk: Desk, columns: int) -> None:
+    written = on_a_terminal(desk, columns, {}, "run", "job.yaml", "--run-dir", "run", "--set", "train_steps=300")
+    lines = [ESCAPE.sub("", line) for line in re.split(r"[\r\n]+", written)]
+    assert max(map(len, lines)) <= columns, max(lines, key=len)
+    assert lines[0].startswith("run directory: ")
+    said = "\n".join(lines)
+    for word in ("epoch", "lr"):
+        assert word in said, said
+
+
+def test_no_colour_where_none_is_wanted(desk: Desk) -> None:
+    written = on_a_terminal(desk, 80, {"NO_COLOR": "1"}, "run", "job.yaml", "--run-dir", "run")
+    assert not re.search(r"\x1b\[([0-9]+;)*(3|4|9|10)[0-9]", written), written
+
+
+def test_without_a_terminal_there_are_lines(desk: Desk) -> None:
+    done = desk.singa("run", "job.yaml", "--run-dir", "run")
+    assert done.code == 0
+    assert "\x1b" not in done.err and "\r" not in done.err
+    assert done.err.splitlines()[0] == "run directory: run"
+
+
+def test_quiet_says_nothing_but_errors(desk: Desk) -> None:
+    done = desk.singa("run", "job.yaml", "--quiet", "--run-dir", "run", "--cluster", "allreduce")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    done = desk.singa("run", "job.yaml", "--quiet", "--run-dir", "run")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+
+
+def test_predict_writes_file_class_and_probability(desk: Desk, trained: Path) -> None:
+    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "photos")
+    assert done.code == 0, done.err
+    header, *rows = done.out.splitlines()
+    assert header == "file,class,number,probability"
+    assert len(rows) == 5
+    assert all(re.fullmatch(r"photos/digit-\d/\d\.png,\d,\d,0\.\d+", row) for row in rows), rows
+
+
+def test_predict_takes_a_picture(desk: Desk, trained: Path) -> None:
+    picture = next((desk.directory / "photos").rglob("*.png"))
+    Image.open(picture).save(desk.directory / "one.jpg")
+    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "one.jpg")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1].startswith("one.jpg,")
+
+
+def test_a_mistake_in_data_names_data(desk: Desk, trained: Path) -> None:
+    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "nowhere.png")
+    assert (done.code, done.err) == (2, "--data nowhere.png: no such file or directory.\n")
+
+
+def test_test_says_where_layers_wrote(desk: Desk, trained: Path) -> None:
+    layer = "    - {name: out, type: CSVOutput, srclayers: fc, store_conf: {path: scores.csv}}\n"
+    desk.write("job.yaml", desk.job + layer)
+    done = desk.singa("test", "job.yaml", "--init-from", trained)
+    assert done.code == 0, done.err
+    assert "scores.csv" in done.out + done.err
+
+
+def test_convert_replaces_what_is_there_only_where_that_is_said(desk: Desk) -> None:
+    assert desk.singa("convert", "npz", "nhwc.npz", "made.arrow").code == 0
+    before = (desk.directory / "made.arrow").read_bytes()
+    shutil.copy(desk.directory / "made.arrow", desk.directory / "before.arrow")
+    done = desk.singa("convert", "npz", "nhwc.npz", "made.arrow")
+    assert done.code == 2
+    assert "--overwrite" in done.err
+    assert (desk.directory / "made.arrow").read_bytes() == before
+    assert desk.singa("convert", "npz", "nhwc.npz", "made.arrow", "--overwrite").code == 0
+
+
+def test_a_vocabulary_is_written_beside_its_data(desk: Desk) -> None:
+    desk.write("text.txt", "some words of a text\n" * 50)
+    (desk.directory / "out").mkdir()
+    done = desk.singa("convert", "text", "text.txt", "out/text.arrow")
+    assert done.code == 0, done.err
+    assert "out/vocab.txt" in done.err
+    assert (desk.directory / "out/vocab.txt").exists()
+    assert not (desk.directory / "vocab.txt").exists()
