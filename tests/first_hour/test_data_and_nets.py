@@ -51,6 +51,14 @@ CASES = {
     ),
     "a softmax taken twice": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*warning: .*taken twice", SOFTMAX),
     "a layer nobody reads": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*\[alone\]: warning: no layer.* reads", ALONE),
+    "a layer larger than the machine": Case(
+        ["validate", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=100000000000"],
+        2,
+        r"^job\.yaml:17:7: neuralnet\.layer\[fc\]: .* needs 5\d\d\.\d TiB of memory",
+    ),
+    "a batch larger than the machine": Case(
+        ["run", "--set", f"{STORE}.batchsize=100000000"], 2, r"^job\.yaml:14:7: .*\[data\]: .* needs 2\d\d\.\d GiB"
+    ),
     "more workers than cores": Case(
         ["validate", "--set", "cluster={nworkers_per_group: 1000}", "--set", f"{STORE}.batchsize=1000"],
         0,

@@ -79,6 +79,22 @@ def test_a_run_that_died_before_its_first_checkpoint_starts_over(desk: Desk) -> 
         assert summary(desk, "run")["steps"] == 6
 
 
+def test_a_run_keeps_as_many_checkpoints_as_the_job_says(desk: Desk) -> None:
+    options = ["--set", "checkpoint_freq=1", "--set", "keep_checkpoints=2"]
+    assert desk.singa("run", "job.yaml", *options, "--run-dir", "run").code == 0
+    assert sorted(path.name for path in (desk.directory / "run/checkpoint").iterdir()) == ["step-5", "step-6"]
+
+
+def test_a_run_ends_where_it_no_longer_gets_better(desk: Desk) -> None:
+    options = ["--set", "early_stopping={metric: test.loss, patience: 2}", "--set", "test_freq=5"]
+    # at this rate it gets worse from the start
+    options += ["--set", "train_steps=100000", "--set", "updater.learning_rate.base_lr=50"]
+    done = desk.singa("run", "job.yaml", *options, "--run-dir", "run")
+    assert done.code == 0, done.err
+    steps = summary(desk, "run")["steps"]
+    assert isinstance(steps, int) and steps < 1000
+
+
 def test_a_run_is_replaced_only_where_that_is_said(desk: Desk, trained: Path) -> None:
     before = (trained / "metrics.jsonl").read_text()
     done = desk.singa("run", "job.yaml", "--run-dir", trained)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.first_hour.conftest import WITHIN_S, Desk
+from tests.first_hour.conftest import STORE, WITHIN_S, Desk
 
 pytestmark = pytest.mark.long
 
@@ -70,6 +70,23 @@ def test_quiet_says_nothing_but_errors(desk: Desk) -> None:
     done = desk.singa("run", "job.yaml", "--quiet", "--run-dir", "run")
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_failure_of_a_worker_is_told_once(desk: Desk) -> None:
+    done = desk.singa("run", "job.yaml", "--set", f"{STORE}.path=empty.csv", "--cluster", "allreduce")
+    assert done.code == 1
+    assert done.err.count("line 6, column 4") == 1, done.err
+    assert not re.search(r"(worker-\d-\d)\b.*\1", done.err), done.err
+
+
+def test_a_gpu_that_is_not_here_is_said_by_validate_too(desk: Desk) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    done = desk.singa("validate", "job.yaml", "--set", "gpu=[0]", environment=hidden)
+    assert done.code == 0
+    assert re.search(r"gpu: warning: .*cannot be used here.*--cpu", done.err), done.err
+    done = desk.singa("run", "job.yaml", "--set", "gpu=[0]", environment=hidden)
+    assert done.code == 2
+    assert "--cpu" in done.err
 
 
 def test_predict_writes_file_class_and_probability(desk: Desk, trained: Path) -> None:
