@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from singa_dask.layers import Layer, Param
 from singa_dask.ops import NumpyOps
 
-__all__ = ["Sizes"]
+__all__ = ["Sizes", "layer_bytes"]
 
 # More than numpy describes.
 MAX_BYTES = 1 << 62
@@ -43,3 +44,34 @@ class Sizes(NumpyOps):
 
     def features(self, shape: Sequence[int], dtype: Any) -> Any:
         return self.empty(shape, dtype)
+
+
+def layer_bytes(layers: Sequence[Layer], again: Any, owners: Sequence[Param]) -> dict[str, int]:
+    """Return the bytes that each layer of the job takes of this worker's memory; a shared param counts once.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of this worker.
+    again : NeuralNet
+        The same net, made with `Sizes` for kernels.
+    owners : sequence of Param
+        Those that are kept for this worker.
+    """
+    sizes, here = again.ops, {layer.name for layer in layers}
+    found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in layers), 0)
+    for layer in again.layers:
+        if layer.name in here:
+            before = sizes.n_bytes
+            try:
+                layer.allocate()
+            except OverflowError:
+                break
+            finally:
+                found[layer.conf_name] += sizes.n_bytes - before
+    home = {param.owner: layer.conf_name for layer in reversed(layers) for param in layer.params}
+    for owner in owners:
+        # one may be a part that no layer here has made itself
+        name = home.get(owner, owner.name)
+        found[name] = found.get(name, 0) + owner.size * owner.dtype.itemsize
+    return found

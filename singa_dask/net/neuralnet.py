@@ -14,7 +14,7 @@ from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.layers.connection import Slice
 from singa_dask.net.copies import compute_gradient, order_copies
 from singa_dask.net.flow import find_gradients, pass_on_reads
-from singa_dask.net.memory import Sizes
+from singa_dask.net.memory import Sizes, layer_bytes
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
@@ -201,27 +201,7 @@ class NeuralNet:
 
     def memory_of_layers(self) -> dict[str, int]:
         """Return the bytes of `memory_bytes` for each layer of the job that this worker has; shared params once."""
-        sizes, here = Sizes(), {layer.name: layer for layer in self.layers}
-        found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
-        counted = set(self.owners)
-        for layer in self._build_again(ops=sizes).layers:
-            if layer.name in here:
-                before = sizes.n_bytes
-                try:
-                    layer.allocate()
-                except OverflowError:
-                    break
-                finally:
-                    found[layer.conf_name] += sizes.n_bytes - before
-        for layer in self.layers:
-            for param in layer.params:
-                if param.owner in counted:
-                    counted.remove(param.owner)
-                    found[layer.conf_name] += param.owner.size * param.owner.dtype.itemsize
-        # an owner may be a part that no layer here has made itself
-        for owner in counted:
-            found[owner.name] = owner.size * owner.dtype.itemsize
-        return found
+        return layer_bytes(self.layers, self._build_again(ops=Sizes()), self.owners)
 
     # -- what others ask ------------------------------------------------------------------------------
 
