@@ -12,7 +12,7 @@ import click
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobFile, Phase, find_warnings, load
 from singa_dask.data import fs
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warnings
@@ -142,6 +142,7 @@ def warn(
     strict: bool,
     quiet: bool = False,
     embedded: bool = False,
+    more: Iterable[Problem] = (),
 ) -> None:
     """Print the warnings on a job to stderr, each with its place in the file.
 
@@ -156,6 +157,8 @@ def warn(
         Print nothing.
     embedded : bool
         Whether this machine is to train the job alone.
+    more : iterable of Problem
+        Warnings that the verb has found itself.
 
     Raises
     ------
@@ -165,7 +168,7 @@ def warn(
     found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:
         found += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
-    problems = job_file.in_order(found)
+    problems = job_file.in_order([*found, *more])
     if strict and problems:
         raise ConfigError(problems)
     for problem in problems if not quiet else ():

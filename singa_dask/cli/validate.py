@@ -9,7 +9,7 @@ import click
 from singa_dask.cli import job
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
-from singa_dask.runtime import n_threads, plan_processes
+from singa_dask.runtime import absent_records, n_threads, plan_processes
 from singa_dask.runtime.devices import device_names, n_on_gpus
 
 __all__ = ["validate"]
@@ -21,11 +21,13 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     """Check a job file and show what it makes; start nothing.
 
     All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
-    mistake is a warning; with --strict it is an error.
+    mistake is a warning; with --strict it is an error. So is a file of records that is not there: shapes are what the
+    job says they are.
     """
     read = job.complete(job.read(job_file, sets, cluster_file))
-    nets = job.check(read)
-    job.warn(read, nets, strict=strict, embedded=True)
+    absent = absent_records(read.job)
+    nets = job.check(read, absent=absent)
+    job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
     for phase, net in nets.items():
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)

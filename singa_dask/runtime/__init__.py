@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.checks import missing_gpus, net_warnings, prepare, worker_warnings
+    from singa_dask.runtime.checks import absent_records, missing_gpus, net_warnings, prepare, worker_warnings
     from singa_dask.runtime.cluster import (
         Patience,
         connect,
@@ -29,6 +29,7 @@ __all__ = [
     "Layout",
     "Patience",
     "Result",
+    "absent_records",
     "connect",
     "embedded_cluster",
     "local_cluster",
@@ -48,6 +49,7 @@ _HOMES = {
     "Layout": "placement",
     "Patience": "cluster",
     "Result": "report",
+    "absent_records": "checks",
     "connect": "cluster",
     "embedded_cluster": "cluster",
     "local_cluster": "cluster",

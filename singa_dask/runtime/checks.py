@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dask.system import cpu_count
@@ -11,8 +12,9 @@ from dask.system import cpu_count
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
 from singa_dask.data import fs
+from singa_dask.data.store import is_pattern
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -24,7 +26,7 @@ from singa_dask.runtime.resources import machine_memory, size_text
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS, check_initialisers
 
-__all__ = ["absolute_paths", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
+__all__ = ["absent_records", "absolute_paths", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
 
 LARGEST_MEMORY = 1 << 46
 _PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
@@ -44,7 +46,12 @@ def _made_absolute(value: Any, key: str) -> Any:
 
 
 def prepare(
-    job: JobConf, *, resume: str | None = None, init_from: Sequence[str] = (), check_sources: bool = True
+    job: JobConf,
+    *,
+    resume: str | None = None,
+    init_from: Sequence[str] = (),
+    check_sources: bool = True,
+    absent: Collection[int] = (),
 ) -> dict[Phase, NeuralNet]:
     """Check wiring, shapes, topology, records and first values of a job.
 
@@ -55,6 +62,9 @@ def prepare(
         As for `Driver`.
     check_sources : bool
         Whether records must be there as seen from here; not so when only the workers of a cluster see them.
+
+    absent : collection of int
+        Places in the job of layers whose records are not looked at; see `absent_records`.
 
     Returns
     -------
@@ -73,7 +83,7 @@ def prepare(
         start.give_class_names(nets[Phase.TRAIN])
     if check_sources:
         for net in nets.values():
-            net.check_sources()
+            net.check_sources(absent)
     if not job.trains:
         initial = InitialValues(job, init_from)
         if initial.urls:
@@ -166,6 +176,20 @@ def _ends(layer: Layer) -> bool:
     """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
     own = not type(layer).__module__.startswith("singa_dask.")
     return own or layer.is_loss or layer.is_output or layer.is_energy or bool(layer.figures)
+
+
+def absent_records(job: JobConf) -> dict[int, Problem]:
+    """Return the input layers, by their places in the job, that read a local file which is not there, each with why."""
+    found = {}
+    for index, layer in enumerate(job.neuralnet.layer):
+        if not LAYERS.find(layer.type).is_input:
+            continue
+        for block, key in (("store_conf", "path"), ("char_rnn_conf", "path"), ("char_rnn_conf", "vocab_path")):
+            path = getattr(getattr(layer, block), key, "")
+            if path and "://" not in path and not is_pattern(path) and not os.path.exists(path):
+                message = f"{path}: no such file or directory, so the records were not looked at."
+                found[index] = Problem(("neuralnet", "layer", index, block, key), message)
+    return found
 
 
 def missing_gpus(job: JobConf) -> list[Problem]:

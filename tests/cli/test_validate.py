@@ -46,9 +46,31 @@ def test_a_job_that_is_not_there(call: Call, tmp_path: Path) -> None:
 
 
 def test_records_that_are_not_there(call: Call, job: Path) -> None:
-    result = call("validate", job, "--set", "neuralnet.layer[data].store_conf.path=nowhere.arrow")
+    change = ("--set", "neuralnet.layer[data].store_conf.path=nowhere.arrow")
+    result = call("validate", job, *change)
+    assert result.exit_code == 0, result.output
+    said = "nowhere.arrow: no such file or directory, so the records were not looked at.\n"
+    assert result.stderr == f"{' '.join(change)}: neuralnet.layer[data].store_conf.path: warning: {said}"
+    assert "7,850 values to learn" in result.stdout
+    assert call("validate", job, *change, "--strict").exit_code == 2
+    assert call("graph", job, *change).exit_code == 0
+    result = call("run", job, *change)
     assert result.exit_code == 2
-    assert "nowhere.arrow" in result.stderr
+    assert "nowhere.arrow: no such file or directory.\n" in result.stderr
+
+
+def test_records_that_are_there_are_looked_at_beside_others(call: Call, job: Path) -> None:
+    text = job.read_text()
+    other = text[text.index("    - name: data") : text.index("    - name: fc")].replace("test.arrow", "nowhere.arrow")
+    other = other.replace("type: Rec", "include: test\n      type: Rec")
+    job.write_text(text.replace("type: RecordInput", "include: train\n      type: RecordInput") + other)
+    result = call("validate", job)
+    assert (result.exit_code, result.stderr.count("nowhere.arrow: no such file")) == (0, 1)
+    job.write_text(job.read_text().replace("[28, 28]", "[28, 27]"))
+    result = call("validate", job)
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert "test.arrow" in line
 
 
 def test_a_wrong_shape_has_its_place(call: Call, job: Path) -> None:
