@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "singa_dask"
@@ -86,13 +85,18 @@ def imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
-        assert node.level == 0, f"line {node.lineno}: relative import"
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return every node of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of everything a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         for name in imported(node):
             yield node.lineno, name
 
@@ -105,39 +109,45 @@ def own_room(name: str) -> str | None:
     return rest[0] if rest and rest[0] in LEVELS else "singa_dask"
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_imports_point_down(path: Path) -> None:
-    here = room_of(path)
+def test_imports_point_down() -> None:
     wrong = []
-    for line, name in imports(path):
-        there = own_room(name)
-        if there is None or there == here:
-            continue
-        if LEVELS[there] >= LEVELS[here] or there in HANDED.get(here, ()):
-            wrong.append(f"{shown(path)}:{line}: {here} may not import {name}")
+    for path in FILES:
+        here = room_of(path)
+        for line, name in imports(path):
+            there = own_room(name)
+            if there is None or there == here:
+                continue
+            if LEVELS[there] >= LEVELS[here] or there in HANDED.get(here, ()):
+                wrong.append(f"{shown(path)}:{line}: {here} may not import {name}")
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_third_parties_are_confined(path: Path) -> None:
+def test_third_parties_are_confined() -> None:
     wrong = []
-    for line, name in imports(path):
-        rooms = CONFINED.get(name.split(".")[0])
-        if rooms is not None and room_of(path) not in rooms and shown(path) not in rooms:
-            wrong.append(f"{shown(path)}:{line}: {name} belongs in {', '.join(sorted(rooms))}")
+    for path in FILES:
+        for line, name in imports(path):
+            rooms = CONFINED.get(name.split(".")[0])
+            if rooms is not None and room_of(path) not in rooms and shown(path) not in rooms:
+                wrong.append(f"{shown(path)}:{line}: {name} belongs in {', '.join(sorted(rooms))}")
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_no_import_of_ours_inside_a_function(path: Path) -> None:
-    functions = (
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+def test_no_import_is_relative() -> None:
+    wrong = [
+        f"{shown(path)}:{node.lineno}: relative import"
+        for path in FILES
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_import_of_ours_inside_a_function() -> None:
     wrong = [
         f"{shown(path)}:{node.lineno}: {name}"
-        for function in functions
+        for path in FILES
+        for function in nodes(path)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         for name in imported(node)
         if own_room(name)
