@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from singa_dask.ops import NumpyOps
+from singa_dask.ops import NumpyOps, OneDnnOps
 from tests.backends import BACKENDS, backend
 from tests.contracts.arrays import BASES
+from tests.contracts.inherited import calls_own_kernel
+
+HERE = Path(__file__).parent
+# Backends that inherit kernels from numpy. A GPU shares no memory with numpy and has every kernel of its own.
+INHERIT = {"onednn": OneDnnOps}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run what calls only inherited kernels once, as numpy's."""
+    same = [item for item in items if isinstance(item, pytest.Function) and only_inherits(item)]
+    if same:
+        config.hook.pytest_deselected(items=same)
+        gone = set(same)
+        items[:] = [item for item in items if item not in gone]
+
+
+def only_inherits(item: pytest.Function) -> bool:
+    """Return whether a test runs on a backend none of whose own kernels it calls."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    kind = INHERIT.get(params.get("ops"))
+    return kind is not None and item.path.is_relative_to(HERE) and not calls_own_kernel(item.function, params, kind)
 
 
 @pytest.fixture(params=BACKENDS)
