@@ -68,7 +68,7 @@ def test_verify_by_checksums(call: Call, url: str) -> None:
     data[data.index(pixels(600, (4, 5))["pixel"][300].tobytes())] ^= 1
     Path(url).write_bytes(data)
     result = call("data", "verify", url)
-    assert result.exit_code != 0
+    assert result.exit_code == 1
     assert f"{url}, block 1 (" in result.stderr
     assert "1 of 3 blocks cannot be read" in result.stderr
     # what is there now is right
@@ -88,7 +88,7 @@ def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "what", lines[2]]))
     result = call("data", "verify", url)
-    assert result.exit_code != 0
+    assert result.exit_code == 1
     assert "1 of 1 blocks cannot be read" in result.stderr
 
 
@@ -107,14 +107,14 @@ def test_bench(call: Call, url: str, shuffle: str) -> None:
 
 def test_bench_of_too_few_records(call: Call, url: str) -> None:
     result = call("data", "bench", url, "--batch", 1000)
-    assert result.exit_code != 0
+    assert result.exit_code == 1
     assert result.stderr == f"{url}: 600 records are less than a batch of 1000.\n"
 
 
 def test_a_missing_file_is_named(call: Call) -> None:
     for verb in ("inspect", "head", "verify", "bench"):
         result = call("data", verb, "nowhere.arrow")
-        assert result.exit_code != 0
+        assert result.exit_code == 1
         assert "nowhere.arrow: no such file" in result.stderr
 
 
