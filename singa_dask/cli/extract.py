@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
+from typing import Any
 
 import click
 
-from singa_dask.cli import job
-from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
-from singa_dask.cli.options import inference_options
-from singa_dask.data import fs
-from singa_dask.data.convert import backend_of
-from singa_dask.runtime.inference_job import classifier
-from singa_dask.runtime.inference_results import check_writes, folder_beside, url_of_layer, write_records
+from singa_dask.cli.loading import does
+from singa_dask.cli.options import inference_options, job_options
 
 __all__ = ["extract"]
 
 
 @click.command()
-@job.job_options
+@job_options
 @inference_options
 @click.option("--layer", "layers", metavar="NAME", multiple=True, help="Layer whose values to write. Repeatable.")
 @click.option(
@@ -37,30 +32,14 @@ __all__ = ["extract"]
 )
 @click.option(
     "--phase",
-    type=click.Choice(list(PHASES)),
+    type=click.Choice(["train", "val", "test"]),
     default="test",
     show_default=True,
     help="Whose records and layers; that of train is computed as in a test.",
 )
 @click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Take so many batches only.")
-def extract(
-    job_file: str,
-    sets: tuple[str, ...],
-    cluster_file: str | None,
-    strict: bool,
-    init_from: tuple[str, ...],
-    workers: int | None,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    wait: float,
-    layers: tuple[str, ...],
-    predictions: bool,
-    out: str,
-    to: str | None,
-    phase: str,
-    steps: int | None,
-    quiet: bool,
-) -> None:
+@does("singa_dask.cli.work.extract:extract")
+def extract(**given: Any) -> None:
     """Write what layers of a trained net make of records.
 
     Each record is read once, in file order, computed as in a test, and becomes one record, with its label if it has
@@ -68,22 +47,3 @@ def extract(
     reads label,class,probability. What is written is the same for any number of workers, and takes its place when all
     is done.
     """
-    if (predictions and len(layers) > 1) or not (predictions or layers):
-        raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
-    backend = to or backend_of(out)
-    check_writes(backend)
-    read = job.read(job_file, sets, cluster_file)
-    job.warn(read, strict=strict, quiet=quiet)
-    layers = layers or (classifier(read.job, PHASES[phase]),)
-    out = fs.absolute(out)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(ends_at_once())
-        # a few values a record travel with the answers
-        folder = "" if predictions else stack.enter_context(folder_beside(out))
-        inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
-        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps or 0, quiet)
-        for i, layer in enumerate(layers):
-            url = url_of_layer(out, layer, len(layers) > 1)
-            count = write_records(parts, i, url, backend, facts.class_names)
-            if not quiet:
-                click.echo(f"{url}: {count} records", err=True)

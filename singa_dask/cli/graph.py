@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import subprocess
-from pathlib import PurePosixPath
+from typing import Any
 
 import click
 
-from singa_dask.cli import job
-from singa_dask.conf import JobConf, Phase
-from singa_dask.data import fs
-from singa_dask.errors import ConfigError
-from singa_dask.net import NeuralNet
-from singa_dask.net.picture import Picture
-from singa_dask.runtime.plan import build_nets
+from singa_dask.cli.loading import does
+from singa_dask.cli.options import job_options
 
 __all__ = ["graph"]
 
-PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
-FREQUENCIES = {"val": "validate_freq and validate_steps", "test": "test_freq and test_steps"}
-TEXTS, DRAWINGS = (".dot", ".json"), (".svg", ".png")
-INSTEAD = "-o FILE.dot needs neither."
-
 
 @click.command()
-@job.job_options
+@job_options
 @click.option("--partitioned", is_flag=True, help="Draw the parts of all workers of a group, and what goes over.")
-@click.option("--phase", type=click.Choice(list(PHASES)), default="train", show_default=True, help="Of which net.")
+@click.option(
+    "--phase", type=click.Choice(["train", "val", "test"]), default="train", show_default=True, help="Of which net."
+)
 @click.option(
     "-o",
     "--output",
@@ -36,83 +25,10 @@ INSTEAD = "-o FILE.dot needs neither."
     help="A file that ends in .dot, .svg, .png, or .json for SINGA's form. Without it, DOT on stdout. .svg and .png "
     "need pip install 'singa-dask[graph]' and the program dot of Graphviz.",
 )
-def graph(
-    job_file: str,
-    sets: tuple[str, ...],
-    cluster_file: str | None,
-    strict: bool,
-    partitioned: bool,
-    phase: str,
-    output: str | None,
-) -> None:
+@does("singa_dask.cli.work.graph:graph")
+def graph(**given: Any) -> None:
     """Draw the net of a job file: layers, shapes, parts, bridges.
 
     Without --partitioned it is the whole net, as one worker alone would have it. On edges between workers stand the
     bytes of one step: data forward and gradients back.
     """
-    suffix = PurePosixPath(output).suffix if output else ".dot"
-    if suffix not in (*TEXTS, *DRAWINGS):
-        raise click.UsageError(f"-o {output}: the name must end in {', '.join((*TEXTS, *DRAWINGS))}.")
-    read = job.read(job_file, sets, cluster_file)
-    conf = read.job if partitioned else alone(read.job)
-    try:
-        net = build(conf, phase)
-    except ConfigError as error:
-        raise read.locate(error) from None
-    job.warn(read, strict=strict)
-    made = Picture.of(net, title(conf, phase))
-    text = json.dumps(made.json(), indent=1) + "\n" if suffix == ".json" else made.dot()
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    data = draw(text, suffix, output) if suffix in DRAWINGS else text.encode()
-    fs.write_atomic(fs.absolute(output), data)
-
-
-def alone(conf: JobConf) -> JobConf:
-    """Return a job whose groups have one worker each."""
-    return conf.model_copy(update={"cluster": conf.cluster.model_copy(update={"nworkers_per_group": 1})})
-
-
-def build(conf: JobConf, phase: str) -> NeuralNet:
-    """Build the net of a phase, shapes only.
-
-    Raises
-    ------
-    ConfigError
-        Something is wrong with the net, or the job has none for this phase.
-    """
-    nets = build_nets(conf)
-    if PHASES[phase] not in nets:
-        raise ConfigError(f"this job has no {phase} net. Set {FREQUENCIES[phase]}.")
-    return nets[PHASES[phase]]
-
-
-def title(conf: JobConf, phase: str) -> str:
-    """Say what is drawn."""
-    n_workers = conf.cluster.nworkers_per_group
-    return f"{conf.name}: {phase} net of {f'a group of {n_workers} workers' if n_workers > 1 else 'one worker'}"
-
-
-def draw(text: str, suffix: str, output: str) -> bytes:
-    """Have Graphviz draw a picture.
-
-    Raises
-    ------
-    click.ClickException
-        It is not installed, or fails.
-    """
-    try:
-        graphviz = importlib.import_module("graphviz")
-    except ImportError:
-        message = f"-o {output}: pictures are drawn through the Python package graphviz. Install it: "
-        raise click.ClickException(f"{message}pip install 'singa-dask[graph]'. {INSTEAD}") from None
-    try:
-        drawn: bytes = graphviz.Source(text).pipe(format=suffix.removeprefix("."))
-    except graphviz.ExecutableNotFound:
-        message = f"-o {output}: pictures are drawn by Graphviz, whose program dot is not on the PATH. Install it, "
-        raise click.ClickException(f"{message}e.g. by apt install graphviz. {INSTEAD}") from None
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or b"").decode(errors="replace").strip()
-        raise click.ClickException(f"-o {output}: Graphviz failed: {said or error}. {INSTEAD}") from None
-    return drawn

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
 from singa_dask.api import REGISTRIES
+from singa_dask.cli.options import CPU
 from singa_dask.conf import JobFile, Phase, find_warnings, load
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
@@ -19,44 +19,7 @@ from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warni
 from singa_dask.runtime.plan import build_nets
 from singa_dask.train import with_initialisers
 
-CPU = "--cpu"
-"""Stands among the changes of a job for what the option of this name changes."""
-
-__all__ = ["check", "complete", "job_options", "outputs", "read", "refuse_missing_gpus", "show_outputs", "warn"]
-
-
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the job file, the options that change what it says, and ``--strict``."""
-
-    @functools.wraps(command)
-    def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
-        return command(sets=(*sets, CPU) if cpu else sets, **given)
-
-    decorated: Callable[..., Any] = with_cpu
-    for decorate in (
-        click.option(
-            "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
-        ),
-        click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
-        click.option(
-            "--cluster",
-            "cluster_file",
-            metavar="FILE",
-            help="Take the cluster block from this file, or from one that is built in: allreduce, downpour, hogwild, "
-            "hybrid, sandblaster, single.",
-        ),
-        click.option(
-            "--set",
-            "sets",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Change a value, e.g. updater.learning_rate.base_lr=0.1 or "
-            "neuralnet.layer[fc1].innerproduct_conf.num_output=64. Repeatable.",
-        ),
-        click.argument("job_file", metavar="JOB.yaml"),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+__all__ = ["check", "complete", "outputs", "read", "refuse_missing_gpus", "show_outputs", "warn"]
 
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:

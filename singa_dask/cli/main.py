@@ -5,20 +5,15 @@ Here too every error becomes plain lines and an exit code, once for all verbs.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import importlib
-import os
 import signal
-import threading
 import traceback
-from collections.abc import Iterator
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from singa_dask import modules
+from singa_dask.cli.loading import STOPPED, load
 from singa_dask.cli.places import with_places
 from singa_dask.errors import A_BUG, SingaError
 
@@ -38,9 +33,6 @@ VERBS = {
     "validate": "Check a job file and show what it makes; start nothing.",
 }
 """What each does, in the first line of its help: shown without loading it."""
-
-STOPPED = "SIGINT: stopped."
-
 
 HABITS = {
     "check": "validate",
@@ -68,8 +60,7 @@ class Verbs(click.Group):
         """Import the module of a verb."""
         if cmd_name not in VERBS:
             return None
-        with _ended_by_ctrl_c():
-            command: click.Command = getattr(importlib.import_module(f"singa_dask.cli.{cmd_name}"), cmd_name)
+        command: click.Command = load(f"singa_dask.cli.{cmd_name}:{cmd_name}")
         return with_places(command)
 
     def resolve_command(
@@ -108,29 +99,6 @@ class Verbs(click.Group):
             click.echo(traceback.format_exc(), err=True)
             click.echo(A_BUG, err=True)
             ctx.exit(1)
-
-
-@contextlib.contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process at once while modules are imported.
-
-    A KeyboardInterrupt may be raised where Python holds the lock of imports, is lost there, and leaves it locked: the
-    program would hang later, in whatever thread imports next.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _end_process)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end_process(number: int, frame: FrameType | None) -> None:
-    os.write(2, STOPPED.encode() + b"\n")
-    os._exit(128 + number)
 
 
 def _interrupted(ctx: click.Context) -> NoReturn:

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["inference_options", "json_option", "scheduler_options"]
+__all__ = ["CPU", "LATEST", "inference_options", "job_options", "json_option", "scheduler_options"]
+
+CPU = "--cpu"
+"""Stands among the changes of a job for what the option of this name changes."""
+LATEST = "latest"
+"""What ``--resume`` has without a value."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the job file, the options that change what it says, and ``--strict``."""
+
+    @functools.wraps(command)
+    def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
+        return command(sets=(*sets, CPU) if cpu else sets, **given)
+
+    decorated: Callable[..., Any] = with_cpu
+    for decorate in (
+        click.option(
+            "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
+        ),
+        click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
+        click.option(
+            "--cluster",
+            "cluster_file",
+            metavar="FILE",
+            help="Take the cluster block from this file, or from one that is built in: allreduce, downpour, hogwild, "
+            "hybrid, sandblaster, single.",
+        ),
+        click.option(
+            "--set",
+            "sets",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Change a value, e.g. updater.learning_rate.base_lr=0.1 or "
+            "neuralnet.layer[fc1].innerproduct_conf.num_output=64. Repeatable.",
+        ),
+        click.argument("job_file", metavar="JOB.yaml"),
+    ):
+        decorated = decorate(decorated)
+    return decorated
 
 
 def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

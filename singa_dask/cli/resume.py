@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
+from singa_dask.cli.options import LATEST
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError
@@ -16,9 +17,7 @@ from singa_dask.observe import first_command, new_job_id, newest_run, read_summa
 from singa_dask.runtime.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoint import find as find_checkpoint
 
-__all__ = ["LATEST", "Place", "choose_place", "given_arguments", "how_to_go_on"]
-
-LATEST = "latest"
+__all__ = ["Place", "choose_place", "given_arguments", "how_to_go_on"]
 
 
 class Place(NamedTuple):

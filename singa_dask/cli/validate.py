@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from singa_dask.cli import job
-from singa_dask.comm import Address
-from singa_dask.conf import JobConf
-from singa_dask.runtime import absent_records, n_threads, plan_processes
-from singa_dask.runtime.devices import device_names, n_on_gpus
+from singa_dask.cli.loading import does
+from singa_dask.cli.options import job_options
 
 __all__ = ["validate"]
 
 
 @click.command()
-@job.job_options
-def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
+@job_options
+@does("singa_dask.cli.work.validate:validate")
+def validate(**given: Any) -> None:
     """Check a job file and show what it makes; start nothing.
 
     All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
     mistake is a warning; with --strict it is an error. So is a file of records that is not there: shapes are what the
     job says they are.
     """
-    read = job.complete(job.read(job_file, sets, cluster_file))
-    absent = absent_records(read.job)
-    nets = job.check(read, absent=absent)
-    job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
-    for phase, net in nets.items():
-        click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
-    layout = plan_processes(read.job.cluster)
-    threads = n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
-    if not (read.job.gpu or read.job.ops == "cupy"):
-        click.echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
-    for number, units in enumerate(layout.processes):
-        click.echo(f"process {number}: {', '.join(_shown(read.job, units))}")
-
-
-def _shown(job: JobConf, units: Sequence[Address]) -> list[str]:
-    """Return the units of a process, the workers with the GPUs that the job gives them."""
-    workers = [unit for unit in units if unit.kind == "worker"]
-    n = n_on_gpus(job, len(workers))
-    names = device_names(job, len(workers)) if job.gpu else ["a GPU"] * n
-    gpus = dict(zip(workers[:n], names, strict=False))
-    return [f"{unit} on {gpus[unit]}" if unit in gpus else str(unit) for unit in units]

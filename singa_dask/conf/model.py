@@ -152,7 +152,8 @@ class Conf(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
+        # a job uses few of the models; the docstrings of fields are read where they are shown, see json_schema
+        defer_build=True,
     )
 
     aliases: ClassVar[Mapping[str, str]] = {}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from singa_dask.cli import run as _run  # noqa: F401 - so that the module can be patched by name
+from singa_dask.cli.work import run as _run  # noqa: F401 - so that the module can be patched by name
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result, prepare
 from tests.cli.conftest import ROOT, Call
@@ -94,7 +94,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
         yield (*args, *given.values())
 
     for name, fake in (("Driver", Driver), ("connect", cluster), ("embedded_cluster", cluster)):
-        monkeypatch.setattr(f"singa_dask.cli.run.{name}", fake)
+        monkeypatch.setattr(f"singa_dask.cli.work.run.{name}", fake)
     return Driver
 
 
@@ -202,7 +202,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("singa_dask.cli.job.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()}))
-    monkeypatch.setattr("singa_dask.cli.run.find_values", str)
+    monkeypatch.setattr("singa_dask.cli.work.run.find_values", str)
     run = tmp_path / "run"
     driver.ends = staticmethod(lambda self: result_of(state="failed", exit_code=1, reason="why"))
     call("run", job, "--run-dir", run, "--init-from", tmp_path / "values")
@@ -267,7 +267,7 @@ def test_a_signal_before_the_job_has_started_ends_the_program(
         os.kill(os.getpid(), signal.SIGTERM)
         yield
 
-    monkeypatch.setattr("singa_dask.cli.run.embedded_cluster", cluster)
+    monkeypatch.setattr("singa_dask.cli.work.run.embedded_cluster", cluster)
     result = call("run", job, "--run-dir", tmp_path / "run")
     assert result.exit_code == 143
     assert "stopped before the job had started" in result.stderr
@@ -303,7 +303,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
     def refuse(address: str, **given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
-    monkeypatch.setattr("singa_dask.cli.run.connect", refuse)
+    monkeypatch.setattr("singa_dask.cli.work.run.connect", refuse)
     result = call("run", job, "--run-dir", tmp_path / "run", "--scheduler", "tcp://a:1")
     assert result.exit_code == 3
     assert result.stderr == "tcp://a:1: no Dask scheduler answers there.\n"

@@ -1,0 +1,56 @@
+"""``extract``: what layers make of records, or predictions, as a store of records."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from singa_dask.cli import job
+from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
+from singa_dask.data import fs
+from singa_dask.data.convert import backend_of
+from singa_dask.runtime.inference_job import classifier
+from singa_dask.runtime.inference_results import check_writes, folder_beside, url_of_layer, write_records
+
+__all__ = ["extract"]
+
+
+def extract(
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    init_from: tuple[str, ...],
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    wait: float,
+    layers: tuple[str, ...],
+    predictions: bool,
+    out: str,
+    to: str | None,
+    phase: str,
+    steps: int | None,
+    quiet: bool,
+) -> None:
+    """Write what layers of a trained net make of records."""
+    if (predictions and len(layers) > 1) or not (predictions or layers):
+        raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
+    backend = to or backend_of(out)
+    check_writes(backend)
+    read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict, quiet=quiet)
+    layers = layers or (classifier(read.job, PHASES[phase]),)
+    out = fs.absolute(out)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ends_at_once())
+        # a few values a record travel with the answers
+        folder = "" if predictions else stack.enter_context(folder_beside(out))
+        inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
+        facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps or 0, quiet)
+        for i, layer in enumerate(layers):
+            url = url_of_layer(out, layer, len(layers) > 1)
+            count = write_records(parts, i, url, backend, facts.class_names)
+            if not quiet:
+                click.echo(f"{url}: {count} records", err=True)
