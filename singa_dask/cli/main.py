@@ -19,6 +19,13 @@ from singa_dask.errors import A_BUG, SingaError
 
 __all__ = ["main"]
 
+# click keeps the lines of what follows \b
+HELP = """SINGA on Dask: train nets of layers by groups of workers and parameter servers.
+
+\b
+Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
+(or zsh_source, fish_source).
+"""
 VERBS = {
     "convert": "Make a store of records.",
     "data": "Look at records, and measure how fast they are read.",
@@ -115,16 +122,7 @@ def _comes_of_ctrl_c(error: BaseException | None) -> bool:
     return False
 
 
-@click.group(
-    name="singa",
-    cls=Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(name="singa", cls=Verbs, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="singa-dask", prog_name="singa-dask")
 def main() -> None:
-    r"""SINGA on Dask: train nets of layers by groups of workers and parameter servers.
-
-    \b
-    Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
-    (or zsh_source, fish_source).
-    """
+    """Run the command line."""

@@ -43,9 +43,8 @@ __all__ = ["run"]
 @click.pass_context
 @does("singa_dask.cli.work.run:run")
 def run(ctx: click.Context, **given: Any) -> None:
-    r"""Train a net as a job file says.
+    """Train a net as a job file says.
 
-    \b
     Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster or too small,
     4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
     """

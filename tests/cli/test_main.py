@@ -74,6 +74,7 @@ def test_every_verb_explains_itself(call: Call, verb: str) -> None:
     result = call(verb, "-h")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: singa-dask {verb} ")
+    assert "\\b" not in result.stdout
     command = main.get_command(click.Context(main), verb)
     assert command is not None and command.get_short_help_str(80) == VERBS[verb]
 
