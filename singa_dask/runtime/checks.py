@@ -205,7 +205,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
     except ConfigError as error:
         return [Problem(path, f"{error} {instead}")]
     # of a number that is too large a worker says which there are
-    return [] if n_gpus else [Problem(path, f"no GPU can be used on this machine. {instead}")]
+    return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
 
 
 def worker_warnings(job: JobConf) -> list[Problem]:
