@@ -158,9 +158,10 @@ def test_a_loss_that_is_no_number_is_found_before_the_next_checkpoint(run_job: R
 def test_a_gpu_that_is_not_there(call: Call, job: Path) -> None:
     result = call("run", job, "--set", "gpu=[9]", "--run-dir", job.parent / "run")
     assert result.exit_code == 2
-    assert "worker-0-0: gpu: cuda:9: " in result.stderr
+    assert "worker-0-0 and 1 other: gpu: cuda:9: there are 2 GPUs here, cuda:0 to cuda:1. " in result.stderr
     assert "CUDA_VISIBLE_DEVICES" in result.stderr
     assert "Traceback" not in result.stderr
+    assert "to go on" not in result.stderr
 
 
 def test_a_net_that_a_gpu_has_no_memory_for(call: Call, job: Path) -> None:

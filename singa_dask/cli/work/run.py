@@ -100,7 +100,8 @@ def run(
     tell_end(result, place.url, quiet)
     if not quiet:
         job.show_outputs(job.outputs(nets.values()))
-    if result.state != "done" and not quiet:
+    # what is wrong with the job would end it again
+    if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
         click.echo(how_to_go_on(ctx, place.url), err=True)
     if as_json:
         click.echo(to_json(summary))

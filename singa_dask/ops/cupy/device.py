@@ -302,8 +302,9 @@ def check_device(index: int) -> None:
             f"cuda:{index}: no GPU can be used here: {error}. Install NVIDIA's driver, or say ops: auto without gpu."
         ) from error
     if not 0 <= index < count:
-        known = {0: "no GPU is", 1: "1 GPU is, cuda:0,"}.get(count, f"{count} GPUs are, cuda:0 to cuda:{count - 1},")
-        raise ConfigError(f"cuda:{index}: {known} seen here. CUDA_VISIBLE_DEVICES says which ones a process sees.")
+        several = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
+        known = {0: "no GPU is seen here", 1: "there is one GPU here, cuda:0"}.get(count, several)
+        raise ConfigError(f"cuda:{index}: {known}. CUDA_VISIBLE_DEVICES says which ones a process sees.")
 
 
 def source(file: str, **types: Any) -> str:

@@ -52,7 +52,7 @@ def test_what_is_no_name_of_a_gpu(name: str) -> None:
 
 
 def test_a_number_that_no_gpu_has(ops: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^cuda:99: (1 GPU is|\d+ GPUs are), cuda:0.* CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(ConfigError, match=r"^cuda:99: there (is one GPU|are \d+ GPUs) here, cuda:0.* CUDA_VISIBLE_DEVICES"):
         get_ops("cuda:99")
 
 
