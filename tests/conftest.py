@@ -11,15 +11,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from tests import selection
-
-hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("house")
 
 
 def has_gpu() -> bool:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 
 HANGS_AFTER_S = 600
+MORE = 10
+Test = TypeVar("Test", bound=Callable[..., None])
 STDERR = pytest.StashKey[int]()
+
+# The same examples each run.
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("long", hypothesis.settings.get_profile("house"))
 
 
 def mostly_long(values: Iterable[Any], every: int) -> list[Any]:
@@ -22,9 +29,21 @@ def mostly_long(values: Iterable[Any], every: int) -> list[Any]:
     return long
 
 
+def few_examples(n: int) -> Callable[[Test], Test]:
+    """Return a decorator of a property test of whose examples even a few take seconds.
+
+    Plain ``pytest`` runs ``n`` of them, ``pytest -m long`` ten times as many.
+    """
+    if hypothesis.settings.get_current_profile_name() != "long":
+        return hypothesis.settings(max_examples=n)
+    more = hypothesis.settings(max_examples=MORE * n)
+    return lambda test: pytest.mark.long(more(test))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep stderr as it is now: while a test runs, it is captured."""
+    """Keep stderr as it is now: while a test runs, it is captured. Choose how many examples a property test has."""
     config.stash[STDERR] = os.dup(2)
+    hypothesis.settings.load_profile("long" if config.option.markexpr == "long" else "house")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -56,3 +56,24 @@ def test_long_tests_run_where_they_are_asked_for(directory: Path, arguments: lis
 def test_that_there_are_no_long_tests_is_an_error(directory: Path) -> None:
     (directory / "test_some.py").write_text("def test_short(): pass\n")
     assert run(directory, "-m", "long")[0] == NO_TESTS
+
+
+PROPERTY = """\
+from hypothesis import given, strategies as st
+from tests.selection import few_examples
+
+@few_examples(3)
+@given(st.integers())
+def test_property(n):
+    print("example")
+"""
+
+
+@pytest.mark.parametrize(("arguments", "n_examples"), [([], 3), (["-m", "long"], 30)], ids=["plain", "long"])
+def test_a_slow_property_test_has_more_examples_where_long_tests_are_asked_for(
+    directory: Path, arguments: list[str], n_examples: int
+) -> None:
+    (directory / "test_some.py").write_text(PROPERTY)
+    command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("example\n")) == (0, n_examples), done.stdout

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import BadPolicy, Loader, Order, Store, encode_record, open_store, write_manifest
@@ -23,6 +23,7 @@ from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame, png, tar, write_foreign
 from tests.contracts.records import assert_same, floats, pixels, stored, written
 from tests.data.test_lmdb_store import datum, write_values
+from tests.selection import few_examples
 
 N, BATCH = 40, 4
 ROWWISE = ["csv", "image-folder", "image-list", "kvfile", "lmdb", "tfrecord", "webdataset"]
@@ -298,7 +299,7 @@ def test_a_store_without_good_records_is_an_error(tmp_path: Path, on_error: Any,
             assert last
 
 
-@settings(max_examples=30, deadline=None)
+@few_examples(30)
 @given(
     fails=st.sets(st.integers(0, 19), max_size=19),
     on_error=st.sampled_from(["skip", "replace"]),

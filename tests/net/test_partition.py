@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.layers import LAYERS
 from tests.net.group import Group
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.recurrent import Columns, Decay, Sum
+from tests.selection import few_examples
 
 DIMS = [{"partition_dim": 0}, {"partition_dim": 1}, {"partition_dim": -1}, {"location": 1}]
 
@@ -123,7 +124,7 @@ def forked() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [mlp, convnet, autoencoder, forked])
-@settings(max_examples=10, deadline=None)
+@few_examples(10)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers)
@@ -157,7 +158,7 @@ def looped() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [recurrent, looped])
-@settings(max_examples=8, deadline=None)
+@few_examples(8)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_over_time(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers, unroll_len=3)

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.net.group import Group
 from tests.net.jobs import DATA, dense, job, layer
 from tests.net.test_partition import placed
+from tests.selection import few_examples
 
 N, D = 12, 7
 
@@ -211,7 +212,7 @@ WIDTHS = {"data": 6, "fc1": 5, "act1": 5, "fc2": 7, "act2": 7, "drop": 7, "fc3":
 
 
 @pytest.mark.parametrize("make", [chain, forked])
-@settings(max_examples=12, deadline=None)
+@few_examples(12)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_sends_the_least(make: Any, data: st.DataObject, n_workers: int) -> None:
     layers = placed(make(), data, n_workers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.conf import Phase
@@ -22,6 +22,7 @@ from tests.net.group import Group, Post, merged, run_all
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.test_partition import placed
 from tests.net.test_random_graphs import same
+from tests.selection import few_examples
 
 WHOLE = {"partition_dim": -1}
 
@@ -50,7 +51,7 @@ def images() -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=15, deadline=None)
+@few_examples(15)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_layers_that_look_at_neighbours(data: st.DataObject, n_workers: int) -> None:
     layers = placed(images(), data, n_workers)
@@ -154,7 +155,7 @@ def cut_by_the_job() -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=12, deadline=None)
+@few_examples(12)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_pieces_that_the_job_cuts_itself(data: st.DataObject, n_workers: int) -> None:
     whole = cut_by_the_job()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.errors import ConfigError
@@ -15,6 +15,7 @@ from singa_dask.layers import LAYERS
 from tests.net.group import Group
 from tests.net.jobs import UNIFORM, dense, job, layer
 from tests.net.test_partition import DIMS, compare, placed
+from tests.selection import few_examples
 
 Layers = list[dict[str, Any]]
 
@@ -102,7 +103,7 @@ def test_all_layers_alike(name: str, where: dict[str, Any], n_workers: int) -> N
 
 
 @pytest.mark.parametrize("name", NETS)
-@settings(max_examples=5, deadline=None)
+@few_examples(5)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture(name: str, data: st.DataObject, n_workers: int) -> None:
     layers = NETS[name]()
