@@ -196,6 +196,8 @@ def numbers(option: str, text: str | None, separator: str, example: str) -> list
         found = None if text is None else [int(part) for part in text.split(separator)]
     except ValueError:
         found = []
+    if found and min(found) < 1:
+        raise click.UsageError(f"{option} {text!r}: expected numbers from 1 on, e.g. {example}.")
     if found is not None and (len(found) != 2 if separator == "x" else not found):
         raise click.UsageError(f"{option} {text!r}: expected numbers, e.g. {example}.")
     return found

@@ -92,8 +92,9 @@ def verify(url: str, backend: str | None, writes: bool) -> None:
         n_blocks, count, n_sums = len(store.blocks), store.count, _n_checksums(store)
     if bad:
         raise DataError(f"{url}: {bad} of {n_blocks} blocks cannot be read.")
-    click.echo(f"{url}: {count} records in {n_blocks} blocks, all can be read")
-    click.echo(f"checksums of {n_sums} blocks are right" if n_sums else "no manifest that fits: no checksums compared")
+    click.echo(f"{url}: {count} records in {_blocks(n_blocks)}, all can be read")
+    sums = f"checksums of {_blocks(n_sums)} are right" if n_sums else "no manifest that fits: no checksums compared"
+    click.echo(sums)
     if writes:
         written = write_manifest(url, backend)
         click.echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
@@ -155,3 +156,7 @@ def _text(values: Any) -> str:
 
 def _rate(value: float, record_bytes: int) -> str:
     return f"{value:,.0f} ({value * record_bytes / 2**20:,.0f})"
+
+
+def _blocks(n: int) -> str:
+    return f"{n} block{'s' if n != 1 else ''}"

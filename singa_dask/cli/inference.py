@@ -177,7 +177,9 @@ class _Data(NamedTuple):
         return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
 
     def _named(self, message: str) -> str:
-        return f"--data {self.url}: {message.removeprefix(f'{fs.absolute(self.url)}: ')}"
+        rest = message.removeprefix(fs.absolute(self.url))
+        # a message of text files goes on with ", line 3: "
+        return f"--data {self.url}{rest}" if rest != message and rest[:1] in ":," else f"--data {self.url}: {message}"
 
 
 class Running(NamedTuple):

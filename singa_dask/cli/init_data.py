@@ -20,6 +20,7 @@ __all__ = ["Records", "Text", "survey"]
 
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
 TABLES = ("csv", "textfile")
+PACKED_TABLES = (".csv.gz", ".tsv.gz")
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
@@ -112,7 +113,12 @@ def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = Fals
         backend = backend or kind or _format(url)
         if backend:
             return _survey_records(url, test_url or found, backend)
-    text = decode_text(fs.absolute(url))
+    place = fs.absolute(url)
+    if not is_text and url.lower().endswith(PACKED_TABLES):
+        raise DataError(f"{url}: a packed table. Expected a file as it is. Unpack it by gunzip.")
+    if url.lower().endswith(".npy"):
+        raise DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
+    text = decode_text(place)
     return Text(url, len(text), len(vocabulary_of(text)))
 
 

@@ -6,6 +6,7 @@ Here too every error becomes plain lines and an exit code, once for all verbs.
 from __future__ import annotations
 
 import difflib
+import errno
 import signal
 import traceback
 from typing import Any, NoReturn
@@ -102,6 +103,9 @@ class Verbs(click.Group):
                 _interrupted(ctx)
             if (found := modules.blame(error)) is not None:
                 click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
+                ctx.exit(1)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+                click.echo(f"cannot write: {error.strerror}.", err=True)
                 ctx.exit(1)
             click.echo(traceback.format_exc(), err=True)
             click.echo(A_BUG, err=True)

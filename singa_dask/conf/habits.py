@@ -52,7 +52,11 @@ LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neura
 UNITS = "Say it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
 # by such a name of a key: keys of ours, and what to do where none of them may stand
 KEYS: dict[str, tuple[tuple[str, ...], str]] = {
-    **dict.fromkeys(("lr", "learningrate"), (("base_lr", "learning_rate"), "")),
+    **dict.fromkeys(
+        ("lr", "learningrate"),
+        (("base_lr", "learning_rate"), "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+    ),
+    "layers": (("layer",), "Say neuralnet: {layer: [...]}."),
     **dict.fromkeys(
         ("epochs", "maxepochs", "nepochs", "numepochs"),
         ((), "Say train_steps, the batches to train: an epoch is as many as records divided by batchsize."),

@@ -118,7 +118,7 @@ class JobConf(Conf):
         # a job without updater and train_steps is for tests and for sampling
         given = [key for key in ("updater", "train_steps") if data.get(key) is not None]
         for key in ("train_one_batch", "updater", "train_steps") if given else ():
-            if data.get(key) is None:
+            if key not in data:
                 yield (key,), "this key is required, and missing."
         phases = ["train"] if look(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):

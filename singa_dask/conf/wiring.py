@@ -122,7 +122,8 @@ def _unknown_sources(nodes: Sequence[Node]) -> Iterator[Finding]:
         for place, source in enumerate(node.sources):
             path = (node.index, "srclayers", place)
             if source not in counts:
-                yield path, f"unknown layer {source!r}. {suggest(source, set(counts) - {node.name})}"
+                known = set(counts) - {node.name, ""}
+                yield path, f"unknown layer {source!r}. {suggest(source, known)}"
             elif source == node.name and counts[source] == 1 and place not in node.earlier:
                 yield path, "a layer cannot read itself."
 

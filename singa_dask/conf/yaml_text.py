@@ -179,6 +179,10 @@ def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:
     if mark and mark.buffer and mark.buffer[mark.pointer : mark.pointer + 1] == "\t":
         return "not valid YAML: a tab stands here. Indent with spaces."
     start = error.context_mark
+    if start and str(error.problem).startswith("expected <block end>"):
+        kind = "list" if "collection" in str(error.context) else "mapping"
+        hint = "Check its indentation, and whether a line above it is missing."
+        return f"not valid YAML: this line does not fit the {kind} that starts at line {start.line + 1}. {hint}"
     where = f" ({error.context}, which starts at line {start.line + 1})" if error.context and start else ""
     return f"not valid YAML: {error.problem}{where}."
 

@@ -120,6 +120,8 @@ def convert(
     DataError
         A source cannot be read, or what was written is not what was read.
     """
+    if kind not in KINDS:
+        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
     backend = to or backend_of(destination)
     wish = Wish(
         kind,
@@ -168,8 +170,6 @@ def _check(wish: Wish) -> None:
 
 def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
     """Return the options of the reader; a vocabulary lies beside the destination if none is named."""
-    if kind not in KINDS:
-        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
     if "vocabulary" not in kind_options(kind):
         return dict(options)
     beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
@@ -289,13 +289,13 @@ def parse_split(text: str) -> dict[str, float]:
         shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
     except ValueError:
         raise ConfigError(f"split {text!r}: expected name=share,..., e.g. train=0.8,test=0.2.") from None
-    _check_shares(shares)
+    _check_shares(shares, text)
     return shares
 
 
-def _check_shares(shares: Mapping[str, float]) -> None:
+def _check_shares(shares: Mapping[str, float], text: str = "") -> None:
     if not all(share > 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
-        raise ConfigError(f"split {dict(shares)}: shares must be above 0 and make at most 1.")
+        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and make at most 1.")
 
 
 def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
@@ -324,6 +324,7 @@ def backend_of(destination: str) -> str:
     for name in STORES.names():
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name
+    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     raise ConfigError(
-        f"{destination}: cannot tell the format to write by its suffix. Say which. Known: {', '.join(STORES.names())}."
+        f"{destination}: cannot tell the format to write by its suffix. Say which. Known: {', '.join(known)}."
     )

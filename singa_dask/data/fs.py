@@ -62,6 +62,8 @@ def errors_name(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise DataError(f"{url}: no such file or directory.") from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(f"{url}: a file is in the way where a directory is expected.") from error
     except (OSError, ValueError, ImportError) as error:
         text = str(error)
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error

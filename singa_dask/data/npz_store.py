@@ -96,8 +96,9 @@ class NpzStore(ColumnStore):
         columns = {}
         for name, (source, kind, shape, offset) in arrays.items():
             record = shape[1:] if name != "label" else ()
-            if name == "label" and np.prod(shape[1:], dtype=np.int64) != 1:
-                raise DataError(f"{self.url}: labels of shape {shape}, expected one a record.")
+            if name == "label" and (width := np.prod(shape[1:], dtype=np.int64)) != 1:
+                one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
+                raise DataError(f"{self.url}: labels of shape {shape}, expected one a record.{one_hot}")
             stride = int(np.prod(shape[1:], dtype=np.int64)) * kind.itemsize
             as_type = np.dtype(np.int32 if name == "label" else np.uint8 if kind == np.uint8 else np.float32)
             columns["label" if name == "label" else "pixel" if as_type == np.uint8 else "data"] = Column(
@@ -110,7 +111,8 @@ class NpzStore(ColumnStore):
         image = next((name for name in IMAGE_NAMES if name in members), None)
         label = next((name for name in LABEL_NAMES if name in members), None)
         if image is None:
-            raise DataError(f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}.")
+            message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
+            raise DataError(f"{message}{_advice(list(members))}")
         return {"image": image} if label is None else {"image": image, "label": label}
 
     def _locate(
@@ -123,11 +125,29 @@ class NpzStore(ColumnStore):
             source, start = ranges, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         else:
             source, start = Memory(self.url, archive.read(member)), 0
-        kind, shape, header_bytes = _npy_header(bytes(source.read(start, min(1 << 12, source.size - start))))
+        try:
+            kind, shape, header_bytes = _npy_header(bytes(source.read(start, min(1 << 12, source.size - start))))
+        except ValueError as error:
+            name = member.filename.removesuffix(".npy")
+            if name in LABEL_NAMES and str(error).startswith("values of type"):
+                hint = f"numpy.unique({name}, return_inverse=True) gives names, to save as class_names, and numbers."
+                raise DataError(f"{self.url}: {name}: {error}, expected integers. {hint}") from None
+            raise
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if header_bytes + size != member.file_size:
             raise ValueError(f"{member.filename} has {member.file_size - header_bytes} bytes of values, not {size}")
         return source, kind, shape, start + header_bytes
+
+
+def _advice(names: Sequence[str]) -> str:
+    """Say how to write a file whose arrays have the names of other programs."""
+    if "x" in (lowered := [name.lower() for name in names]):
+        return f" Call it x, not {names[lowered.index('x')]}."
+    parts = [name for name in names if name.lower().endswith("train")]
+    if not parts:
+        return ""
+    arrays = f"images={parts[0]}" + (f", labels={parts[1]}" if len(parts) > 1 else "")
+    return f" Write a file for each part: numpy.savez('train.npz', {arrays}), and the others as test.npz."
 
 
 def _npy_header(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:

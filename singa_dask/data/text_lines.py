@@ -87,6 +87,9 @@ class LineParser:
         if self._exact and len(self._hard) == 1 and text:
             (fields,) = csv.reader([text], delimiter=self._hard.decode(), skipinitialspace=True)
             return [field.strip() for field in fields]
+        if not self._hard and "\t" in text:
+            # blanks separate the numbers, but tabs the names
+            return [field.strip().strip('"') for field in text.split("\t")]
         return [field.decode(errors="replace").strip('"') for field in self.split(line)]
 
     def _check_separator(self, separator: str, line: bytes, fields: Sequence[str]) -> None:
@@ -199,6 +202,12 @@ class LineParser:
         if self.has_label and not LABELS.min <= float(fields[0]) <= LABELS.max:
             return f": the label {fields[0].decode()} does not fit in 32 bits"
         return ""
+
+    def superfluous_label(self, n_names: int) -> str:
+        """Say what to do with a first column of labels where none are read; empty if there is none."""
+        known = (*LABEL_NAMES, "y")
+        extra = not self.has_label and n_names == self.n_columns + 1 and self.names[0].lower() in known
+        return f" Leave out the column {self.names[0]!r}." if extra else ""
 
     @property
     def expected(self) -> str:

@@ -135,7 +135,8 @@ class TextStore(Store):
         """Check the header, and the first record where a wrong one is an error anyway."""
         n_names, lines = len(self._lines.names), self._lines
         if n_names and n_names != lines.n_columns:
-            raise DataError(f"{self.url}, line 1: a header of {n_names} columns, expected {lines.expected}.")
+            hint = lines.superfluous_label(n_names)
+            raise DataError(f"{self.url}, line 1: a header of {n_names} columns, expected {lines.expected}.{hint}")
         reason = "" if torn else lines.why(line.removesuffix(b"\n"))
         if reason:
             raise DataError(f"{self.url}, line {self._line_number(0)}{reason}.")

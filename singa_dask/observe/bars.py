@@ -20,6 +20,10 @@ MAX_ROWS = 8
 BAR_WIDTHS = (5, 30)
 REFRESH_PER_S = 4
 
+ECHO = 2
+"""Columns that the bar leaves free: a terminal shows Ctrl-C as ``^C`` behind the last row. Where that has no room, the
+cursor is a line lower than rich knows, and the header of the table would stay."""
+
 BAR = "bar"
 UNKNOWN = "-"
 KEPT_METRICS = 2
@@ -139,9 +143,9 @@ def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
     for rank in sorted((column.rank for column in columns), reverse=True):
         others = [column.width for column in columns if column.name != BAR]
         room = width - sum(others) - len(columns) + 1
-        shortest = BAR_WIDTHS[rank >= WAITS]
+        shortest = BAR_WIDTHS[rank >= WAITS] + ECHO
         if room >= (shortest if len(others) < len(columns) else 0):
-            return columns, min(room, BAR_WIDTHS[1])
+            return columns, min(room - ECHO, BAR_WIDTHS[1])
         columns = [column for column in columns if not column.rank or column.rank < rank]
     return columns, 0
 

@@ -179,6 +179,10 @@ def test_words(call: Call, tmp_path: Path) -> None:
         (["csv", "a", "b.arrow", "--shape", "2,x"], 2, "expected numbers, e.g. 3,32,32"),
         (["image-folder", "a", "b.arrow", "--resize", "32"], 2, "--resize '32': expected numbers, e.g. 32x32"),
         (["idx", "a", "b.arrow", "--resize", "3x2"], 2, "'resize' says nothing about sources of kind idx"),
+        (["image-folder", "a", "b.arrow", "--resize", "0x32"], 2, "--resize '0x32': expected numbers from 1 on"),
+        (["npy", "a", "b"], 2, "unknown kind of source 'npy'."),
+        (["npz", "a", "b"], 2, "by its suffix. Say which. Known: arrow, csv, kvfile, lmdb, npz, parquet, textfile."),
+        (["npz", "a", "b.arrow", "--split", "a=2,b=3"], 2, "split 'a=2,b=3': shares must be above 0"),
         (["npz", "a"], 2, "Missing argument"),
     ],
 )

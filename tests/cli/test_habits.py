@@ -55,6 +55,8 @@ def problem(call: Call, path: Path, *words: str) -> str:
         ("seed: 7", "batch_size: 7", "Say it in the store_conf of the input layers."),
         ("batchsize: 20", "batch_size: 20, batchsize: 20", "unknown key. Did you mean 'batchsize'?"),
         ("seed: 7", "optimizer: {type: Adam}", "unknown key. Did you mean 'updater'?"),
+        ("seed: 7", "lr: 0.1", "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+        ("seed: 7", "layers: [fc]", "Say neuralnet: {layer: [...]}."),
         ("seed: 7", "loss: mse", "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."),
         ("{type: Fixed, base_lr: 0.05}", "0.1", "got 0.1. Write learning_rate: {type: Fixed, base_lr: 0.1}."),
         ("{type: Fixed, base_lr: 0.05}", "Fixed", "got 'Fixed'. Write learning_rate: {type: Fixed}."),

@@ -215,6 +215,9 @@ def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
         (["nan.csv"], 1, "nan.csv, line 2, column 2"),
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
+        (["packed.csv.gz"], 1, "packed.csv.gz: a packed table. Expected a file as it is. Unpack it"),
+        (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
+        (["keras.npz"], 1, "keras.npz: no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),
         (["text.txt", "--net", "mlp"], 2, "text.txt: a text. Expected records with labels for --net mlp"),
     ],
@@ -224,6 +227,9 @@ def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: st
     Path("text.txt").write_text("to be or not to be")
     Path("nan.csv").write_text("0,1\n1,nan\n")
     np.savez("nan.npz", x=np.full((4, 3), np.nan), y=np.array([1, 0, 1, 1]))
+    Path("packed.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n"))
+    np.save("one.npy", np.zeros((4, 3)))
+    np.savez("keras.npz", x_train=np.zeros((4, 3)), y_train=np.array([1, 0, 1, 1]))
     np.savez("unlabelled.npz", x=np.zeros((4, 3)))
     np.savez("negative.npz", x=np.zeros((4, 3)), y=np.array([1, -1, 1, 1]))
     np.savez("flat.npz", x=np.zeros((4, 3)), y=np.array([1, 0, 1, 1]))

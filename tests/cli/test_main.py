@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -61,6 +62,11 @@ def test_a_bug_is_called_a_bug() -> None:
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
     assert result.stderr.rstrip().splitlines()[-1].startswith("This is a bug in singa-dask")
+
+
+def test_a_full_disk_is_no_bug() -> None:
+    result = outcome_of(OSError(errno.ENOSPC, "No space left on device"))
+    assert (result.exit_code, result.stderr) == (1, "cannot write: No space left on device.\n")
 
 
 def test_help_lists_all_verbs(call: Call) -> None:

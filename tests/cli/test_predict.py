@@ -129,6 +129,7 @@ def test_commas_and_quotes_are_quoted() -> None:
         (["--data", "text.png"], "--data text.png: no directory of classes, and no PNG or JPEG image."),
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: no PNG or JPEG image, or a damaged one: "),
         (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28), as shape says."),
+        (["--data", "short.csv"], "--data short.csv, line 1: 3 columns, expected 784"),
         (["--data", "x", "--topk", "11"], "layer 'loss' has 10 classes"),
         (["--data", "x", "--layer", "no"], "layer 'no' is not in the net"),
     ],
@@ -138,6 +139,7 @@ def test_mistakes_are_told(
 ) -> None:
     Path("run").mkdir()
     Path("text.png").write_text("no picture")
+    Path("short.csv").write_text("1,2,3\n")
     Path("bad.png").write_bytes(next(pictures.iterdir()).read_bytes()[:60])
     np.savez("flat.npz", x=np.zeros((4, 3), np.uint8))
     result = call("predict", job, "--init-from", trained, *arguments)

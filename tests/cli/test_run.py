@@ -357,6 +357,8 @@ def test_a_real_run_stops_and_goes_on(call: Call, job: Path, tmp_path: Path, mon
     assert json.loads(more.stdout)["steps"] == 6
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [event["step"] for event in events if event.get("phase") == "train"] == [0, 2, 4, 5]
+    again = call("run", job, "--resume")
+    assert "train_steps is 6, and the checkpoint is of step 6: no step is left." in again.stderr
     other = call("run", job, "--init-from", run, "--run-dir", tmp_path / "other", "--json")
     assert json.loads(other.stdout)["steps"] == 6
     values = json.loads(other.stdout)["train"]

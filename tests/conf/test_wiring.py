@@ -65,6 +65,11 @@ def test_include_with_exclude() -> None:
     assert path == (0, "exclude")
 
 
+def test_a_layer_without_a_name_is_not_known() -> None:
+    [(_, message)] = findings({"type": "ReLU"}, layer("a", "b"), layer("c"))
+    assert message == "unknown layer 'b'. Known: c."
+
+
 @pytest.mark.parametrize(
     "rubbish", [None, 3, "fc1", [], {"name": 3, "type": [], "srclayers": {"a": 1}, "include": [5]}]
 )

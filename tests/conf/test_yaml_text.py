@@ -83,6 +83,8 @@ def test_places_count_from_one() -> None:
         ("a: [1, 2\nb: 3\n", "f:2:2", "while parsing a flow sequence, which starts at line 1"),
         ("a: 'x\n", "f:2:1", "quoted scalar"),
         ("a: b: c\n", "f:1:5", "mapping values are not allowed here"),
+        ("a: 1\n# b:\n  c: 2\n", "f:3:3", "does not fit the mapping that starts at line 1. Check its indentation"),
+        ("- a: 1\n- b\nc: 2\n", "f:3:1", "does not fit the list that starts at line 1. Check its indentation"),
         ("a: *nobody\n", "f:1:4", "undefined alias"),
         ("a: 1\n---\nb: 2\n", "f:2:1", "another document"),
         ("a: x\x01y\n", "f:1:5", "character U+0001"),

@@ -121,6 +121,13 @@ def test_errors_name_the_url(folder: str) -> None:
         fs.read_bytes(fs.join(folder, "short"), 1, 5)
 
 
+def test_a_file_where_a_directory_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for url in (f"{tmp_path}/file/a", f"{tmp_path}/file/a/b"):
+        with pytest.raises(DataError, match=f"^{url}: a file is in the way where a directory is expected.$"):
+            fs.write_atomic(url, b"1")
+
+
 def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert fs.absolute("a/b") == str(tmp_path / "a" / "b")

@@ -94,6 +94,25 @@ def test_damaged_npz(tmp_path: Path) -> None:
         ({"x": PIXELS, "y": np.zeros((4, 2))}, "/x.npz: labels of shape (4, 2), expected one a record."),
         ({"x": np.array(["a"])}, "/x.npz: no npz file, or a damaged one: values of type <U1."),
         ({"x": PIXELS[:0]}, "/x.npz: no records."),
+        (
+            {"X_train": PIXELS, "y_train": np.arange(4)},
+            "/x.npz: no array called images or image or pixel or data or x. Arrays: X_train, y_train. "
+            "Write a file for each part: numpy.savez('train.npz', images=X_train, labels=y_train), "
+            "and the others as test.npz.",
+        ),
+        (
+            {"X": PIXELS, "y": np.arange(4)},
+            "/x.npz: no array called images or image or pixel or data or x. Arrays: X, y. Call it x, not X.",
+        ),
+        (
+            {"x": PIXELS, "y": np.eye(4)},
+            "/x.npz: labels of shape (4, 4), expected one a record. If they are one-hot, write labels.argmax(1).",
+        ),
+        (
+            {"x": PIXELS, "y": np.array(["a", "b", "a", "b"])},
+            "/x.npz: y: values of type <U1, expected integers. "
+            "numpy.unique(y, return_inverse=True) gives names, to save as class_names, and numbers.",
+        ),
     ):
         np.savez(path, **arrays)
         refused(path, path.read_bytes(), message)

@@ -145,6 +145,10 @@ def tell_start(conf: JobConf, place: Place) -> None:
     click.echo(f"run directory: {short_url(place.url)}", err=True)
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
         click.echo(f"initial values from {find_values(url)}", err=True)
+    steps = place.steps().values()
+    if steps and min(steps) >= conf.train_steps:
+        message = f"train_steps is {conf.train_steps}, and the checkpoint is of step {min(steps)}: no step is left."
+        click.echo(f"{message} Set train_steps higher to train on.", err=True)
 
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:
