@@ -67,8 +67,8 @@ def test_a_stack_of_rbms_finds_its_params(folder: str) -> None:
     assert len(left) == 5
 
 
-def test_the_job_in_the_readme_is_right(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_job_in_the_docs_is_right(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "job-files.md").read_text(), re.DOTALL)
     (tmp_path / "job.yaml").write_text(text)
     prepare(job.read(str(tmp_path / "job.yaml"), (), None).job, check_sources=False)
 

@@ -1,4 +1,4 @@
-"""README's code blocks on records and HDFS, pasted in order, on a real HDFS."""
+"""The code blocks of docs/records.md and docs/hdfs.md, pasted in order, on a real HDFS."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 
 from singa_dask.data import fs, open_store
 from tests.docs import material
-from tests.docs.test_readme import ON_HDFS, README
+from tests.docs.pages import DOCS, ON_HDFS
 from tests.hdfs.cluster import HOSTS, MiniHdfs
 from tests.snippets import Block, Session, read_blocks, session
 
-BLOCKS = [block for block in read_blocks(README) if block.section in ON_HDFS]
+BLOCKS = [block for name in ON_HDFS for block in read_blocks(DOCS / name)]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 def substitutions(url: str, port: int) -> dict[str, str]:
-    """Return what runs in place of text of README."""
+    """Return what runs in place of text of the pages."""
     worker = "dask-worker tcp://scheduler:8786 --nthreads 2 "
     here = f"dask-worker tcp://127.0.0.1:{port} --host 127.0.0.1 --nthreads 2"
     return {
@@ -45,7 +45,7 @@ def write_program(folder: Path, mini: MiniHdfs) -> None:
 @pytest.fixture(scope="module")
 def reader(mini: MiniHdfs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """Give a reader's copy of the repository with data of the reader's own, and an HDFS that has a directory for it."""
-    folder = tmp_path_factory.mktemp("readme")
+    folder = tmp_path_factory.mktemp("pages")
     write_program(folder, mini)
     path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     fs.makedirs(f"{mini.url}/data")

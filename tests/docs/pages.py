@@ -1,0 +1,181 @@
+"""What differs from each page of documentation where its code blocks run, and what a page takes for granted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.docs import material
+from tests.snippets import ROOT, Block, Session, read_blocks
+
+__all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page"]
+
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+# Pages that need an HDFS: tests/hdfs/test_pages.py.
+ON_HDFS = ("records.md", "hdfs.md")
+# Pages with a test of their own.
+OTHERS = ("first-hour.md",)
+STEPS = 5_000
+
+
+def nothing(session: Session) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page whose blocks run in one session.
+
+    Attributes
+    ----------
+    substitutions : mapping
+        As of `Session`; those of `ports` come in addition.
+    not_run : mapping
+        As of `Session`.
+    ports : bool
+        The page starts a scheduler at port 8786, for which another one is taken.
+    prepare, check : function of a session
+        Write what the page takes for granted; look at what its blocks have left.
+    """
+
+    path: Path
+    substitutions: Mapping[str, str] = field(default_factory=dict)
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    ports: bool = False
+    prepare: Callable[[Session], object] = nothing
+    check: Callable[[Session], object] = nothing
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The code blocks of the page."""
+        return read_blocks(self.path)
+
+    def table(self) -> dict[str, str]:
+        """Return what runs in place of text of the page."""
+        port = material.free_port()
+        # another scheduler may have the port
+        addresses = {
+            "--port 8786": f"--host 127.0.0.1 --port {port}",
+            "tcp://localhost:8786": f"tcp://127.0.0.1:{port}",
+        }
+        return {**(addresses if self.ports else {}), **self.substitutions}
+
+
+def summaries(session: Session) -> list[dict[str, object]]:
+    """Return the summaries of all runs of the perceptron on digits in directories of their own."""
+    return [json.loads(path.read_text()) for path in sorted((session.directory / "runs").glob("digits-*/summary.json"))]
+
+
+def learned(n: int) -> Callable[[Session], None]:
+    """Return a check that so many jobs on digits ended well."""
+
+    def check(session: Session) -> None:
+        found = summaries(session)
+        assert [summary["state"] for summary in found] == ["done"] * n
+        assert all(summary["test"]["accuracy"] > 0.95 for summary in found)  # type: ignore[index]
+
+    return check
+
+
+def write_jobs(session: Session) -> None:
+    """Write job files of the reader's own."""
+    mlp = (session.directory / "configs/digits/mlp.yaml").read_text()
+    steps = mlp.replace("train_steps: 2500", f"train_steps: {STEPS}").replace("disp_freq: 125", "disp_freq: 10")
+    (session.directory / "JOB.yaml").write_text(steps)
+    (session.directory / "OTHER.yaml").write_text(mlp.replace("train_steps: 2500", "train_steps: 20"))
+
+
+def check_resumed(session: Session) -> None:
+    """Check that the resumed run reached the last step, and that another started from it."""
+    mine = json.loads((session.directory / "runs/mine/summary.json").read_text())
+    assert (mine["state"], mine["steps"]) == ("done", STEPS)
+    assert [summary["state"] for summary in summaries(session)] == ["done"]
+
+
+def write_photos(session: Session) -> None:
+    """Write pictures, and train a net of the reader's own."""
+    here = session.directory
+    material.write_photos(here / "photos")
+    shutil.copy(next((here / "photos").rglob("*.png")), here / "one.png")
+    write_jobs(session)
+    session.shell("singa-dask run OTHER.yaml --run-dir runs/of-reader")
+
+
+def check_features(session: Session) -> None:
+    """Check that there is a store of features for each layer."""
+    assert len(list(session.directory.glob("features-*.arrow"))) == 2
+
+
+def write_cifar(session: Session) -> None:
+    """Write a small CIFAR-10, and convert it."""
+    for i in range(1, 6):
+        material.write_cifar(session.directory / f"data_batch_{i}.bin", 20)
+    material.write_cifar(session.directory / "test_batch.bin", 20)
+    session.shell(
+        "singa-dask convert cifar 'data_batch_[1-5].bin' data/cifar10/train.arrow --mean data/cifar10/image_mean.bin\n"
+        "singa-dask convert cifar test_batch.bin data/cifar10/test.arrow\n"
+    )
+
+
+def check_picture(session: Session) -> None:
+    """Check that the net was drawn."""
+    assert (session.directory / "net.svg").read_text().lstrip().startswith("<?xml")
+
+
+def simulated_gpu() -> dict[str, str]:
+    """Return what runs on simulated GPUs, which are slow, with processes of their own."""
+    on_gpu = f"PYTHONPATH={ROOT / 'tests/simulated'}"
+    few = "--set train_steps=3 --set test_freq=2 --set test_steps=1"
+    small = " ".join(f"--set 'neuralnet.layer[{i}].store_conf.batchsize=4'" for i in (0, 1))
+    convnet = "singa-dask run configs/cifar10/convnet.yaml"
+    return {
+        f"{convnet} --set 'gpu=[0]'": f"{on_gpu} {convnet} --set 'gpu=[0]' {few} {small}",
+        f"{convnet} --cluster": f"{on_gpu} {convnet} {few} {small} --cluster",
+    }
+
+
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/singa-dask run configs/digits/mlp.yaml"
+TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest"
+STOPPED = "singa-dask run JOB.yaml --run-dir runs/mine   "
+
+# Without a stated reason a line runs as it is.
+PAGES = [
+    Page(README, not_run={TEST: "it is what runs this test"}, ports=True, check=learned(2)),
+    Page(
+        DOCS / "index.md",
+        not_run={INSTALL: "README has it, too, where it runs", ". .venv/bin/activate": "the session has done it"},
+    ),
+    Page(DOCS / "job-files.md"),
+    Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
+         check=check_features),
+    Page(DOCS / "cluster.md", ports=True, check=learned(1)),
+    Page(DOCS / "runs.md"),
+    # a hand at the keyboard
+    Page(DOCS / "checkpoints.md", {STOPPED: material.interrupted("runs/mine", STOPPED)}, prepare=write_jobs,
+         check=check_resumed),
+    Page(DOCS / "nets.md"),
+    # five minutes of training, for the sample below it
+    Page(DOCS / "recurrent.md",
+         {"configs/char-rnn/gru.yaml --run-dir": "configs/char-rnn/gru.yaml --set train_steps=30 --run-dir"}),
+    Page(DOCS / "rbm.md", not_run={"bash examples/rbm.sh": "tests/examples/test_scripts.py runs it"}),
+    Page(DOCS / "partition.md", prepare=write_cifar, check=check_picture),
+    Page(
+        DOCS / "gpu.md",
+        simulated_gpu(),
+        not_run={
+            "pip install 'singa-dask[cuda12]'                              # or [cuda13]; CUDA itself is not needed": (
+                "a gigabyte, for a machine with a GPU"
+            ),
+            "dask cuda worker tcp://scheduler:8786 --nthreads 2            # pip install dask-cuda": (
+                "it starts a worker a GPU"
+            ),
+        },
+        prepare=write_cifar,
+    ),
+    Page(DOCS / "parts.md"),
+    Page(DOCS / "singa.md"),
+]  # fmt: skip
