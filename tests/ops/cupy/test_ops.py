@@ -52,7 +52,8 @@ def test_what_is_no_name_of_a_gpu(name: str) -> None:
 
 
 def test_a_number_that_no_gpu_has(ops: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^cuda:99: there (is one GPU|are \d+ GPUs) here, cuda:0.* CUDA_VISIBLE_DEVICES"):
+    here = r"^cuda:99: there (is one GPU|are \d+ GPUs) here, cuda:0.* CUDA_VISIBLE_DEVICES"
+    with pytest.raises(ConfigError, match=here):
         get_ops("cuda:99")
 
 
