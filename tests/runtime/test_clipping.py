@@ -10,6 +10,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, dense, mlp
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 BOUND = 2e-3
@@ -82,21 +83,21 @@ def test_the_bounds_matter(run_once: Run) -> None:
 
 
 @pytest.mark.parametrize("precision", WITHIN)
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("cluster", mostly_long(CLUSTERS, 2))
 def test_workers_agree_with_one(run_job: Run, run_once: Run, cluster: str, precision: str) -> None:
     one = run_once(job(cluster=SINGLE, precision=precision))
     agree(one, run_job(job(cluster=CLUSTERS[cluster], precision=precision)), WITHIN[precision])
 
 
 @pytest.mark.parametrize("summed", [False, True], ids=["average", "sum"])
-@pytest.mark.parametrize("cluster", ["allreduce", "several servers", "three workers"])
+@pytest.mark.parametrize("cluster", mostly_long(["allreduce", "several servers", "three workers"], 3))
 def test_tied_params(run_job: Run, run_once: Run, cluster: str, summed: bool) -> None:
     one = run_once(tied(summed, precision="float64"))
     agree(one, run_job(tied(summed, precision="float64", cluster=CLUSTERS[cluster])), WITHIN["float64"])
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("cluster", ["allreduce", "several servers"])
+@pytest.mark.parametrize("cluster", mostly_long(["allreduce", "several servers"], 2))
 def test_partitioned_nets(run_job: Run, run_once: Run, cluster: str, place: str) -> None:
     one = run_once(job(cluster=SINGLE, precision="float64"))
     parts = job({"fc1": PLACES[place]}, cluster=CLUSTERS[cluster], precision="float64")

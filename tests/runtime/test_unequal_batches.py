@@ -13,6 +13,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.runtime import prepare
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, Outcome, dense, mlp
 from tests.runtime.test_clipping import updater
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
@@ -35,7 +36,7 @@ def job(sizes: list[int], test: list[int] | None = None, shuffle: str = "block",
     return mlp(**{"neuralnet": {"layer": conf}, "precision": "float64", **changes})
 
 
-@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+@pytest.mark.parametrize("shuffle", mostly_long(["none", "block", "full"], 3))
 @pytest.mark.parametrize("case", CASES)
 def test_workers_agree_with_one(run_job: Run, run_once: Run, case: str, shuffle: str) -> None:
     sizes, cluster = CASES[case]

@@ -14,6 +14,7 @@ from singa_dask.runtime.checkpoint import Checkpoint, find
 from singa_dask.runtime.watch import Watch
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, HYBRID, SINGLE, Outcome, mlp
 from tests.runtime.test_ends import states
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 MANY = 100_000
@@ -46,7 +47,7 @@ def complete(outcome: Outcome) -> list[int]:
 # -- early stopping ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_all_groups_end_and_the_job_is_done(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     outcome = run_job(mlp(train_steps=MANY, cluster=cluster, **early(3, test_freq=8, test_steps=1)))
@@ -164,7 +165,7 @@ def test_jobs_without_the_keys_keep_all_and_manifests_say_nothing_more(run_job: 
 # -- checkpoints by time -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
 def test_checkpoints_by_time_change_no_bits(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     timed = run_job(mlp(train_steps=20, cluster=cluster, checkpoint_minutes=1e-9))
