@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client, Future
+from distributed.client import ClosedClientError
 
 from singa_dask import modules
 from singa_dask.comm import Address
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 8.0
 SURVEY_TIMEOUT_S = 30.0
+# What a call of a client raises whose scheduler is gone. One that has given up has no scheduler, and knows no workers.
+GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError)
 
 
 @dataclass
@@ -296,7 +299,7 @@ class Driver:
             present = set(self._client.scheduler_info(n_workers=-1)["workers"])
             workers = [worker for worker in self._workers if worker in present]
             self._client.sync(scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
-        except (OSError, RuntimeError) as error:  # the scheduler is gone; Dask ends the tasks
+        except GONE as error:  # the scheduler is gone; Dask ends the tasks
             logger.debug("%s: %s", action, error)
 
     def _fail_to_start(self) -> None:
@@ -315,7 +318,7 @@ class Driver:
         processes = {self._layout.process_of[unit] for unit in self._futures.values() if str(unit) in late}
         try:
             self._client.restart_workers([self._workers[process] for process in processes], timeout=10)
-        except (OSError, RuntimeError, ValueError, TimeoutError) as error:
+        except (*GONE, ValueError, TimeoutError) as error:
             self._warn(f"Dask workers could not be restarted: {error}")
 
     # -- the end ---------------------------------------------------------------------------------------
@@ -332,7 +335,7 @@ class Driver:
         ):
             try:
                 undo()
-            except (OSError, RuntimeError, ValueError) as error:  # it was not there, or the scheduler is gone
+            except (*GONE, ValueError) as error:  # it was not there, or the scheduler is gone
                 logger.debug("%s: %s", name, error)
         self._futures.clear()
 

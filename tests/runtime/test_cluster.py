@@ -243,10 +243,19 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
         assert Driven(digits("single"), client, tmp_path).result.state == "done"
 
 
-def test_a_lost_scheduler_ends_the_job(tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at once", "given up"])
+def test_a_lost_scheduler_ends_the_job(
+    tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
     monkeypatch.setattr("singa_dask.runtime.cluster.CONNECT_TIMEOUT_S", 4)  # as long Dask tries to come back to it
+
+    def lose(driven: Driven, event: dict[str, Any]) -> None:
+        made.scheduler.kill()
+        if closed:
+            wait_until(lambda: client.status == "closed", "the client has given up")
+
     with cluster(tmp_path_factory.mktemp("bare"), "--no-nanny") as (made, client):
-        result = Driven(long("allreduce"), client, tmp_path, lambda driven, event: made.scheduler.kill()).result
+        result = Driven(long("allreduce"), client, tmp_path, lose).result
     assert result.state == "failed"
     assert result.exit_code == 4
     assert "scheduler" in result.reason
