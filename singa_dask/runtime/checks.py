@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dask.system import cpu_count
-
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
 from singa_dask.data import fs
@@ -22,7 +20,7 @@ from singa_dask.runtime.devices import n_on_gpus
 from singa_dask.runtime.initial_values import InitialValues
 from singa_dask.runtime.placement import plan_processes
 from singa_dask.runtime.plan import JobPlan, build_net, build_nets
-from singa_dask.runtime.resources import machine_memory, size_text
+from singa_dask.runtime.resources import cpu_count, machine_memory, size_text
 from singa_dask.runtime.start import Start
 from singa_dask.train import ALGORITHMS, check_initialisers
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 import pytest
+from dask.system import cpu_count
 from threadpoolctl import threadpool_info
 
+from singa_dask.runtime import resources
 from singa_dask.runtime.node import Node
 from singa_dask.runtime.resources import n_threads, peak_memory
 from tests.runtime.harness import FRAMEWORKS, mlp
@@ -58,3 +62,30 @@ def test_memory_that_was_in_use_once_counts() -> None:
     n_bytes = before + (1 << 24)
     np.ones(n_bytes, np.uint8)
     assert peak_memory() > n_bytes
+
+
+def test_cores_are_those_that_dask_counts() -> None:
+    assert resources.cpu_count() == cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 99),
+        ({"kubepods/pod/cpu.max": "100000 100000\n"}, 1),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 99),
+    ],
+)
+def test_a_control_group_limits_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], most: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "process").write_text("0::/kubepods/pod\n")
+    monkeypatch.setattr(resources, "CGROUP", tmp_path)
+    monkeypatch.setattr(resources, "CGROUP_OF_PROCESS", tmp_path / "process")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
+    assert resources.cpu_count() == most
