@@ -195,7 +195,8 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:
-        return as_labels(column.to_numpy(zero_copy_only=True), where)
+        # column.to_numpy() would import pandas, where it is installed
+        return as_labels(np.from_dlpack(column), where)
     values = np.frombuffer(
         column.buffers()[1],
         field.dtype,

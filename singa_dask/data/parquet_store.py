@@ -223,7 +223,8 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
         raise DataError(f"{where}: {column.null_count} records are null.")
     n = len(column)
     if not field.shape:
-        return as_labels(column.to_numpy(zero_copy_only=True), where)
+        # column.to_numpy() would import pandas, where it is installed
+        return as_labels(np.from_dlpack(column), where)
     if pa.types.is_fixed_size_binary(column.type):
         size = field.size_bytes // field.dtype.itemsize
         flat = np.frombuffer(column.buffers()[1], field.dtype, n * size, column.offset * field.size_bytes)
@@ -234,14 +235,15 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     size = field.size_bytes // field.dtype.itemsize
     if not pa.types.is_fixed_size_list(column.type):
-        lengths = np.diff(column.offsets.to_numpy())
+        lengths = np.diff(np.from_dlpack(column.offsets))
         if wrong := np.flatnonzero(lengths != size).tolist():
             raise DataError(f"{where}, record {wrong[0]}: {lengths[wrong[0]]} values, expected {size}.")
     flat = column.flatten()
     if flat.null_count:
         raise DataError(f"{where}: {flat.null_count} values are null.")
-    values = flat.to_numpy(zero_copy_only=False).reshape(len(column), *field.shape)
-    return values.astype(field.dtype, copy=False)  # type: ignore[no-any-return]
+    numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
+    values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
+    return values.astype(field.dtype, copy=False)
 
 
 def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:

@@ -208,6 +208,8 @@ def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client
             threads_per_worker=n_threads,
             processes=processes,
             dashboard_address="127.0.0.1:0",
+            # nobody would find the dashboard, and with bokeh installed it takes a second to load
+            scheduler_kwargs={"dashboard": False},
             memory_limit=None,
             # what goes wrong in a worker is told by us
             silence_logs=logging.CRITICAL,
