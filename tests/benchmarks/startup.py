@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,12 +57,17 @@ def measure(command: Sequence[str], checkout: Path, until: str = "") -> Took:
     return Took(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
 
 
-@contextmanager
-def warm_cluster(checkout: Path, folder: Path) -> Iterator[str]:
-    """Start a scheduler and two workers; yield the file that says where."""
-    folder.mkdir()
-    with cluster(folder, cwd=checkout) as (made, _):
-        yield made.file
+def commands(folder: Path, scheduler_file: str) -> list[tuple[str, list[str], str]]:
+    """Return what to measure: a name, a command, and the line to wait for."""
+    ours = [sys.executable, "-c", CODE]
+    run = [*ours, "run", JOB, *ONE_STEP, "--run-dir"]
+    return [
+        ("import numpy", [sys.executable, "-c", "import numpy"], ""),
+        ("run --help", [*ours, "run", "--help"], ""),
+        ("validate", [*ours, "validate", JOB], ""),
+        ("first step, embedded", [*run, str(folder / "embedded")], FIRST_STEP),
+        ("first step, warm cluster", [*run, str(folder / "warm"), "--scheduler-file", scheduler_file], FIRST_STEP),
+    ]
 
 
 def main() -> None:
@@ -73,29 +78,24 @@ def main() -> None:
     options = parser.parse_args()
     checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
     took: dict[tuple[str, Path], list[Took]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as directory:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        files = {}
+        for place, checkout in enumerate(checkouts):
+            (directory / f"cluster{place}").mkdir()
+            made, _ = stack.enter_context(cluster(directory / f"cluster{place}", cwd=checkout))
+            files[checkout] = made.file
         for number in range(-1, options.rounds):
             for place, checkout in enumerate(checkouts):
-                folder = Path(directory) / f"{number}-{place}"
-                with warm_cluster(checkout, folder) as scheduler_file:
-                    run = [sys.executable, "-c", CODE, "run", JOB, *ONE_STEP, "--run-dir"]
-                    there = ["--scheduler-file", scheduler_file]
-                    measure([*run, str(folder / "first"), *there], checkout)
-                    for name, each, until in (
-                        ("import numpy", [sys.executable, "-c", "import numpy"], ""),
-                        ("run --help", [sys.executable, "-c", CODE, "run", "--help"], ""),
-                        ("validate", [sys.executable, "-c", CODE, "validate", JOB], ""),
-                        ("run, embedded: first step", [*run, str(folder / "embedded")], FIRST_STEP),
-                        ("run, warm cluster: first step", [*run, str(folder / "warm"), *there], FIRST_STEP),
-                    ):
-                        if number >= 0:  # the round before compiles modules and fills caches of the disk
-                            took[name, checkout].append(measure(each, checkout, until))
-                        elif name != "import numpy":
-                            measure(each, checkout, until)
-    print(f"{'median of ' + str(options.rounds):32}{'CPU s':>8}{'wall s':>8}")
+                for name, command, until in commands(directory / f"{number}-{place}", files[checkout]):
+                    measured = measure(command, checkout, until)
+                    # the first round compiles modules, and is the first job of its cluster
+                    if number >= 0:
+                        took[name, checkout].append(measured)
+    print(f"{'medians of ' + str(options.rounds):28}{'CPU s':>8}{'wall s':>8}")
     for (name, checkout), all_took in took.items():
         cpu, wall = (statistics.median(values) for values in zip(*all_took, strict=True))
-        print(f"{name:32}{cpu:8.2f}{wall:8.2f}{'' if checkout == ROOT else '  ' + str(checkout)}")
+        print(f"{name:28}{cpu:8.2f}{wall:8.2f}{'' if checkout == ROOT else '  ' + str(checkout)}")
 
 
 if __name__ == "__main__":
