@@ -83,7 +83,10 @@ def test_the_reference_has_every_key(site: Path) -> None:
 @pytest.mark.parametrize(("kind", "page"), [("layer", "layers"), ("store", "stores"), *TRAINING])
 def test_the_reference_has_every_part(site: Path, kind: str, page: str) -> None:
     words = set(re.findall(r"[\w-]+", text(site / f"reference/{page}.html")))
-    assert set(REGISTRIES[kind].names()) <= words
+    registry = REGISTRIES[kind]
+    # other tests may have registered parts of their own
+    ours = {name for name in registry.names() if registry.find(name).__module__.startswith("singa_dask.")}
+    assert ours and ours <= words
 
 
 def options(command: click.Command, context: click.Context) -> Iterator[str]:
