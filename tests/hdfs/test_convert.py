@@ -22,6 +22,7 @@ def stopped(tasks: Sequence[Task]) -> list[int]:
     return [task() for task in tasks]
 
 
+@pytest.mark.long
 def test_from_and_to_hdfs_stopped_and_started_again(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

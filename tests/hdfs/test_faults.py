@@ -76,7 +76,7 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
         order = Order([each.n for each in store.blocks], 100)
         with Loader(store, order, policy=BadPolicy(on_error, end - first)) as loader:
             if on_error == "raise":
-                with pytest.raises(DataError, match=rf"^{re.escape(url)}, block {block}: .*, offset \d+: "):
+                with pytest.raises(DataError, match=rf"^{re.escape(url)}, block {block}, offset \d+: "):
                     for _ in range(60):
                         loader.next()
                 return

@@ -232,6 +232,7 @@ def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) 
     assert Driven(digits("allreduce"), client, tmp_path).result.state == "done"
 
 
+@pytest.mark.long
 def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_path_factory: Any) -> None:
     directory = tmp_path_factory.mktemp("bare")
     with cluster(directory, "--no-nanny") as (_, client):
@@ -261,6 +262,7 @@ def test_a_lost_scheduler_ends_the_job(
     assert "scheduler" in result.reason
 
 
+@pytest.mark.long
 def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
     addresses: list[str] = []

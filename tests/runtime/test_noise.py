@@ -26,6 +26,7 @@ def run(job: Path, tmp_path: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_quiet_run_of_several_processes_prints_nothing(job: Path, tmp_path: Path) -> None:
     assert run(job, tmp_path, "--quiet", "--set", SEPARATE).communicate() == ("", "")
     assert (tmp_path / "run" / "summary.json").exists()

@@ -189,6 +189,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers_per_process", "share_memory"), mostly_long([(1, True), (2, True), (2, False)], 3))
 @pytest.mark.parametrize("framework", GROUPS)
 def test_a_second_group_goes_on_where_its_records_are_read(
