@@ -57,7 +57,7 @@ def test_a_signal_stops_a_run_whose_last_line_goes_on(desk: Desk, number: signal
     assert [command["arguments"][1:3] for command in commands] == [["run", "job.yaml"]] * 2
 
 
-@pytest.mark.parametrize("after_s", [0.15, 0.3, 0.4, 0.5, 0.8])
+@pytest.mark.parametrize("after_s", [0.15, 0.3, 0.4, 0.5, 0.6])
 def test_ctrl_c_at_the_start_is_one_line(desk: Desk, after_s: float) -> None:
     process = desk.start("run", "job.yaml", *ENDLESS, "--run-dir", "run")
     used = psutil.Process(process.pid)
