@@ -66,7 +66,7 @@ class Layer(Packing):
         the same numbers but for keys of random ones. So a GPU can repeat them by itself. Not inherited.
     accumulates : bool
         `compute_gradient` adds to the gradients of params where `Phase.AGGREGATE_GRADIENT` says so. If not, a later
-        copy in an unrolled net computes them in memory of its own, and the net adds them. A class that has a
+        copy in an unrolled net computes them in memory of all such copies, and the net adds them. A class with a
         `compute_gradient` of its own has to say so itself.
     figures : tuple of str
         Figures that it adds: the workers of a group, which may have different layers, have to call them alike.
@@ -315,7 +315,7 @@ class Layer(Packing):
             if param.grad is None:
                 param.take_grad(self.ops.zeros(param.memory_shape, param.dtype))
         if self.adds_gradient and not self.accumulates:
-            self.own_grads = [self.ops.zeros(param.shape, param.dtype) for param in trained]
+            self.own_grads = (self.first_copy or self).own_grads or [self.ops.zeros(p.shape, p.dtype) for p in trained]
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""

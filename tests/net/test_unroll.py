@@ -266,6 +266,13 @@ def test_gradients_are_those_of_the_sum_of_the_losses(
             assert grads[param.name][place] == pytest.approx(slope, abs=1e-8)
 
 
+def test_copies_share_the_memory_of_gradients_that_are_added_up() -> None:
+    net = ready(net_with_plain_layers())
+    last, *before = (net.name2layer(f"{step}#gain") for step in reversed(range(T)))
+    assert not last.own_grads
+    assert all(layer.own_grads is before[-1].own_grads and layer.own_grads for layer in before)
+
+
 def test_a_statistic_takes_the_average_of_its_time_steps() -> None:
     net = ready(net_with_plain_layers())
     _, grads = train(net)
