@@ -30,6 +30,6 @@ def backend(name: str, precision: str = "float32") -> NumpyOps:
     except ConfigError as error:
         pytest.skip(str(error))
     if ops.device not in _ENTERED:
-        _HERE.enter_context(ops.here())
+        _HERE.enter_context(ops.activate())
         _ENTERED.add(ops.device)
     return ops

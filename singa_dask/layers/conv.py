@@ -153,7 +153,7 @@ class Pooling(Windowed):
     def allocate(self) -> None:
         super().allocate()
         if self.learns and not self.takes_mean and not self.all_ties:
-            self.where = self.ops.pool_places(self.features[0].shape, self.kernel)
+            self.where = self.ops.max_pool_memory(self.features[0].shape, self.kernel)
 
     def compute_feature(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), self.features[0].data

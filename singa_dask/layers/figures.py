@@ -41,7 +41,7 @@ class Figures:
             if name in sums:
                 sums[name] += scale * _number(ops, total) / n
             # in place where it lies on a GPU: kernels that are repeated go on adding there
-            self._totals[key] = ops.cleared(total)
+            self._totals[key] = ops.reset(total)
         taken = {name: (total, self.counts[name]) for name, total in sums.items()}
         self.counts.clear()
         return taken
@@ -49,7 +49,7 @@ class Figures:
     def totals(self, ops: Any, wait: bool) -> Iterator[tuple[str, float]]:
         """Yield each name with a sum, in no unit; without ``wait`` that of some steps ago, where a GPU is behind."""
         for (name, *_), total in self._totals.items():
-            found = _number(ops, total) if wait else ops.settled(total)
+            found = _number(ops, total) if wait else ops.poll(total)
             if found is not None:
                 yield name, found
 

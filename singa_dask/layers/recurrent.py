@@ -172,16 +172,17 @@ class Recurrent(Layer):
             for joined in self.joined.values():
                 joined.stale = True
         self.begin()
-        n_rows, width, few_calls = self.n_rows, len(self.gates) * self.dim, self.ops.few_calls
-        xw, look_up = self.kept[:, :width], self.sources[0].index is not None and not few_calls
+        n_rows, width = self.n_rows, len(self.gates) * self.dim
+        large = self.ops.prefers_large_kernels
+        xw, look_up = self.kept[:, :width], self.sources[0].index is not None and not large
         if not look_up:
             self.from_input(out=xw)
         hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
         # a GPU multiplies by weights that lie either way
-        u = self.weights_of("u" if few_calls else "u transposed")
+        u = self.weights_of("u" if large else "u transposed")
         for first in range(0, len(self.kept), n_rows):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
-            self.ops.linear(self.before[rows], u, None, out=hu, transpose=not few_calls)
+            self.ops.linear(self.before[rows], u, None, out=hu, transpose=not large)
             self.step(self.looked_up(rows) if look_up else xw[rows], hu, rows, after)
         if self.carries:
             self.context.states[self.conf_name] = self.last()

@@ -127,7 +127,7 @@ class Part:
             ops = find_ops(job, device_of_part(job, self.index))
             net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
             stack.enter_context(memory_told(lambda: [net]))
-            stack.enter_context(ops.here())
+            stack.enter_context(ops.activate())
             stack.callback(net.close)
             return _compute(self, net)
 

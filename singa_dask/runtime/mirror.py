@@ -132,7 +132,7 @@ class Mirror:
 
     def _carry(self) -> None:
         try:
-            with self._ops.here():
+            with self._ops.activate():
                 while (item := self._leaving.get()) is not None:
                     event, message = item
                     if event is not None:

@@ -54,7 +54,7 @@ def sample(
     net.context.frozen = True
     with ExitStack() as stack:
         stack.enter_context(memory_told(lambda: [net]))
-        stack.enter_context(ops.here())
+        stack.enter_context(ops.activate())
         net.allocate()
         fill(net, InitialValues(job, init_from))
         for layer in net.layers:

@@ -103,7 +103,7 @@ def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str)
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
         stack.enter_context(memory_told(nets.values))
-        stack.enter_context(ops.here())
+        stack.enter_context(ops.activate())
         _tell_threads(node, ops, threads)
         for net in nets.values():
             net.context.exchange = node.mailboxes[address]
@@ -151,7 +151,7 @@ def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str)
     held = [piece for piece in plan.slices if piece.server == address.id]
     ops, values, job = node.devices.ops(address), node.server_values(address), node.job
     # on a GPU it shares that with workers, and may be the first to find it full
-    with ops.here(), memory_told(lambda: build_nets(job, 0, 0).values()):
+    with ops.activate(), memory_told(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(lambda what, piece: start.updater_state(plan, what, piece))
         node.add(server)

@@ -120,7 +120,7 @@ class Worker:
         self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
         self._running = self._algorithms[Phase.TRAIN]
         if not params.leave_the_device:
-            self._running.repeat_steps()
+            self._running.capture_steps()
         self.pace.tell(self._where())
 
     @property

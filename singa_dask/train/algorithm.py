@@ -15,8 +15,8 @@ from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
+from singa_dask.train.captured_step import CapturedStep
 from singa_dask.train.learning import check_learns
-from singa_dask.train.repeats import Repeats
 
 __all__ = ["ALGORITHMS", "BP", "Algorithm"]
 
@@ -71,7 +71,7 @@ class Algorithm:
             All problems at once, with paths from the top of the job.
         """
 
-    def repeat_steps(self) -> None:
+    def capture_steps(self) -> None:
         """Let a GPU do by itself what is the same in each step, if it can; it gives all gradients at the end then."""
 
     def train_one_batch(self, step: int) -> None:
@@ -128,24 +128,24 @@ class BP(Algorithm):
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
         check_learns(net)
 
-    _repeats: Repeats | None = None
+    _captured: CapturedStep | None = None
 
     @property
-    def n_recordings(self) -> int:
-        """How often the steps that a GPU repeats were recorded."""
-        return self._repeats.n_recordings if self._repeats else 0
+    def n_captures(self) -> int:
+        """How often a step was captured for a GPU to replay."""
+        return self._captured.n_captures if self._captured else 0
 
-    def repeat_steps(self) -> None:
-        # passes of a user's own may do what is not to be repeated
+    def capture_steps(self) -> None:
+        # a user's own passes may do what cannot be captured
         if type(self).forward is BP.forward and type(self).backward is BP.backward:
-            self._repeats = Repeats(self.net)
+            self._captured = CapturedStep(self.net)
 
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
         # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if self._repeats is not None and self._repeats.due():
-                self._repeat(self._repeats, step)
+            if self._captured is not None and self._captured.should_replay():
+                self._replay(self._captured, step)
             else:
                 self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
                 self.check_losses()
@@ -183,27 +183,27 @@ class BP(Algorithm):
         for param in reversed(layer.params) if layer.hands_over else ():
             self.update(step, param)  # a bias first: it leaves in the message that its weights fill
 
-    def _repeat(self, repeats: Repeats, step: int) -> None:
-        """Do on the host what a step has to do there, and have a GPU repeat the rest."""
+    def _replay(self, captured: CapturedStep, step: int) -> None:
+        """Run the part of a step that is the host's, and have a GPU replay the rest."""
         phase, back = Phase.TRAIN | Phase.FORWARD, Phase.TRAIN | Phase.BACKWARD
 
         def compute() -> None:
-            for layer in repeats.layers:
+            for layer in captured.layers:
                 layer.compute_feature(phase)
             for layer in self.net.in_turn(back):
                 self._back_through(layer)
 
-        for layer in repeats.readers:
+        for layer in captured.readers:
             self.layer = layer
             self.net.compute_feature(layer, phase)
-        for layer in repeats.layers:
+        for layer in captured.layers:
             self.layer = layer
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
-        # what begins anew has done so, and is not to be recorded: that would begin anew in each step
+        # states have been reset by now; captured, the reset would be replayed in each step
         self.net.context.stream_start = False
-        repeats.run(compute)
+        captured.run(compute)
         self.check_losses()
         for layer in self.net.in_turn(back):
             self._hand_over(step, layer)

@@ -80,13 +80,13 @@ def bytes_per_s(ops: NumpyOps, small: bool) -> tuple[float, float]:
 
 def _our_peak(report: Report, precision: str, small: bool) -> None:
     ops = get_ops(DEVICE, precision)
-    with ops.here():
+    with ops.activate():
         report.tell(f"ours {precision}", tflops=operations_per_s(ops, precision, small) / 1e12)
 
 
 def _our_bandwidth(report: Report, small: bool) -> None:
     ops = get_ops(DEVICE)
-    with ops.here():
+    with ops.activate():
         copied, added = bytes_per_s(ops, small)
     report.tell("ours bandwidth", copy_gbs=copied / 1e9, triad_gbs=added / 1e9)
 

@@ -45,7 +45,7 @@ def _agree(what: str, precision: str, within: float, report: Report, small: bool
 
     def losses(device: str) -> np.ndarray[Any, Any]:
         ops = get_ops(device, precision)
-        with ops.here():
+        with ops.activate():
             loop = loop_of(what, ops, precision, small)
             return np.array([loop.train_one_batch() for _ in range(4 if small else N_AGREE)])
 
@@ -87,7 +87,7 @@ def runtime(_: str, report: Report, small: bool) -> None:
     for n_rows, n_steps in ((4, 6),) if small else ((100, 1000), (1024, 300)):
         for precision in ("float32",) if small else ("tf32", "bf16"):
             ops = get_ops(DEVICE, precision)
-            with ops.here():
+            with ops.activate():
                 loop = net_of(NETS["cifar"]._replace(n_rows=n_rows), ops, precision)
                 bare_ms = 1e3 * seconds(loop.train, ops.synchronize, 2 if small else 5, 2 if small else 50)
             with tempfile.TemporaryDirectory() as folder:

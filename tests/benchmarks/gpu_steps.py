@@ -15,7 +15,7 @@ import numpy as np
 
 from singa_dask.layers import Layer
 from singa_dask.ops import get_ops
-from singa_dask.train.repeats import FIRST_STEPS
+from singa_dask.train.captured_step import FIRST_STEPS
 from tests.benchmarks.contender import CHECKED
 from tests.benchmarks.gpu_card import bytes_per_s, operations_per_s
 from tests.benchmarks.gpu_nets import DEVICE, benchmark_net, floor, loop_of
@@ -25,7 +25,7 @@ from tests.benchmarks.loop import Loop
 __all__ = ["profile", "steps"]
 
 WITHIN = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
-OURS = BY_KERNEL, RECORDED = "ours by kernel", "ours recorded"
+OURS = BY_KERNEL, CAPTURED = "ours by kernel", "ours captured"
 FORMS = ("eager", "channels_last", "graph", "compile")
 ROUNDS, ROUND_S = 9, 0.1
 # of making a form, and in which precision the slowest of them is made
@@ -55,15 +55,15 @@ def _match(what: str, precision: str, report: Report, small: bool) -> None:
     """Time ours and all forms of PyTorch in one precision."""
     with ExitStack() as stack:
         ops = get_ops(DEVICE, precision)
-        stack.enter_context(ops.here())
+        stack.enter_context(ops.activate())
         operations, moved = floor(loop_of(what, ops, precision, small))
         floors = (operations / operations_per_s(ops, precision, small), moved / max(bytes_per_s(ops, small)))
-        runners = {BY_KERNEL: _ours(what, precision, small, records=False)}
+        runners = {BY_KERNEL: _ours(what, precision, small, capture=False)}
 
-        def add_recorded() -> None:
-            runners[RECORDED] = _ours(what, precision, small, records=True)
+        def add_captured() -> None:
+            runners[CAPTURED] = _ours(what, precision, small, capture=True)
 
-        report.attempt(f"{precision} {RECORDED}", add_recorded)
+        report.attempt(f"{precision} {CAPTURED}", add_captured)
         if not small:
             _add_torch(what, precision, runners, report)
         _check(precision, runners, report)
@@ -81,22 +81,22 @@ def _match(what: str, precision: str, report: Report, small: bool) -> None:
     report.tell(f"{precision} share", **compared, **least, gflop=operations / 1e9, mb=moved / 1e6)
 
 
-def _ours(what: str, precision: str, small: bool, records: bool) -> Runner:
-    """Return ours, each kernel enqueued by itself or all of them recorded and repeated."""
+def _ours(what: str, precision: str, small: bool, capture: bool) -> Runner:
+    """Return ours, each kernel enqueued by itself or all of them captured and replayed."""
     ops = get_ops(DEVICE, precision)
-    ops.records = records and ops.records
+    ops.supports_capture = capture and ops.supports_capture
     loop = loop_of(what, ops, precision, small)
     losses = []
-    # what is recorded would go on without Dropout
-    if not records or all(layer.conf.type != "Dropout" for layer in loop.net.layers):
+    # a captured step would go on without Dropout
+    if not capture or all(layer.conf.type != "Dropout" for layer in loop.net.layers):
         undo = loop.without_dropout()
         losses = [loop.train_one_batch() for _ in range(CHECKED)]
         undo()
-    if records:
+    if capture:
         for _ in range(FIRST_STEPS + 1):
             loop.train()
-        if not loop.algorithm.n_recordings:
-            raise RuntimeError("its steps cannot be recorded")
+        if not loop.algorithm.n_captures:
+            raise RuntimeError("its steps cannot be captured")
     return Runner(losses, loop.train, ops.synchronize)
 
 
@@ -164,8 +164,8 @@ def profile(what: str, report: Report, small: bool) -> None:
     """Tell how long each layer takes, forward and backward, and how long the updates do."""
     for precision in precisions(what)[1:]:
         ops = get_ops(DEVICE, precision)
-        ops.records = False  # each layer by itself
-        with ops.here():
+        ops.supports_capture = False  # each layer by itself
+        with ops.activate():
             loop = loop_of(what, ops, precision, small)
             for _ in range(2 if small else 20):
                 loop.train()

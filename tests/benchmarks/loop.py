@@ -48,7 +48,7 @@ class Loop:
     ----------
     job : JobConf
     ops : NumpyOps
-        Its device is to be the thread's: ``with ops.here()``.
+        Its device is to be the thread's: ``with ops.activate()``.
     values : callable, optional
         Shapes of the params -> their first values, in their order; the job's own if not given.
     precision : str
@@ -97,7 +97,7 @@ class Loop:
         self._n_sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
         conf: AlgConf = job.train_one_batch
         self.algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, update=self.update, conf=conf)
-        self.algorithm.repeat_steps()
+        self.algorithm.capture_steps()
 
     def update(self, step: int, param: Param) -> None:
         """Take a gradient, and change the param when it has all of them."""

@@ -8,7 +8,7 @@ before a kernel writes. `get` brings one back, and its gaps, so that `close` fin
     ops.relu(x, out=y)
     close(get(ops, y), wanted)
 
-Labels, indices and records are given as numpy's, as layers give them. A figure, e.g. a loss, is ``figure(ops, value)``.
+Labels, indices and records are given as numpy's, as layers give them. A scalar, e.g. a loss, is ``scalar(ops, value)``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from singa_dask.ops import NumpyOps
 
-__all__ = ["BASES", "LAYOUTS", "blank", "close", "draw", "figure", "get", "lay", "put", "untouched"]
+__all__ = ["BASES", "LAYOUTS", "blank", "close", "draw", "get", "lay", "put", "scalar", "untouched"]
 
 Array = np.ndarray[Any, Any]
 # A sliced array on a device and what it was sliced from, by the array's id; let go of after each test.
@@ -84,7 +84,7 @@ def get(ops: NumpyOps, array: Any) -> Array:
     return ops.to_host(array)
 
 
-def figure(ops: NumpyOps, value: Any) -> float:
+def scalar(ops: NumpyOps, value: Any) -> float:
     """Return what a kernel counted."""
     return float(np.ravel(ops.to_host(value))[0])
 

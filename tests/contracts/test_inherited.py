@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from singa_dask.ops import NumpyOps, OneDnnOps
-from singa_dask.ops.onednn.bf16 import WideningOps
+from singa_dask.ops.onednn.bf16 import UpcastOps
 from tests.contracts.inherited import calls_own_kernel
 
 
@@ -71,7 +71,7 @@ def hides(ops: NumpyOps) -> None:
     [
         (calls_relu, {}, Rectified, True),
         (calls_relu, {}, Multiplied, False),
-        (calls_relu, {}, WideningOps, False),
+        (calls_relu, {}, UpcastOps, False),
         (calls_relu, {}, OneDnnOps, True),
         (calls_linear, {}, Multiplied, False),
         (calls_gradient, {}, Multiplied, True),

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps, get_ops
-from tests.contracts.arrays import LAYOUTS, blank, close, draw, figure, get, lay, put
+from tests.contracts.arrays import LAYOUTS, blank, close, draw, get, lay, put, scalar
 
 Array = np.ndarray[Any, Any]
 
@@ -116,7 +116,7 @@ def test_extreme_values_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
     close(get(ops, y), np.array([[0, 0, 0.5, 1, 1]]))
     ops.softmax(x, out=y)
     close(get(ops, y), np.array([[0, 0, 0, 0, 1.0]]))
-    assert figure(ops, ops.cross_entropy(y, np.array([0]))) == pytest.approx(-np.log(np.finfo(dtype).tiny))
+    assert scalar(ops, ops.cross_entropy(y, np.array([0]))) == pytest.approx(-np.log(np.finfo(dtype).tiny))
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -138,7 +138,7 @@ def test_softmax_and_cross_entropy(
     ops.softmax_grad(p, gy, out=gx)
     close(get(ops, gx), wanted_grad)
     for given in (labels, ops.labels(labels)):
-        assert figure(ops, ops.cross_entropy(p, given)) == pytest.approx(wanted_loss, rel=1e-5)
+        assert scalar(ops, ops.cross_entropy(p, given)) == pytest.approx(wanted_loss, rel=1e-5)
         ops.cross_entropy_grad(p, given, 2.0, out=gx)
         close(get(ops, gx), 2.0 / n * (wanted - np.eye(d)[labels]))
 
@@ -150,7 +150,7 @@ def test_of_equal_scores_the_higher_column_is_first(ops: NumpyOps, dtype: Any) -
         ops.top(scores, k, out=out)
         np.testing.assert_array_equal(get(ops, out), wanted)
     for labels, k, wanted_count in (([2, 3, 0], 1, 3), ([1, 0, 1], 1, 0), ([1, 2, 1], 2, 3), ([0, 0, 3], 3, 0)):
-        assert figure(ops, ops.count_in_top(scores, np.array(labels), k)) == wanted_count
+        assert scalar(ops, ops.count_in_top(scores, np.array(labels), k)) == wanted_count
 
 
 @pytest.mark.parametrize("layout", ["plain", "sliced"])
@@ -163,12 +163,12 @@ def test_the_best_of_many_scores(ops: NumpyOps, dtype: Any, random: Any, n: int,
     ops.top(given, k, out=out)
     close(get(ops, out), order)
     wanted = (order == labels[:, None]).any(axis=1).sum()
-    assert figure(ops, ops.count_in_top(given, labels, k)) == wanted
+    assert scalar(ops, ops.count_in_top(given, labels, k)) == wanted
 
 
 def test_a_row_of_nan_is_a_miss(ops: NumpyOps, dtype: Any) -> None:
     scores = put(ops, np.full((2, 3), np.nan, dtype))
-    assert figure(ops, ops.count_in_top(scores, np.array([2, 0]), 1)) == 0
+    assert scalar(ops, ops.count_in_top(scores, np.array([2, 0]), 1)) == 0
 
 
 @pytest.mark.parametrize("rows", [1, 5, 300])
@@ -236,7 +236,7 @@ def test_elementwise(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout:
     close(get(ops, out), wanted["copy"] / 2)
     ops.add(x, y, out=x)
     close(get(ops, x), wanted["add"])
-    assert figure(ops, ops.sum_squares(x)) == pytest.approx(squares, rel=1e-5)
+    assert scalar(ops, ops.sum_squares(x)) == pytest.approx(squares, rel=1e-5)
     assert isinstance(ops.to_host(x), np.ndarray)
 
 
@@ -262,14 +262,14 @@ def test_copies_from_and_to_the_host(ops: NumpyOps, dtype: Any, random: Any, sha
     assert (get(ops, there) != 0).all()
 
 
-def test_sums_of_figures(ops: NumpyOps, dtype: Any, random: Any) -> None:
+def test_sums_of_scalars(ops: NumpyOps, dtype: Any, random: Any) -> None:
     total: Any = 0.5
     wanted = 0.5
     for _ in range(3):
         values = draw(random, (40, 30), dtype)
         total = ops.accumulate(ops.sum_squares(put(ops, values)), total)
         wanted += float((values.astype(np.float64) ** 2).sum())
-    assert figure(ops, total) == pytest.approx(wanted, rel=1e-5)
+    assert scalar(ops, total) == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -179,7 +179,7 @@ class Group:
 
 def _computed(net: NeuralNet, call: Callable[[Any], None], given: Any) -> None:
     """Call in a thread that computes on the net's device."""
-    with net.ops.here():
+    with net.ops.activate():
         call(given)
 
 

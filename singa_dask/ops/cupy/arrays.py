@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from singa_dask.ops.cupy.device import SMALL_BYTES, CupyDevice, c_name, dense, in_memory, laid_out_like
-from singa_dask.ops.cupy.figures import Arrivals
+from singa_dask.ops.cupy.scalars import AsyncScalars
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
 
@@ -25,7 +25,7 @@ Ops = TypeVar("Ops", bound="CupyMemory")
 THREADS = 256
 WARP = 32
 # More blocks than any device runs at once: threads then take several values each.
-MOST_BLOCKS = 1 << 14
+MAX_BLOCKS = 1 << 14
 
 
 class Uploaded(np.ndarray[Any, Any]):
@@ -52,17 +52,17 @@ class CupyMemory(NumpyMemory):
         How often scratch memory was given up for larger one.
     """
 
-    few_calls = True
+    prefers_large_kernels = True
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__()
         self.gpu, self.precision = gpu, precision
         self.device = gpu.name
         self.n_grown = 0
-        self._arrivals = Arrivals(gpu)
+        self._async_scalars = AsyncScalars(gpu)
 
-    def here(self) -> AbstractContextManager[None]:
-        return self.gpu.here()
+    def activate(self) -> AbstractContextManager[None]:
+        return self.gpu.activate()
 
     def for_thread(self: Ops) -> Ops:
         return type(self)(self.gpu, self.precision)
@@ -73,11 +73,11 @@ class CupyMemory(NumpyMemory):
     # -- arrays ------------------------------------------------------------------------------------------
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        with self.gpu.here():
+        with self.gpu.activate():
             return cupy.empty(tuple(shape), dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Array:
-        with self.gpu.here():
+        with self.gpu.activate():
             return cupy.zeros(tuple(shape), dtype)
 
     def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
@@ -90,7 +90,7 @@ class CupyMemory(NumpyMemory):
         dtype = np.dtype(dtype)
         n_bytes = math.prod(shape) * dtype.itemsize
         if name not in self._scratch or self._scratch[name].size < n_bytes:
-            self.gpu.check_told("scratch memory grows")
+            self.gpu.forbid_capture("scratch memory grows")
             self.n_grown += 1
             # never of no bytes: what has no address cannot be viewed
             self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
@@ -118,7 +118,7 @@ class CupyMemory(NumpyMemory):
     def to_host(self, x: Array) -> np.ndarray[Any, Any]:
         return self.gpu.download(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
 
-    def place(self, x: Any) -> int:
+    def address(self, x: Any) -> int:
         there = x.device if isinstance(x, Uploaded) else x
         return there.data.ptr if isinstance(there, cupy.ndarray) else 0
 
@@ -132,7 +132,7 @@ class CupyMemory(NumpyMemory):
         self.gpu.put(values, made.device)
         return made
 
-    # -- figures -----------------------------------------------------------------------------------------
+    # -- scalars -----------------------------------------------------------------------------------------
 
     def finite(self, x: Array) -> bool:
         return not float(self.to_host(self.sum_of("unusual", x))[0])
@@ -145,20 +145,20 @@ class CupyMemory(NumpyMemory):
         total += value
         return total
 
-    def cleared(self, total: Array | float) -> Array | float:
+    def reset(self, total: Array | float) -> Array | float:
         if not isinstance(total, cupy.ndarray):
             return 0.0
         total[...] = 0
         return total
 
-    def settled(self, total: Array | float) -> float | None:
-        return self._arrivals.newest(total) if isinstance(total, cupy.ndarray) else float(total)
+    def poll(self, total: Array | float) -> float | None:
+        return self._async_scalars.newest(total) if isinstance(total, cupy.ndarray) else float(total)
 
     def sum_of(self, term: str, x: Array) -> Array:
         """Return the sum over all values of a term, a kernel of ``cuda/sums.cu``; (1,) float64 in scratch memory."""
         values = self.flat("summed", x)
         n = min(blocks(values.size), THREADS)
-        sums, result = (self.scratch(name, (size,), np.float64) for name, size in (("sums", n), ("figure", 1)))
+        sums, result = (self.scratch(name, (size,), np.float64) for name, size in (("sums", n), ("scalar", 1)))
         add = self.gpu.function("sums", term, X=x.dtype, Y=sums.dtype)
         add((n,), (THREADS,), (values, sums, np.int64(values.size)))
         self.total(sums, result)
@@ -225,4 +225,4 @@ def flattened(x: Array) -> Array:
 
 def blocks(n: int, threads: int = THREADS) -> int:
     """Return how many blocks a kernel takes for n values, one a thread; with very many a thread takes several."""
-    return max(1, min(-(-n // threads), MOST_BLOCKS))
+    return max(1, min(-(-n // threads), MAX_BLOCKS))

@@ -186,7 +186,7 @@ class CupyConv(CupyLinear):
 def find_cudnn(gpu: CupyDevice) -> Cudnn | None:
     """Return cuDNN for this thread, None where it cannot be used; says in the log which, once."""
     try:
-        with gpu.here():
+        with gpu.activate():
             found = Cudnn(gpu.stream.ptr)
     except Missing as missing:
         say(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")

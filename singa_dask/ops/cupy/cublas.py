@@ -1,4 +1,4 @@
-"""Products by cuBLAS also while kernels are recorded, which it allows, but CuPy's own call refuses."""
+"""Products by cuBLAS also during capture, which cuBLAS allows, but CuPy's own call refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cupy_backends.cuda.libs import cublas
 
 __all__ = ["gemm_ex", "workspace"]
 
-# What recorded products compute in, as much as is advised, from this compute capability on and before; without it each
+# What captured products compute in, as much as is advised, from this compute capability on and before; without it each
 # would allocate in the graph. Graphs of a device run one after the other, so they share it.
 LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
 
@@ -43,7 +43,7 @@ def gemm_ex(handle: int, *arguments: int) -> None:
 
 @functools.cache
 def workspace(index: int) -> Any:
-    """Return memory of a device for recorded products, as long as the process lives; not first while it records."""
+    """Return memory of a device for captured products, for the life of the process; first called outside a capture."""
     with cupy.cuda.Device(index) as device:
         return cupy.empty(LARGE_BYTES if int(device.compute_capability) >= LARGE_FROM else SMALL_BYTES, np.uint8)
 

@@ -88,7 +88,7 @@ class CupyDevice:
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def here(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Make the device and its stream those of this thread. Whoever calls kernels enters it, once for all calls.
 
         Raises
@@ -108,10 +108,10 @@ class CupyDevice:
         self.copies.synchronize()
         self.stream.synchronize()
 
-    def check_told(self, what: str) -> None:
-        """Raise `RuntimeError` where this thread's kernels are being recorded: the host is not in what is repeated."""
+    def forbid_capture(self, what: str) -> None:
+        """Raise `RuntimeError` if this thread's kernels are being captured: a replay does nothing on the host."""
         if cupy.cuda.get_current_stream().is_capturing():
-            raise RuntimeError(f"{self.name}: {what} while kernels are recorded")
+            raise RuntimeError(f"{self.name}: {what} while kernels are captured")
 
     # -- kernels -----------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class CupyDevice:
         cupy.ndarray
             Of the same shape and type, in the same order of memory. Good in this block only.
         """
-        self.check_told("a batch is copied")
+        self.forbid_capture("a batch is copied")
         # one more where all are taken, by other threads or by blocks around this one
         batch = self._take_batch()
         try:
@@ -182,7 +182,7 @@ class CupyDevice:
 
     def put(self, values: np.ndarray[Any, Any], out: Array) -> None:
         """Copy small host values to ``out``, a device array of that shape and type, in turn with what computes."""
-        self.check_told("something is copied to it")
+        self.forbid_capture("something is copied to it")
         if out.nbytes > SMALL_BYTES or not dense(out):
             with self.upload(values) as copy:
                 out[...] = copy
@@ -208,9 +208,9 @@ class CupyDevice:
 
     def download(self, x: Array) -> np.ndarray[Any, Any]:
         """Return a copy of a device array in host memory, in the same order of memory; waits for what computes it."""
-        self.check_told("something is read from it")
+        self.forbid_capture("something is read from it")
         if not dense(x):
-            with self.here():
+            with self.activate():
                 x = x.copy()
         made: np.ndarray[Any, Any] = laid_out_like(x, np.empty(x.size, x.dtype))
         if x.nbytes:
@@ -232,7 +232,7 @@ class _Batch:
         self.copied.synchronize()
         if self.device is None or len(self.staged) < values.nbytes:
             self.staged = pinned_bytes(values.nbytes)
-            with gpu.here():
+            with gpu.activate():
                 self.device = cupy.empty(max(1, values.nbytes), np.uint8)
             # what had this memory before may still be computed from
             self.used.record(gpu.stream)

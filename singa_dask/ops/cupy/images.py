@@ -52,7 +52,7 @@ class CupyImages(CupyMemory):
         out: Array,
     ) -> None:
         """``out = scale (x - mean) / std`` of a part of each image; ``x``, ``mean`` and ``std`` of host or device."""
-        y, wide = self._room("y", out, out.dtype), sum_type(out.dtype)
+        y, wide = self._output_buffer("y", out, out.dtype), sum_type(out.dtype)
         places = self.scratch("crops", (3, len(x)), np.int32)
         self.gpu.put(np.stack((top, left, mirrored)), places)
         means, one_mean = self._of_pixels("mean", mean, 0, wide)
@@ -66,7 +66,7 @@ class CupyImages(CupyMemory):
                 (index_type(out.size).type(out.size), *ints(*x.shape, *out.shape[2:]), *strides_of(records)),
                 (np.bool_(means is not None), np.bool_(stds is not None), one_mean, one_std, wide(scale)),
             )
-        self._give(y, out)
+        self._commit(y, out)
 
     def _of_pixels(self, name: str, values: Any, nothing: float, wide: Any) -> tuple[Array, Any]:
         """Return a mean or deviation as kernels take it: (device array as in C or None, number where there is none)."""
@@ -83,45 +83,45 @@ class CupyImages(CupyMemory):
 
     # -- pooling -------------------------------------------------------------------------------------------
 
-    def pool_places(self, shape: Sequence[int], kernel: Pair) -> Array:
+    def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
         """Return memory for ``where`` of `max_pool`."""
         return self.features(shape, np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
         """``out`` = largest value of each window, ``where`` its place; a NaN is larger than any number."""
-        source, y = self._dense("x", x), self._room("y", out, x.dtype)
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         if where is None:
             self._pool("max_pool", (source, y), y, source, y, (kernel, stride, pad))
         else:
             self._pool("max_pool_places", (source, y, where), y, source, y, (kernel, stride, pad))
-        self._give(y, out)
+        self._commit(y, out)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
         """``out`` = sum of ``gy`` over the windows whose largest value was there."""
-        g, gx = self._dense("gy", gy), self._room("gx", out, gy.dtype)
+        g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad", (g, where, gx), gx, gx, g, (kernel, stride, pad))
-        self._give(gx, out)
+        self._commit(gx, out)
 
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
     ) -> None:
         """``out`` = sum of ``gy`` over the windows whose largest value, ``y``, is that of x there."""
         source, largest, g = (self._dense(name, values) for name, values in (("x", x), ("y", y), ("gy", gy)))
-        gx = self._room("gx", out, gy.dtype)
+        gx = self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad_ties", (source, largest, g, gx), gx, gx, g, (kernel, stride, pad))
-        self._give(gx, out)
+        self._commit(gx, out)
 
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
         """``out`` = sum of each window, over its number of values."""
-        source, y = self._dense("x", x), self._room("y", out, x.dtype)
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         self._pool("avg_pool", (source, y), y, source, y, (kernel, stride, pad), np.bool_(count_pad))
-        self._give(y, out)
+        self._commit(y, out)
 
     def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
         """``out`` = gradient of `avg_pool`."""
-        g, gx = self._dense("gy", gy), self._room("gx", out, gy.dtype)
+        g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
         self._pool("avg_pool_grad", (g, gx), gx, gx, g, (kernel, stride, pad), np.bool_(count_pad))
-        self._give(gx, out)
+        self._commit(gx, out)
 
     def _pool(
         self, name: str, arrays: Sequence[Array], made: Array, large: Array, small: Array, how: Any, *more: Any
@@ -155,21 +155,21 @@ class CupyImages(CupyMemory):
 
     def lrn(self, x: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float) -> None:
         """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels around."""
-        source, y = self._dense("x", x), self._room("y", out, x.dtype)
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         how = (size, alpha, beta, knorm)
         if work is None:
             self._lrn("lrn", (source, y), *how)
         else:
             self._lrn("lrn_keep", (source, y, work), *how)
-        self._give(y, out)
+        self._commit(y, out)
 
     def lrn_grad(
         self, x: Array, gy: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float
     ) -> None:
         """``out`` = gradient of `lrn`."""
-        source, g, gx = self._dense("x", x), self._dense("gy", gy), self._room("gx", out, x.dtype)
+        source, g, gx = self._dense("x", x), self._dense("gy", gy), self._output_buffer("gx", out, x.dtype)
         self._lrn("lrn_grad", (source, g, work, gx), size, alpha, beta, knorm)
-        self._give(gx, out)
+        self._commit(gx, out)
 
     def _lrn(self, name: str, arrays: Sequence[Array], size: int, alpha: float, beta: float, knorm: float) -> None:
         x = arrays[0]
@@ -185,7 +185,7 @@ class CupyImages(CupyMemory):
         self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
     ) -> None:
         """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel; what is of channels lies dense."""
-        source, y = self._dense("x", x), self._room("y", out, x.dtype)
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         work = _Rows(self, source, scale.dtype, y)
         known, end = (scale, shift, mean, var, work.factors), (work.channels, np.float64(eps))
         if training:
@@ -194,7 +194,7 @@ class CupyImages(CupyMemory):
         else:
             run(work.function("known_moments"), work.n_channels, known, end)
         work.apply("normal", (source, work.factors, y))
-        self._give(y, out)
+        self._commit(y, out)
 
     def batch_norm_grad(
         self,
@@ -210,14 +210,14 @@ class CupyImages(CupyMemory):
     ) -> None:
         """Gradients of `batch_norm` in training; what is of channels lies dense."""
         source, g = self._dense("x", x), self._dense("gy", gy)
-        gx = None if out is None else self._room("gx", out, x.dtype)
+        gx = None if out is None else self._output_buffer("gx", out, x.dtype)
         work = _Rows(self, source, scale.dtype, g, *(() if gx is None else (gx,)))
         parts = work.sums("grad_parts", source, g, mean)
         known = (scale, mean, var, grad_scale, grad_shift, work.factors)
         work.combine("grads", (*parts, *known), (work.rows, work.channels, np.float64(eps)))
         if gx is not None:
             work.apply("normal_grad", (source, g, work.factors, gx))
-            self._give(gx, out)
+            self._commit(gx, out)
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -229,11 +229,11 @@ class CupyImages(CupyMemory):
         self.copy(x, out=copied)
         return copied
 
-    def _room(self, name: str, out: Array, dtype: Any) -> Array:
-        """Return where kernels write ``out``: itself, or scratch memory that `_give` copies to it."""
+    def _output_buffer(self, name: str, out: Array, dtype: Any) -> Array:
+        """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
         return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
 
-    def _give(self, made: Array, out: Array) -> None:
+    def _commit(self, made: Array, out: Array) -> None:
         if made is not out:
             self.copy(made, out=out)
 

@@ -32,7 +32,7 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 
 # A block of a sum is for as many columns as a warp has threads; about how many rows a thread takes.
 ROWS_OF_THREAD = 32
-MOST_SPLITS = 256
+MAX_SPLITS = 256
 
 ADD_ROW = cupy.ElementwiseKernel("B b", "T y", "y = (T)((float)y + (float)b)", "add_bias")
 ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_bias_wide")
@@ -132,7 +132,7 @@ class CupyLinear(CupyMemory):
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` when ``accumulate``."""
         (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
-        n_splits = max(1, min(MOST_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
+        n_splits = max(1, min(MAX_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
         if n_splits > 1:
             wide = np.float64 if x.dtype == np.float64 else np.float32
             parts = self.scratch("column sums", (n_splits, n_columns), wide)

@@ -13,9 +13,9 @@ import numpy as np
 
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, in_memory_order, strides_of
+from singa_dask.ops.cupy.capture import CupyCapture
 from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.images import CupyImages
-from singa_dask.ops.cupy.recording import CupyRecording
 from singa_dask.ops.cupy.recurrent import CupyRecurrent
 from singa_dask.ops.cupy.transfers import Transfers
 from singa_dask.ops.cupy.updates import CupyUpdates
@@ -79,7 +79,7 @@ def normalizer(mean: str, std: str) -> Any:
     return _kernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
 
 
-class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
+class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyCapture, NumpyOps):
     """Kernels for the memory of a GPU: float32, float64, or bfloat16 with weights in float32.
 
     An object belongs to one thread; those of one GPU share its stream, so that what one thread enqueued first is
@@ -118,7 +118,7 @@ class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
         return Transfers(self.gpu)
 
     def release(self) -> None:
-        with self.gpu.here():
+        with self.gpu.activate():
             cupy.get_default_memory_pool().free_all_blocks()
 
     # -- element by element ------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
         self._by_row("softmax_grad", (y, gy, out), (), np.int32(y.shape[1]))
 
     def cross_entropy(self, p: Array, labels: Array) -> Array:
-        out = self.scratch("figure", (1,), np.float64)
+        out = self.scratch("scalar", (1,), np.float64)
         # a batch is one block's; of very many rows each block makes a part
         n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
         parts = out if n_blocks == 1 else self.scratch("losses", (n_blocks,), np.float64)
@@ -224,7 +224,7 @@ class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyRecording, NumpyOps):
         self._by_row("top", (scores, out), (), np.int32(scores.shape[1]), np.int32(k))
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> Array:
-        hits, out = (self.scratch(name, (n,), np.float64) for name, n in (("hits", len(scores)), ("figure", 1)))
+        hits, out = (self.scratch(name, (n,), np.float64) for name, n in (("hits", len(scores)), ("scalar", 1)))
         labels = self.integers("labels", labels)
         self._by_row("hits", (scores, labels, hits), (1, 2), np.int32(scores.shape[1]), np.int32(k))
         self.total(hits, out)

@@ -24,12 +24,12 @@ Array = Any
 
 # Words of a draw: two of one key, two of another, or of the same, and the first row.
 WORDS = 5
-# Draws that can be recorded together.
-MOST_DRAWS = 256
+# Draws that can be captured together.
+MAX_DRAWS = 256
 
 
 class Draws:
-    """The keys of the random numbers of kernels that are recorded, each with a place of its own on the device.
+    """The keys of the random numbers of kernels that are captured, each with a place of its own on the device.
 
     Parameters
     ----------
@@ -37,18 +37,18 @@ class Draws:
     """
 
     def __init__(self, ops: CupyMemory) -> None:
-        self._memory = ops.empty((MOST_DRAWS, WORDS), np.uint64)
+        self._memory = ops.empty((MAX_DRAWS, WORDS), np.uint64)
         self._keys: list[tuple[list[Any], int]] = []
 
     def add(self, keys: list[Any], first_row: int) -> Array:
         """Return the place of the words of a draw."""
-        if len(self._keys) == MOST_DRAWS:
-            raise RuntimeError(f"more than {MOST_DRAWS} draws of random numbers")
+        if len(self._keys) == MAX_DRAWS:
+            raise RuntimeError(f"more than {MAX_DRAWS} draws of random numbers")
         self._keys.append((keys, first_row))
         return self._memory[len(self._keys) - 1]
 
     def put(self, gpu: CupyDevice, key_now: Callable[[Any], Any]) -> None:
-        """Give all draws their words, of the keys that ``key_now`` makes of those of the recording."""
+        """Give all draws their words, of the keys that ``key_now`` makes of those of the capture."""
         if self._keys:
             words = [_words([key_now(key) for key in keys], first_row) for keys, first_row in self._keys]
             gpu.put(np.stack(words), self._memory[: len(words)])
@@ -98,7 +98,7 @@ class CupyRandom(CupyMemory):
         function((blocks(n_counts),), (THREADS,), (words, *views, *shape, *steps, *numbers))
 
     def _taken_words(self, keys: list[Any], first_row: int) -> Array:
-        """Return where the words of a draw are, or will be once it is repeated."""
+        """Return where the words of a draw are, or will be at a replay."""
         if self.draws is not None:
             return self.draws.add(keys, first_row)
         words = self.scratch("words", (WORDS,), np.uint64)

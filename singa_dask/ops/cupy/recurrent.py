@@ -21,9 +21,9 @@ __all__ = ["CupyRecurrent"]
 Array = Any
 
 # Threads of a block: enough to have many blocks at work on a time step, and one warp for the narrowest rows.
-MOST_THREADS, WARP = 128, 32
+MAX_THREADS, WARP = 128, 32
 # The most rows that a grid has.
-MOST_ROWS = 65535
+MAX_ROWS = 65535
 # Threads of a block of add_rows and find_rows, and columns of it.
 LANE_THREADS, ADD_COLUMNS, FIND_COLUMNS = 256, 32, 128
 
@@ -49,7 +49,7 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         if isinstance(index, cupy.ndarray):
             find = self._on_rows("find_rows", gy, out, index)
             steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-            grid = (-(-d // FIND_COLUMNS), min(v, MOST_ROWS))
+            grid = (-(-d // FIND_COLUMNS), min(v, MAX_ROWS))
             find(grid, (LANE_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
             return
         order = self.scratch("segments", (len(index) + v + 1,), np.int32)
@@ -57,7 +57,7 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         arrays = (gy, order, order[len(index) :], out)
         steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
         add = self._on_rows("add_rows", gy, out, order)
-        add((-(-d // ADD_COLUMNS), min(v, MOST_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
+        add((-(-d // ADD_COLUMNS), min(v, MAX_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
 
     def one_hot(self, index: Array, out: Array) -> None:
         n, v = out.shape
@@ -105,8 +105,8 @@ def _segments(index: np.ndarray[Any, Any], v: int) -> np.ndarray[Any, Any]:
 
 def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
     """Return grid and block for n rows of d values, one a thread; of no rows too, as a grid has at least one block."""
-    threads = min(MOST_THREADS, -(-d // WARP) * WARP)
-    return (-(-d // threads), min(max(1, n), MOST_ROWS)), (threads,)
+    threads = min(MAX_THREADS, -(-d // WARP) * WARP)
+    return (-(-d // threads), min(max(1, n), MAX_ROWS)), (threads,)
 
 
 @functools.lru_cache(maxsize=1024)

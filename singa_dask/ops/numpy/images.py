@@ -139,7 +139,7 @@ class NumpyImages(Scratch):
 
     # -- pooling -----------------------------------------------------------------------------------------
 
-    def pool_places(self, shape: Sequence[int], kernel: Pair) -> Array:
+    def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
         """Return memory for ``where`` of `max_pool`, of the shape (N, C, OH, OW) of its output."""
         return self.features(shape, np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
@@ -151,7 +151,7 @@ class NumpyImages(Scratch):
         x : (N, C, H, W)
             What lies outside of it never wins; ``pad`` is less than ``kernel``.
         out : (N, C, OH, OW)
-        where : (N, C, OH, OW) from `pool_places`, or None
+        where : (N, C, OH, OW) from `max_pool_memory`, or None
             Place of that value in its window, rows first; of equal ones the first.
         """
         for source, y, places in self.pieces(x, out, where):

@@ -1,6 +1,6 @@
-"""NumpyMemory: what memory of a device is, and how arrays and figures come to it and back, on a CPU.
+"""NumpyMemory: what memory of a device is, and how arrays and scalars come to it and back, on a CPU.
 
-On a CPU that is mostly nothing: an array of the host is where it is wanted, a figure is a number.
+On a CPU that is mostly nothing: an array of the host is where it is wanted, a scalar is a number.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class NumpyMemory(Scratch):
     ----------
     device : str
         ``"cpu"``, or ``"cuda:<number>"``.
-    records : bool
-        Whether it can `record`.
-    few_calls : bool
+    supports_capture : bool
+        Whether it can `capture`.
+    prefers_large_kernels : bool
         Whether one kernel on much memory is better than several on parts of it, which a CPU has in its cache.
     """
 
     device = "cpu"
-    records = False
-    few_calls = False
+    supports_capture = False
+    prefers_large_kernels = False
 
-    def here(self) -> AbstractContextManager[None]:
+    def activate(self) -> AbstractContextManager[None]:
         """Return a context in which a thread may call kernels; it enters one for all its calls."""
         return nullcontext()
 
@@ -58,15 +58,20 @@ class NumpyMemory(Scratch):
         """Return what copies arrays to the device and back beside kernels; None where that is one memory."""
         return None
 
-    def record(self, run: Callable[[], None]) -> Any:
-        """Return kernels as one thing that the device repeats by itself; nothing is computed yet.
+    def capture(self, run: Callable[[], None]) -> Any:
+        """Return the kernels that a function calls as one graph, which the device can replay; computes nothing yet.
 
         Parameters
         ----------
         run : callable
-            Calls kernels, after it has done so once before; nothing in it comes from the host but random keys.
+            Calls kernels. It has run at least once before, and takes nothing from the host but random keys.
+
+        Raises
+        ------
+        TypeError
+            The device does not support it.
         """
-        raise TypeError(f"{self.device} records no kernels")
+        raise TypeError(f"{self.device} captures no kernels")
 
     def release(self) -> None:
         """Give memory of the device that was kept for later back, for others that use the device."""
@@ -97,8 +102,8 @@ class NumpyMemory(Scratch):
         """Return ``x`` as a numpy array, a view where possible; waits for what computes it."""
         return np.asarray(x)
 
-    def place(self, x: Any) -> int:
-        """Return where what kernels take for an array lies on the device; 0 of what is in host memory alone."""
+    def address(self, x: Any) -> int:
+        """Return the address of an array on the device, 0 if it is in host memory alone."""
         return 0
 
     def constant(self, values: Array | float) -> Array | float:
@@ -117,7 +122,7 @@ class NumpyMemory(Scratch):
         """
         return values
 
-    # -- figures -----------------------------------------------------------------------------------------
+    # -- scalars -----------------------------------------------------------------------------------------
 
     def finite(self, x: Array) -> bool:
         """Tell whether all values are numbers, and none is infinite; waits for what computes them."""
@@ -137,11 +142,11 @@ class NumpyMemory(Scratch):
         """
         return total + value
 
-    def cleared(self, total: Array | float) -> Array | float:
+    def reset(self, total: Array | float) -> Array | float:
         """Return what to begin anew with after ``total``, which `accumulate` returned, in the same place."""
         return 0.0
 
-    def settled(self, total: Array | float) -> float | None:
+    def poll(self, total: Array | float) -> float | None:
         """Return the newest value of what `accumulate` returned that has arrived, None before one has; never waits.
 
         Where the device is behind, each call asks for the value of now, which a later call then finds.

@@ -37,7 +37,7 @@ class NumpyOps(NumpyMemory, NumpyImages, NumpyRecurrent, NumpyUpdates):
     kernels on images in `NumpyImages`, those on time steps in `NumpyRecurrent`, update rules in `NumpyUpdates`.
 
     What counts something, e.g. `cross_entropy`, returns a number on a CPU. On other devices it returns an array (1,)
-    float64 that is good until the next call: see `accumulate`, or ``float(ops.to_host(figure)[0])``.
+    float64 that is good until the next call: see `accumulate`, or ``float(ops.to_host(scalar)[0])``.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""WideningOps: numpy's kernels for arrays of bfloat16 too, converted to float32 and back."""
+"""UpcastOps: numpy's kernels for arrays of bfloat16 too, converted to float32 and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.ops import NumpyOps
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = ["WideningOps"]
+__all__ = ["UpcastOps"]
 
 # What gives memory, or takes any type.
-AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "pool_places"}
+AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {
+    "lrn_memory",
+    "max_pool_memory",
+}
 
 
-class WideningOps(NumpyOps):
+class UpcastOps(NumpyOps):
     """NumpyOps whose kernels compute in float32 where arrays are bfloat16; what they write is ``out``."""
 
     def lrn_memory(self, shape: Sequence[int], dtype: Any, size: int, alpha: float, beta: float, knorm: float) -> Any:
@@ -27,33 +30,33 @@ class WideningOps(NumpyOps):
         return super().lrn_memory(shape, wide, size, alpha, beta, knorm)
 
 
-def widened(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel of NumpyOps for arrays of bfloat16 too."""
     parameters = list(inspect.signature(kernel).parameters)[1:]
 
     @functools.wraps(kernel)
-    def run(self: WideningOps, *args: Any, **kwargs: Any) -> Any:
-        if not any(narrow(value) for value in (*args, *kwargs.values())):
+    def run(self: UpcastOps, *args: Any, **kwargs: Any) -> Any:
+        if not any(is_bf16(value) for value in (*args, *kwargs.values())):
             return kernel(self, *args, **kwargs)
         given = dict(zip(parameters, args, strict=False)) | kwargs
         out = given.get("out")
         for name, value in given.items():
-            if narrow(value):
+            if is_bf16(value):
                 given[name] = self.scratch(f"wide {name}", value.shape, np.float32)
                 self.copy(value, out=given[name])
         result = kernel(self, **given)
-        if narrow(out):
+        if is_bf16(out):
             self.copy(given["out"], out=out)
         return result
 
     return run
 
 
-def narrow(value: Any) -> bool:
-    """Say whether a value is an array of bfloat16."""
+def is_bf16(value: Any) -> bool:
+    """Tell whether a value is an array of bfloat16."""
     return isinstance(value, np.ndarray) and value.dtype == BFLOAT16
 
 
 for _name, _kernel in inspect.getmembers(NumpyOps, inspect.isfunction):
     if not _name.startswith("_") and _name not in AS_THEY_ARE:
-        setattr(WideningOps, _name, widened(_kernel))
+        setattr(UpcastOps, _name, upcast(_kernel))

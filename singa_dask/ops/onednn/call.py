@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from singa_dask.ops.onednn.library import Engine, Refused, failure
+from singa_dask.ops.onednn.library import Engine, Unsupported, failure
 
 __all__ = ["Call", "Copied", "Operand", "channels_last_strides", "layout"]
 
@@ -102,7 +102,7 @@ class Call:
         engine, array = self._engine, operand.array
         wanted = engine.wanted(description, operand.place)
         if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
-            raise Refused(f"{self.implementation} takes something else as argument {operand.place}")
+            raise Unsupported(f"{self.implementation} takes something else as argument {operand.place}")
         given = wanted if operand.opaque else engine.md(array.shape, array.dtype, layout(array))
         handle = engine.memory(given)
         self._handles.append(handle)

@@ -27,7 +27,7 @@ __all__ = [
     "Engine",
     "OneDnnError",
     "Prop",
-    "Refused",
+    "Unsupported",
     "failure",
     "find_library",
     "integers",
@@ -142,7 +142,7 @@ class OneDnnError(SingaError):
     """A call of oneDNN failed that should not."""
 
 
-class Refused(Exception):
+class Unsupported(Exception):
     """oneDNN has no primitive for what was asked; numpy serves instead."""
 
 
@@ -238,14 +238,14 @@ class Engine:
 
         Raises
         ------
-        Refused
+        Unsupported
             It has no implementation for these arguments.
         OneDnnError
             Any other status but success.
         """
         status = self.functions[name](*args)
         if status == UNIMPLEMENTED or (status == INVALID and name.endswith("primitive_desc_create")):
-            raise Refused(f"dnnl_{name}: {STATUSES[status]}")
+            raise Unsupported(f"dnnl_{name}: {STATUSES[status]}")
         if status:
             raise failure(name, status)
 
@@ -326,7 +326,7 @@ class Engine:
 
         Raises
         ------
-        Refused
+        Unsupported
             oneDNN has none for these arguments.
         """
         return self.make("primitive_desc", f"{name}_primitive_desc_create", self.handle, *args)

@@ -15,9 +15,9 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops.onednn import recipes
-from singa_dask.ops.onednn.bf16 import WideningOps
+from singa_dask.ops.onednn.bf16 import UpcastOps
 from singa_dask.ops.onednn.call import Call, Copied
-from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Refused, find_library
+from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
 
 __all__ = ["OneDnnOps"]
 
@@ -30,7 +30,7 @@ FLOATS = {np.dtype(np.float32), BFLOAT16}
 PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
 
 
-class OneDnnOps(WideningOps):
+class OneDnnOps(UpcastOps):
     """Kernels for host memory on a CPU that oneDNN knows, float32 or bfloat16; those of other types are numpy's.
 
     Where images or rows are bfloat16, weights and their gradients are float32 all the same. A NaN does not pass `relu`
@@ -96,14 +96,14 @@ class OneDnnOps(WideningOps):
         try:
             for array in arrays:
                 if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
-                    raise Refused(f"{array.dtype.name} {array.shape}")
+                    raise Unsupported(f"{array.dtype.name} {array.shape}")
             call: Call = recipes.RECIPES[kernel](self._engine, *taken, *parameters)
-        except Refused as reason:
+        except Unsupported as reason:
             self._say(kernel, reason)
             return None
         return call if all(copy is None for copy in copies) else Copied(call, copies)
 
-    def _say(self, kernel: str, reason: Refused) -> None:
+    def _say(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._said:
             self._said.add(kernel)
             LOG.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
@@ -152,7 +152,7 @@ class OneDnnOps(WideningOps):
         if np.dtype(dtype) in FLOATS:
             try:
                 return recipes.lrn_workspace(self._engine, shape, dtype, *how)
-            except Refused as reason:
+            except Unsupported as reason:
                 self._say("lrn", reason)
         return super().lrn_memory(shape, dtype, *how)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from singa_dask.ops.onednn.call import Call, Operand, channels_last_strides, layout
-from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Refused, integers
+from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
 
 __all__ = ["RECIPES", "lrn_workspace"]
 
@@ -38,13 +38,13 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
 
     Raises
     ------
-    Refused
+    Unsupported
         oneDNN has none, or only its reference, which numpy beats.
     """
     description = engine.describe(name, *args)
     implementation = engine.implementation(description)
     if implementation.startswith("ref"):
-        raise Refused(f"dnnl_{name}: only {implementation}")
+        raise Unsupported(f"dnnl_{name}: only {implementation}")
     return description
 
 
@@ -150,7 +150,7 @@ def normalisation(
 ) -> tuple[int, list[Any]]:
     """Describe a normalisation over channels, and return what describing its gradient takes too."""
     if size not in LRN_SIZES and (size == 1 or x.shape[1] % LRN_CHANNELS):
-        raise Refused(f"local_size {size} of {x.shape[1]} channels")
+        raise Unsupported(f"local_size {size} of {x.shape[1]} channels")
     prop = Prop.TRAINING if training else Prop.INFERENCE
     how, attributes = [size, alpha, beta, knorm], engine.attributes()
     args = (Alg.LRN_ACROSS, described(engine, x), described(engine, x), *how, attributes)
@@ -162,7 +162,7 @@ def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: Any, *how: Any) -
 
     Raises
     ------
-    Refused
+    Unsupported
         These are numpy's.
     """
     x = np.broadcast_to(np.zeros((), dtype), shape)
@@ -196,11 +196,11 @@ def workspace(work: Array, written: bool) -> Operand:
 
     Raises
     ------
-    Refused
+    Unsupported
         It is numpy's.
     """
     if work.dtype != np.uint8:
-        raise Refused("memory that is numpy's")
+        raise Unsupported("memory that is numpy's")
     return Operand(Arg.WORKSPACE, work, written, opaque=True)
 
 

@@ -141,7 +141,7 @@ def test_threads_share_a_device(ops: Any) -> None:
 
     def work(seed: int) -> None:
         mine, random = ops.for_thread(), np.random.default_rng(seed)
-        with mine.here():
+        with mine.activate():
             out = mine.empty((64, 50), np.float32)
             for _ in range(10):
                 pixels = random.integers(0, 256, out.shape, dtype=np.uint8)
@@ -167,7 +167,7 @@ def test_two_devices_in_one_thread(ops: Any) -> None:
     pixels = np.arange(60000, dtype=np.uint8).reshape(3, 20000)
     outs = []
     for kernels in (other, ops, other):
-        with kernels.here():
+        with kernels.activate():
             out = kernels.empty(pixels.shape, np.float32)
             kernels.normalize(pixels, None, 2.0, out)
             kernels.multiply(out, kernels.from_host(np.full(pixels.shape, 2, "f")), out)
@@ -256,9 +256,9 @@ def test_kernels_can_be_captured_in_a_graph(ops: Any) -> None:
     wanted = values()
     ops.copy(drawn[2], out=b)
     ops.copy(np.zeros(1), out=total)
-    recording = ops.record(step)
+    captured = ops.capture(step)
     for _ in range(3):
-        recording.repeat(lambda key: key)
+        captured.replay(lambda key: key)
     for one, other in zip(values(), wanted, strict=True):
         np.testing.assert_array_equal(one, other)
 

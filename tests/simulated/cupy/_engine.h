@@ -30,11 +30,11 @@ struct Fiber {
     bool born;
     unsigned char slots[3][8];
 };
-const unsigned MOST_THREADS = 1024;
+const unsigned MAX_THREADS = 1024;
 // An odd number of cache lines apart, so that the tops of the stacks do not crowd into one set of the cache.
 const size_t STACK = 64 * 1024 + 5 * 64;
 // They live on from launch to launch: each runs its kernel, waits, and runs the next.
-static Fiber fibers[MOST_THREADS];
+static Fiber fibers[MAX_THREADS];
 // The thread that runs; null while threads are plain calls.
 static Fiber* running;
 static jmp_buf scheduler;
@@ -162,7 +162,7 @@ static bool run_block(bool reverse) {
 inline uint3 unravel(unsigned n, unsigned x, unsigned y) { return uint3{n % x, n / x % y, n / x / y}; }
 
 static void ready_fibers(const Launch& l) {
-    static char* stacks = (char*)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE,
+    static char* stacks = (char*)mmap(nullptr, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (unsigned t = 0; t < threads; ++t) {
         fibers[t].index = unravel(t, l.block[0], l.block[1]);

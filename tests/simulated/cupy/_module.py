@@ -10,10 +10,10 @@ import numpy as np
 
 from cupy import _array, _compile, _errors, _source, _world
 
-MOST_THREADS = 1024
-MOST_SHARED = 48 * 1024
-MOST_BLOCK = (1024, 1024, 64)
-MOST_GRID = (2**31 - 1, 65535, 65535)
+MAX_THREADS = 1024
+MAX_SHARED = 48 * 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
 POINTER, FLOATING, WHOLE, OTHER = 1, 2, 3, 4
 SORTS = {POINTER: "a pointer", FLOATING: "a floating-point number", WHOLE: "a whole number", OTHER: "a struct"}
 
@@ -84,8 +84,8 @@ class Function:
         size = getattr(library, f"simulated_shared_{name}")
         size.restype = ctypes.c_longlong
         self.shared_size_bytes = size()
-        if self.shared_size_bytes > MOST_SHARED:
-            why = f"uses too much shared data ({self.shared_size_bytes:#x} bytes, {MOST_SHARED:#x} max)"
+        if self.shared_size_bytes > MAX_SHARED:
+            why = f"uses too much shared data ({self.shared_size_bytes:#x} bytes, {MAX_SHARED:#x} max)"
             raise _compile.CompileException(f"{name}: {why}", "", name, ())
 
     def __call__(
@@ -113,15 +113,15 @@ class Function:
 
     def _sizes(self, grid: Any, block: Any, shared_mem: int) -> Launch:
         full = []
-        for sizes, most in ((grid, MOST_GRID), (block, MOST_BLOCK)):
+        for sizes, most in ((grid, MAX_GRID), (block, MAX_BLOCK)):
             sizes = tuple(int(n) for n in sizes)
             sizes += (1,) * (3 - len(sizes))
             if not all(1 <= n <= m for n, m in zip(sizes, most, strict=True)):
                 raise _errors.CUDADriverError(1, f"{self.name}: grid {grid}, block {block}")
             full.append((ctypes.c_uint * 3)(*sizes))
-        if math.prod(full[1]) > MOST_THREADS:
+        if math.prod(full[1]) > MAX_THREADS:
             raise _errors.CUDADriverError(1, f"{self.name}: {math.prod(full[1])} threads in a block")
-        if self.shared_size_bytes + shared_mem > MOST_SHARED:
+        if self.shared_size_bytes + shared_mem > MAX_SHARED:
             raise _errors.CUDADriverError(
                 1, f"{self.name}: {self.shared_size_bytes + shared_mem} bytes of shared memory"
             )

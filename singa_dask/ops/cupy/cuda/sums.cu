@@ -1,8 +1,8 @@
-// Sums: of all values, of what a figure is counted from, of columns. Always added in the same order.
+// Sums: of all values, of what a scalar is counted from, of columns. Always added in the same order.
 
 // X is the type of what is summed, Y that of the sums.
 
-#define MOST_THREADS 256
+#define MAX_THREADS 256
 
 // out[block] = a part of the sum of x[i]^2, i < n; `total` adds up the parts.
 extern "C" __global__ void squares(const X* x, Y* out, long long n) {
@@ -34,7 +34,7 @@ extern "C" __global__ void columns(
     const X* x, long long row, long long column, Y* out, long long n_rows, int n_columns, int accumulate
 ) {
     typedef wide<X>::type W;
-    __shared__ W sums[MOST_THREADS];
+    __shared__ W sums[MAX_THREADS];
     const int c = blockIdx.x * WARP + threadIdx.x % WARP, n_warps = blockDim.x / WARP;
     const long long first = (long long)blockIdx.y * n_warps + threadIdx.x / WARP;
     W sum = 0;

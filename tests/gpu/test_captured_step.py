@@ -1,4 +1,4 @@
-"""Steps that a GPU repeats by itself: they are those that it is told kernel by kernel."""
+"""Steps that a GPU replays from a capture: they compute the same as uncaptured ones."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["jobs"]
 
 
 class Counted:
-    """Counts how often kernels are recorded."""
+    """Counts how often kernels are captured."""
 
-    def __init__(self, ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.n, self._record = 0, ops.record
-        monkeypatch.setattr(ops, "record", self)
+    def __init__(self, ops: Any, monkeypatch: Any) -> None:
+        self.n, self._capture = 0, ops.capture
+        monkeypatch.setattr(ops, "capture", self)
 
     def __call__(self, run: Any) -> Any:
         self.n += 1
-        return self._record(run)
+        return self._capture(run)
 
 
 def dropped() -> JobConf:
@@ -49,9 +49,9 @@ def dropped() -> JobConf:
 
 
 def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
-    """Return the same training run on a GPU twice, the second one with steps that it repeats; figures taken between."""
+    """Return the same training run on a GPU twice, the second one with captured steps; metrics taken between."""
     runs = [Run(given, gpu), Run(given, gpu.for_thread())]
-    runs[1].algorithm.repeat_steps()
+    runs[1].algorithm.capture_steps()
     for run in runs:
         run.train(range(n_steps // 2))
         run.figures = run.found()
@@ -60,7 +60,7 @@ def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "dropped"])
-def test_repeated_steps_are_those_of_a_gpu_that_is_told_each_kernel(
+def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     gpu: NumpyOps, jobs: dict[str, JobConf], name: str
 ) -> None:
     runs = both(dropped() if name == "dropped" else jobs[name], gpu, 10)
@@ -68,7 +68,7 @@ def test_repeated_steps_are_those_of_a_gpu_that_is_told_each_kernel(
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-# with the shorter text, of two windows a row, a step is recorded at which it begins anew
+# with the shorter text, of two windows a row, a step is captured at which the text begins anew
 @pytest.mark.parametrize("length", [100, 24])
 @pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
 def test_states_that_go_on_begin_anew_with_the_text(gpu: NumpyOps, tmp_path: Path, kind: str, length: int) -> None:
@@ -79,12 +79,12 @@ def test_states_that_go_on_begin_anew_with_the_text(gpu: NumpyOps, tmp_path: Pat
     agree(*(run.found() for run in both(given, gpu, 30)), within=1e-12)
 
 
-def test_what_is_recorded_is_not_told_again(
+def test_what_is_captured_is_not_called_again(
     gpu: NumpyOps, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(gpu, monkeypatch)
     run = Run(jobs["mlp"], gpu)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     run.train(range(3))
     assert counted.n == 1
     monkeypatch.setattr(InnerProduct, "compute_feature", None)
@@ -92,12 +92,12 @@ def test_what_is_recorded_is_not_told_again(
     assert counted.n == 1
 
 
-def test_memory_that_grows_is_recorded_anew(
+def test_memory_that_grows_is_captured_anew(
     gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(gpu, monkeypatch)
     run = Run(jobs["images"], gpu)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     run.train(range(4))
     # as a net with larger batches, which uses the same kernels, does in a test
     gpu.scratch(next(iter(gpu._scratch)), (1 << 20,), np.float64)
@@ -108,7 +108,9 @@ def test_memory_that_grows_is_recorded_anew(
     agree(run.found(), other.found(), within=1e-12)
 
 
-def test_what_cannot_be_recorded_is_told(gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_captured_runs_uncaptured(
+    gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
+) -> None:
     compute = SoftmaxLoss.compute_feature
 
     def wait(self: Any, phase: Any) -> None:
@@ -121,7 +123,7 @@ def test_what_cannot_be_recorded_is_told(gpu: Any, jobs: dict[str, JobConf], mon
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-def test_what_a_driver_does_not_record_is_told(gpu: Any, jobs: dict[str, JobConf], monkeypatch: Any) -> None:
+def test_what_a_driver_does_not_capture_runs_uncaptured(gpu: Any, jobs: dict[str, JobConf], monkeypatch: Any) -> None:
     cupy = pytest.importorskip("cupy")
     end = cupy.cuda.Stream.end_capture
 
@@ -132,30 +134,30 @@ def test_what_a_driver_does_not_record_is_told(gpu: Any, jobs: dict[str, JobConf
     with monkeypatch.context() as patch:
         patch.setattr(cupy.cuda.Stream, "end_capture", refuse)
         run = Run(jobs["images"], gpu)
-        run.algorithm.repeat_steps()
+        run.algorithm.capture_steps()
         run.train(range(4))
     assert gpu.draws is None
-    assert run.algorithm.n_recordings == 0
+    assert run.algorithm.n_captures == 0
     other = Run(jobs["images"], gpu.for_thread())
     other.train(range(4))
     agree(run.found(), other.found(), within=1e-12)
 
 
-def test_a_product_is_recorded_which_cupy_refuses(gpu: Any) -> None:
+def test_a_product_is_captured_which_cupy_refuses(gpu: Any) -> None:
     cublas = pytest.importorskip("cupy_backends.cuda.libs.cublas")
     get_cublas_handle = pytest.importorskip("cupy.cuda.device").get_cublas_handle
     rng = np.random.default_rng(0)
     a, b = (gpu.from_host(rng.normal(size=size)) for size in ((3, 4), (4, 5)))
     out = gpu.zeros((3, 5), np.float64)
     with pytest.raises(NotImplementedError, match="during stream capture"):
-        gpu.record(lambda: cublas.gemmEx(get_cublas_handle(), *[0] * 18))
-    recording = gpu.record(lambda: gpu.gemm(a, b, out))
+        gpu.capture(lambda: cublas.gemmEx(get_cublas_handle(), *[0] * 18))
+    captured = gpu.capture(lambda: gpu.gemm(a, b, out))
     assert not gpu.to_host(out).any()
-    recording.repeat(lambda key: key)
+    captured.replay(lambda key: key)
     np.testing.assert_allclose(gpu.to_host(out), gpu.to_host(a) @ gpu.to_host(b), rtol=1e-12)
 
 
-def test_a_layer_of_a_users_own_is_told_each_time() -> None:
+def test_a_layer_of_a_users_own_runs_uncaptured() -> None:
     class Own(InnerProduct):
         pass
 
@@ -169,7 +171,7 @@ def test_a_layer_of_a_users_own_is_told_each_time() -> None:
 
 def test_a_loss_that_is_no_number_is_found(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
     run = Run(jobs["mlp"], gpu)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     run.train(range(4))
     run.net.owners[0].values[...] = np.nan
     with pytest.raises(NumericError, match="loss is not finite"):
@@ -180,7 +182,7 @@ def test_a_loss_that_is_no_number_is_found(gpu: NumpyOps, jobs: dict[str, JobCon
 
 def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
     run = Run(jobs["mlp"], gpu)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     run.train(range(4))
     data = run.net.layers[0]
     compute = data.compute_feature
@@ -194,12 +196,12 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
         run.train([4])
 
 
-def test_memory_that_is_never_the_same_is_not_recorded_for_ever(
+def test_memory_that_is_never_the_same_is_not_captured_for_ever(
     gpu: NumpyOps, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(gpu, monkeypatch)
     run = Run(jobs["mlp"], gpu)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     labels = gpu.labels
     kept = []
 
@@ -215,7 +217,7 @@ def test_memory_that_is_never_the_same_is_not_recorded_for_ever(
     agree(run.found(), other.found(), within=1e-12)
 
 
-def test_passes_of_a_users_own_are_not_repeated(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
+def test_passes_of_a_users_own_run_uncaptured(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
     run, steps = Run(jobs["mlp"], gpu), []
 
     class Own(BP):
@@ -224,6 +226,6 @@ def test_passes_of_a_users_own_are_not_repeated(gpu: NumpyOps, jobs: dict[str, J
             super().backward(step)
 
     run.algorithm = Own(run.net, update=run.update)
-    run.algorithm.repeat_steps()
+    run.algorithm.capture_steps()
     run.train(range(5))
     assert steps == [0, 1, 2, 3, 4]

@@ -1,6 +1,6 @@
-"""CupyRecording: kernels that are recorded once as a CUDA graph, and then launched all together.
+"""CupyCapture: kernels that are captured once as a CUDA graph, and then launched all together.
 
-To launch a kernel takes the host some microseconds, which in a small net is longer than the GPU has to do with it.
+A launch takes the host some microseconds, in a small net longer than the GPU needs for the kernel.
 """
 
 from __future__ import annotations
@@ -15,68 +15,68 @@ from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.cublas import workspace
 from singa_dask.ops.cupy.random import CupyRandom, Draws
 
-__all__ = ["CupyRecording", "Recording"]
+__all__ = ["CapturedKernels", "CupyCapture"]
 
 
-class CupyRecording(CupyConv, CupyRandom):
-    """What records kernels, a mixin of `CupyOps`."""
+class CupyCapture(CupyConv, CupyRandom):
+    """Capture of kernels, a mixin of `CupyOps`."""
 
-    records = True
+    supports_capture = True
 
-    def record(self, run: Callable[[], None]) -> Recording:
-        # memory that is asked for first
+    def capture(self, run: Callable[[], None]) -> CapturedKernels:
+        # allocated before the capture, in which nothing can be
         workspace(self.gpu.index)
         draws = self.draws = Draws(self)
-        # a stream of its own: what other threads enqueue meanwhile is none of it
+        # a stream of its own: what other threads enqueue meanwhile is not captured
         with cupy.cuda.Stream(non_blocking=True) as stream:
             self.use_stream(stream)
             try:
-                graph = recorded(stream, run)
+                graph = capture_graph(stream, run)
             finally:
                 self.use_stream(self.gpu.stream)
                 self.draws = None
-        return Recording(self, graph, draws)
+        return CapturedKernels(self, graph, draws)
 
 
-class Recording:
+class CapturedKernels:
     """A graph of kernels, which holds the addresses of what they compute in.
 
     Parameters
     ----------
-    ops : CupyRecording
+    ops : CupyCapture
         Whose kernels, and scratch memory, they are.
     graph : cupy.cuda.Graph
     draws : Draws
         Keys of random numbers that they take.
     """
 
-    def __init__(self, ops: CupyRecording, graph: Any, draws: Draws) -> None:
+    def __init__(self, ops: CupyCapture, graph: Any, draws: Draws) -> None:
         self._ops, self._graph, self._draws = ops, graph, draws
         self._n_grown = ops.n_grown
 
     @property
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the memory that the kernels compute in is still theirs."""
         return self._n_grown == self._ops.n_grown
 
-    def repeat(self, key_now: Callable[[philox.Key], philox.Key]) -> None:
+    def replay(self, key_now: Callable[[philox.Key], philox.Key]) -> None:
         """Enqueue the kernels once more.
 
         Parameters
         ----------
         key_now : callable
-            The key of random numbers at the recording -> the key that they take now.
+            The key of random numbers at the capture -> the key that they take now.
         """
         self._draws.put(self._ops.gpu, key_now)
         self._graph.launch(stream=self._ops.gpu.stream)
 
 
-def recorded(stream: Any, run: Callable[[], None]) -> Any:
-    """Return the graph of what is enqueued on a stream; that ends also where something cannot be recorded."""
+def capture_graph(stream: Any, run: Callable[[], None]) -> Any:
+    """Return the graph of what is enqueued on a stream; ends the capture also if something cannot be captured."""
     stream.begin_capture()
     try:
         run()
     finally:
-        # raises too where what was enqueued has ended it
+        # raises if something enqueued has invalidated the capture
         graph = stream.end_capture()
     return graph
