@@ -32,6 +32,10 @@ LEVELS = {
     "paths": 1,
     "errors": 0,
 }
+# Levels of the rooms inside a room. Its ``__init__`` stands above them.
+INNER_LEVELS = {
+    "runtime": {"job": 3, "inference": 2, "units": 2, "checkpoints": 1, "planning": 0},
+}
 # What a room may not use although it lies lower: it is handed it.
 HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "train": {"comm"}}
 # What runs on a GPU; imported when one is asked for.
@@ -125,6 +129,24 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_imports_inside_a_room_point_down() -> None:
+    wrong = []
+    for path in FILES:
+        room, *inner = path.relative_to(PACKAGE).with_suffix("").parts
+        levels = INNER_LEVELS.get(room)
+        if levels is None or inner == ["__init__"]:
+            continue
+        here = inner[0]
+        for line, name in imports(path):
+            top, *rest = name.split(".")
+            if top != "singa_dask" or rest[:1] != [room] or rest[1:2] == [here]:
+                continue
+            there = rest[1] if len(rest) > 1 else ""
+            if there not in levels or levels[there] >= levels[here]:
+                wrong.append(f"{shown(path)}:{line}: {room}/{here} may not import {name}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_third_parties_are_confined() -> None:
     wrong = []
     for path in FILES:
@@ -166,6 +188,8 @@ def test_files_are_short() -> None:
 
 def test_every_room_has_a_level() -> None:
     assert {room_of(path) for path in FILES} <= set(LEVELS)
+    for room, levels in INNER_LEVELS.items():
+        assert {path.stem for path in (PACKAGE / room).iterdir() if path.name[0] != "_"} == set(levels)
 
 
 def test_third_parties_are_declared() -> None:

@@ -20,10 +20,10 @@ from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
-from singa_dask.runtime.cluster import Runner
-from singa_dask.runtime.inference import Done, Part, build
-from singa_dask.runtime.inference_job import inference_job, with_data
-from singa_dask.runtime.inference_parts import Facts, look, plan_parts
+from singa_dask.runtime.inference.job import inference_job, with_data
+from singa_dask.runtime.inference.part import Done, Part, build
+from singa_dask.runtime.inference.parts import Facts, look, plan_parts
+from singa_dask.runtime.job.cluster import Runner
 
 __all__ = ["PHASES", "Inference", "Running", "Workers", "ends_at_once", "running"]
 

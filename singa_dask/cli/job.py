@@ -16,7 +16,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warnings
-from singa_dask.runtime.plan import build_nets
+from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.train import with_initialisers
 
 __all__ = ["check", "complete", "outputs", "read", "refuse_missing_gpus", "show_outputs", "warn"]

@@ -1,6 +1,7 @@
 """Warnings on a valid job: what it says and nothing reads, and what is likely a mistake.
 
-Each is a `Problem` whose message states the fact first and then what to do. `runtime.checks` has those that need nets.
+Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.checks` has those that need
+nets.
 """
 
 from __future__ import annotations

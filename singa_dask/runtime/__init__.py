@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.checks import absent_records, missing_gpus, net_warnings, prepare, worker_warnings
-    from singa_dask.runtime.cluster import (
+    from singa_dask.runtime.job.checks import absent_records, missing_gpus, net_warnings, prepare, worker_warnings
+    from singa_dask.runtime.job.cluster import (
         Patience,
         connect,
         embedded_cluster,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         threads_by_host,
         wait_for_room,
     )
-    from singa_dask.runtime.driver import Driver
-    from singa_dask.runtime.placement import Layout, plan_processes
-    from singa_dask.runtime.report import Result
-    from singa_dask.runtime.resources import n_threads
+    from singa_dask.runtime.job.driver import Driver
+    from singa_dask.runtime.job.report import Result
+    from singa_dask.runtime.planning.placement import Layout, plan_processes
+    from singa_dask.runtime.planning.resources import n_threads
 
 __all__ = [
     "Driver",
@@ -45,23 +45,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Driver": "driver",
-    "Layout": "placement",
-    "Patience": "cluster",
-    "Result": "report",
-    "absent_records": "checks",
-    "connect": "cluster",
-    "embedded_cluster": "cluster",
-    "local_cluster": "cluster",
-    "n_threads": "resources",
-    "missing_gpus": "checks",
-    "net_warnings": "checks",
-    "on_dask": "cluster",
-    "plan_processes": "placement",
-    "prepare": "checks",
-    "threads_by_host": "cluster",
-    "wait_for_room": "cluster",
-    "worker_warnings": "checks",
+    "Driver": "job.driver",
+    "Layout": "planning.placement",
+    "Patience": "job.cluster",
+    "Result": "job.report",
+    "absent_records": "job.checks",
+    "connect": "job.cluster",
+    "embedded_cluster": "job.cluster",
+    "local_cluster": "job.cluster",
+    "n_threads": "planning.resources",
+    "missing_gpus": "job.checks",
+    "net_warnings": "job.checks",
+    "on_dask": "job.cluster",
+    "plan_processes": "planning.placement",
+    "prepare": "job.checks",
+    "threads_by_host": "job.cluster",
+    "wait_for_room": "job.cluster",
+    "worker_warnings": "job.checks",
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from singa_dask.cli import job
 from singa_dask.conf import Phase
 from singa_dask.runtime import plan_processes, prepare
-from singa_dask.runtime.plan import build_nets
+from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT
 
 CONFIGS = ROOT / "configs"

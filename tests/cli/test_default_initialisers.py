@@ -13,8 +13,8 @@ from singa_dask.cli import job as job_files
 from singa_dask.conf import InitConf, JobConf, Phase, load
 from singa_dask.layers import Param
 from singa_dask.ops import philox
-from singa_dask.runtime.plan import build_nets
-from singa_dask.runtime.start import Start
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.units.initial_state import Start
 from singa_dask.train import init, with_initialisers
 from tests.cli.conftest import ROOT, Call
 

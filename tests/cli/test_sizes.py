@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.runtime import checks
+from singa_dask.runtime.job import checks
 from tests.cli.conftest import Call
 
 UNITS = "neuralnet.layer[fc].innerproduct_conf.num_output"

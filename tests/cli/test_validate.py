@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps
-from singa_dask.runtime import plan
+from singa_dask.runtime.planning import nets
 from tests.cli.conftest import ROOT, Call
 
 BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
@@ -93,7 +93,7 @@ def test_kernels_that_are_not_there_are_named_at_their_place(
     def get_ops(name: str, precision: str) -> NumpyOps:
         raise ConfigError(f"{name} cannot be used here. Install it.")
 
-    monkeypatch.setattr(plan, "get_ops", get_ops)
+    monkeypatch.setattr(nets, "get_ops", get_ops)
     text = job.read_text()
     job.write_text(f"{text}\nops: onednn\n")
     result = call("validate", job)

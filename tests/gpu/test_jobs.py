@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import OPS
-from singa_dask.runtime import checkpoint, mirror
-from singa_dask.runtime.node import Node
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.units import host_mirror
+from singa_dask.runtime.units.unit_host import Node
 from tests.backends import backend
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, mlp, run_job
@@ -122,19 +123,19 @@ def test_a_job_that_is_ended_in_the_middle_leaves_nothing(run_job: Run, name: st
 
 
 def test_an_error_of_the_courier_ends_the_job_by_its_worker(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = mirror.Mirror.send
+    send = host_mirror.Mirror.send
 
     class Broken:
         def synchronize(self) -> None:
             raise RuntimeError("an illegal address was encountered")
 
-    def break_one(self: mirror.Mirror, message: Any, param: Any = None) -> None:
+    def break_one(self: host_mirror.Mirror, message: Any, param: Any = None) -> None:
         if message.step == 5:
             self._leaving.put((Broken(), message))
         else:
             send(self, message, param)
 
-    monkeypatch.setattr(mirror.Mirror, "send", break_one)
+    monkeypatch.setattr(host_mirror.Mirror, "send", break_one)
     outcome = run_job(mlp(cluster=ALLREDUCE, gpu=[0], train_steps=10**6))
     assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
     reasons = {report["reason"].split(",")[0] for report in outcome.reports.values()}

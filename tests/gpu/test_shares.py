@@ -10,9 +10,9 @@ import pytest
 
 from singa_dask.ops import OPS
 from tests.backends import backend
+from tests.runtime.end_to_end.test_clipping import updater
+from tests.runtime.end_to_end.test_unequal_batches import job
 from tests.runtime.harness import ALLREDUCE, Outcome, run_job
-from tests.runtime.test_clipping import updater
-from tests.runtime.test_unequal_batches import job
 
 __all__ = ["run_job"]
 

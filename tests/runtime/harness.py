@@ -16,9 +16,10 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.layers import input as input_layer
-from singa_dask.runtime import checkpoint, plan_processes
-from singa_dask.runtime.node import Node
-from singa_dask.runtime.unit import run_unit
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.units.unit import run_unit
+from singa_dask.runtime.units.unit_host import Node
 from tests.runtime.ahead import LittleAhead
 
 TIMEOUT_S = 60

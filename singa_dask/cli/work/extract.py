@@ -10,8 +10,8 @@ from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
 from singa_dask.data import fs
 from singa_dask.data.convert import backend_of
-from singa_dask.runtime.inference_job import classifier
-from singa_dask.runtime.inference_results import check_writes, folder_beside, url_of_layer, write_records
+from singa_dask.runtime.inference.job import classifier
+from singa_dask.runtime.inference.results import check_writes, folder_beside, url_of_layer, write_records
 
 __all__ = ["extract"]
 

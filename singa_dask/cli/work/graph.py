@@ -15,7 +15,7 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.net import NeuralNet
 from singa_dask.net.picture import Picture
-from singa_dask.runtime.plan import build_nets
+from singa_dask.runtime.planning.nets import build_nets
 
 __all__ = ["graph"]
 

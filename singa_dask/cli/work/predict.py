@@ -8,8 +8,8 @@ from singa_dask.cli import job
 from singa_dask.cli.inference import Inference, Workers, ends_at_once, running
 from singa_dask.conf import Phase
 from singa_dask.data import fs
-from singa_dask.runtime.inference_job import classifier
-from singa_dask.runtime.predictions import Predicted, csv_lines, prediction_rows
+from singa_dask.runtime.inference.job import classifier
+from singa_dask.runtime.inference.predictions import Predicted, csv_lines, prediction_rows
 
 __all__ = ["predict"]
 

@@ -11,8 +11,8 @@ from singa_dask.cli import job
 from singa_dask.cli.sample import LENGTH
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.sampling import sample as write_sample
-from singa_dask.runtime.sampling_job import sampling_job, writes
+from singa_dask.runtime.inference.sampling import sample as write_sample
+from singa_dask.runtime.inference.sampling_job import sampling_job, writes
 
 __all__ = ["sample"]
 

@@ -10,7 +10,7 @@ from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
 from singa_dask.conf import Phase
 from singa_dask.observe import show_figures, to_json
-from singa_dask.runtime.inference_results import merge_figures
+from singa_dask.runtime.inference.results import merge_figures
 
 __all__ = ["test"]
 

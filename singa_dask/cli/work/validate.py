@@ -10,7 +10,7 @@ from singa_dask.cli import job
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.runtime import absent_records, n_threads, plan_processes
-from singa_dask.runtime.devices import device_names, n_on_gpus
+from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
 __all__ = ["validate"]
 

@@ -1,0 +1,373 @@
+"""Checkpoints: one safetensors part per server, and a manifest that makes them one.
+
+``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: a step
+without a manifest does not exist. Pieces are named by param and range, so that any number of servers can
+read what any other number wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from singa_dask.data import fs
+from singa_dask.errors import CheckpointError, DataError
+from singa_dask.runtime.checkpoints import singa_checkpoint
+from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+
+__all__ = [
+    "MANIFEST",
+    "Checkpoint",
+    "Piece",
+    "Stored",
+    "find",
+    "find_values",
+    "load_class_names",
+    "load_values",
+    "step_url",
+    "write_manifest",
+    "write_part",
+]
+
+FORMAT = "singa-dask checkpoint 1"
+MANIFEST = "manifest.json"
+
+
+class Piece(NamedTuple):
+    """What a server stores of one slice.
+
+    Attributes
+    ----------
+    param : int
+        Index among the unique params of the net.
+    start : int
+        Place of the first value in the flattened param.
+    what : str
+        ``"value"``, or a name of the updater's state.
+    version : int
+        Updates that the slice has seen.
+    array : ndarray, 1-D
+    """
+
+    param: int
+    start: int
+    what: str
+    version: int
+    array: np.ndarray
+
+
+def step_url(directory: str, step: int) -> str:
+    """Return the URL of the checkpoint of ``step`` in a checkpoint directory."""
+    return fs.join(directory, f"step-{step}")
+
+
+def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str]) -> dict[str, Any]:
+    """Write what one server holds, and describe it for the manifest.
+
+    Parameters
+    ----------
+    url : str
+        Of the step.
+    index, n_parts : int
+        Which server of how many.
+    pieces : sequence of Piece
+    names : sequence of str
+        Name of each param.
+    """
+    file = f"part-{index}-of-{n_parts}.safetensors"
+    tensors, described = {}, []
+    for piece in pieces:
+        key = f"{names[piece.param]}/{piece.what}/{piece.start}"
+        tensors[key] = piece.array
+        described.append(
+            {
+                "key": key,
+                "param": names[piece.param],
+                "what": piece.what,
+                "start": piece.start,
+                "stop": piece.start + piece.array.size,
+                "version": piece.version,
+            }
+        )
+    content = save(tensors)
+    fs.write_atomic(fs.join(url, file), content)
+    return {
+        "file": file,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "tensors": described,
+    }
+
+
+def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+    """Make the parts a checkpoint.
+
+    Parameters
+    ----------
+    url : str
+    parts : sequence of dict
+        From `write_part`.
+    facts : dict
+        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
+        [axis, start, stop]} where servers have parts of a param; ``class_names``: {input layer: names} where known.
+    """
+    for part in parts:
+        if not fs.exists(fs.join(url, part["file"])):
+            raise CheckpointError(
+                f"{url}: {part['file']} was written by a server but cannot be seen from here. "
+                "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
+            )
+    manifest = {"format": FORMAT, **facts, "parts": list(parts)}
+    fs.write_atomic(fs.join(url, MANIFEST), json.dumps(manifest, indent=1).encode())
+
+
+def find(url: str) -> str:
+    """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
+
+    Raises
+    ------
+    CheckpointError
+        There is none.
+    """
+    if fs.exists(fs.join(url, MANIFEST)):
+        return url
+    found = _steps(url)
+    if not found:
+        raise CheckpointError(
+            f"{url}: no complete checkpoint here. Expected step-<n>/{MANIFEST}, or a run directory with checkpoint/."
+        )
+    return found[max(found)]
+
+
+def _steps(url: str) -> dict[int, str]:
+    """Return the URLs of the complete checkpoints in a run directory, or a checkpoint directory, by step."""
+    steps = {}
+    for directory in (url, fs.join(url, "checkpoint")):
+        for name in fs.ls(directory) if fs.is_dir(directory) else ():
+            match = re.fullmatch(r"step-(\d+)", name)
+            if match and fs.exists(fs.join(directory, name, MANIFEST)):
+                steps[int(match[1])] = fs.join(directory, name)
+    return steps
+
+
+class Checkpoint:
+    """A checkpoint opened for reading.
+
+    Parameters
+    ----------
+    url : str
+        Of a step; see `find`.
+
+    Attributes
+    ----------
+    manifest : dict
+    step : int
+        Updates that had been made.
+    groups : dict of int to dict
+        ``step`` and ``cursors`` of each worker group.
+    deals : dict of str to list of int
+        By input layer: the order in which its blocks were dealt, where the job was given one.
+    class_names : dict of str to tuple of str
+        By input layer of the training net: what its labels mean, where that was known.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            found = json.loads(fs.read_bytes(fs.join(url, MANIFEST)))
+        except (DataError, ValueError) as error:
+            raise CheckpointError(f"{url}: the manifest cannot be read: {error}") from error
+        self.manifest: dict[str, Any] = found if isinstance(found, dict) else {}
+        if self.manifest.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{url}: format {self.manifest.get('format')!r} is not known. This version reads {FORMAT!r}."
+            )
+        self.step = int(self.manifest["step"])
+        self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
+        self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
+        names: dict[str, list[str]] = self.manifest.get("class_names", {})
+        self.class_names = {layer: tuple(found) for layer, found in names.items()}
+        self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
+        self._versions: dict[str, int] = {}
+        self._parts: dict[str, dict[str, np.ndarray]] = {}
+        for part in self.manifest["parts"]:
+            for entry in part["tensors"]:
+                place = (entry["start"], entry["stop"], part["file"], entry["key"])
+                self._tensors.setdefault((entry["param"], entry["what"]), []).append(place)
+                known = self._versions.get(entry["param"], entry["version"])
+                self._versions[entry["param"]] = min(known, entry["version"])
+
+    def version(self, param: str) -> int:
+        """Return the updates that a param had seen."""
+        return min(self._versions[key] for key in self._parts_of(param) or [param])
+
+    def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
+        """Return (axis, start, stop) of the parts that servers had of a param, none where they had all of it."""
+        self.shape(param)
+        return {key: tuple(place) for key, place in self.manifest["params"][param].get("parts", {}).items()}
+
+    def whole(self, param: str, what: str) -> np.ndarray | None:
+        """Return all of a param's values or updater state in its shape, put together; None where there are none."""
+        shape = self.shape(param)
+        parts = self._parts_of(param)
+        if not parts:
+            found = self._read(param, param, what, 0, math.prod(shape))
+            return None if found is None else found.reshape(shape)
+        out = None
+        for key, (axis, start, stop) in parts.items():
+            part_shape = (*shape[:axis], stop - start, *shape[axis + 1 :])
+            found = self._read(key, param, what, 0, math.prod(part_shape))
+            if found is None:
+                return None
+            out = np.empty(shape, found.dtype) if out is None else out
+            out[(slice(None),) * axis + (slice(start, stop),)] = found.reshape(part_shape)
+        return out
+
+    def values(self, param: str) -> np.ndarray:
+        """Return all values of a param in its shape."""
+        found = self.whole(param, "value")
+        if found is None:
+            raise CheckpointError(f"{self.url}: no values of param {param!r}.")
+        return found
+
+    def shape(self, param: str) -> tuple[int, ...]:
+        """Return the shape of a param.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint has no such param.
+        """
+        known = self.manifest["params"]
+        if param not in known:
+            raise CheckpointError(f"{self.url}: no param {param!r}. Known: {', '.join(sorted(known))}.")
+        return tuple(known[param]["shape"])
+
+    def params(self) -> list[str]:
+        """Return the names of all params."""
+        return list(self.manifest["params"])
+
+    def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
+        """Return the range [start, stop) of a param's values or updater state; None where there are none."""
+        if not self._parts_of(param):
+            return self._read(param, param, what, start, stop)
+        whole = self.whole(param, what)
+        return None if whole is None else whole.reshape(-1)[start:stop]
+
+    def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
+        """Return a range of what servers had under a name."""
+        places = self._tensors.get((key, what))
+        if places is None:
+            return None
+        dtype = np.dtype(self.manifest["params"][param]["dtype"])
+        out = np.empty(stop - start, dtype)
+        n_found = 0
+        for low, high, file, key in places:
+            first, last = max(start, low), min(stop, high)
+            if first < last:
+                out[first - start : last - start] = self._part(file)[key][first - low : last - low]
+                n_found += last - first
+        if n_found != stop - start:
+            raise CheckpointError(f"{self.url}: {param}/{what} has {n_found} of {stop - start} values.")
+        return out
+
+    def _part(self, file: str) -> dict[str, np.ndarray]:
+        if file not in self._parts:
+            url = fs.join(self.url, file)
+            expected = next(part for part in self.manifest["parts"] if part["file"] == file)
+            try:
+                content = fs.read_bytes(url)
+            except DataError as error:
+                raise CheckpointError(f"{url}: cannot be read: {error}") from error
+            if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+                raise CheckpointError(
+                    f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of "
+                    f"{expected['bytes']}). Use an older checkpoint."
+                )
+            self._parts[file] = load(content)
+        return self._parts[file]
+
+
+def load_values(url: str) -> dict[str, Stored]:
+    """Return the values of all params at ``url``, by name; see `find_values`.
+
+    Raises
+    ------
+    CheckpointError
+        There is no checkpoint, or it is damaged.
+    """
+    found = find_values(url)
+    if not fs.is_dir(found):
+        return singa_checkpoint.read(found)
+    stored = Checkpoint(found)
+    return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
+
+
+def load_class_names(url: str) -> dict[str, tuple[str, ...]]:
+    """Return the class names at ``url`` (see `find_values`), by input layer of the training net; SINGA's have none."""
+    found = find_values(url)
+    return Checkpoint(found).class_names if fs.is_dir(found) else {}
+
+
+def find_values(url: str) -> str:
+    """Return the checkpoint that a URL means: one of our steps, or a file of SINGA's.
+
+    Parameters
+    ----------
+    url : str
+        A step, a checkpoint directory, a run directory, or a workspace, of ours or of SINGA's: the newest there. Or a
+        file of SINGA's, ``<workspace>/checkpoint/step<n>-worker<i>``; where it is not there, step ``n`` of our newest
+        run with this workspace.
+
+    Raises
+    ------
+    CheckpointError
+        There is none.
+    """
+    place = singa_checkpoint.parse(url)
+    if place and not fs.exists(url):
+        return _find_step(url, *place)
+    if not fs.is_dir(url) and fs.exists(url):
+        return url
+    if fs.exists(fs.join(url, MANIFEST)) or _steps(url):
+        return find(url)
+    if files := singa_checkpoint.newest_files(url):
+        return files[0]
+    runs = {run: steps[max(steps)] for run, steps in _runs(url).items()}
+    jobs = {str(Checkpoint(step).manifest["job"]) for step in runs.values()}
+    if len(jobs) > 1:
+        raise CheckpointError(f"{url}: runs of several jobs ({', '.join(sorted(jobs))}). Say which run: {url}/<run>.")
+    return _newest(runs.values()) if runs else find(url)
+
+
+def _runs(workspace: str) -> dict[str, dict[int, str]]:
+    """Return the steps of each run in a workspace that has any, by the URL of the run."""
+    names = fs.ls(workspace) if fs.is_dir(workspace) else []
+    found = {run: _steps(run) for run in (workspace, *(fs.join(workspace, name) for name in names))}
+    return {run: steps for run, steps in found.items() if steps}
+
+
+def _newest(steps: Iterable[str]) -> str:
+    return max(steps, key=lambda url: (float(Checkpoint(url).manifest.get("time", 0)), url))
+
+
+def _find_step(url: str, directory: str, step: int) -> str:
+    """Return our checkpoint of a step for the path that SINGA would have given to a worker's file."""
+    workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
+    runs = _runs(workspace)
+    if found := [steps[step] for steps in runs.values() if step in steps]:
+        return _newest(found)
+    others = sorted({each for steps in runs.values() for each in steps} | set(singa_checkpoint.steps(directory)))
+    there = f"it has those of steps {', '.join(map(str, others))}" if others else "it has none"
+    todo = f"Name one of these, or train for {step} steps first." if others else "Run the job of that workspace first."
+    raise CheckpointError(
+        f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "
+        f"workspace {workspace}: {there}. {todo}"
+    )

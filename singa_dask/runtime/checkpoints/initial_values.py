@@ -1,0 +1,141 @@
+"""Initial values of params that a job takes from checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from singa_dask.conf import JobConf
+from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+
+__all__ = ["InitialValues"]
+
+T = TypeVar("T")
+
+
+class _Source(NamedTuple):
+    """A checkpoint that was asked for: where, and where that is said."""
+
+    url: str
+    path: tuple[str | int, ...]
+    mark: Mark | None = None
+
+    def problem(self, message: str) -> Problem:
+        return Problem(self.path, message, self.mark)
+
+
+class InitialValues:
+    """Values of params by name, of several checkpoints; they are read when first asked for.
+
+    Parameters
+    ----------
+    job : JobConf
+    init_from : sequence of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
+
+    Attributes
+    ----------
+    urls : list of str
+        Of the checkpoints, as they were given.
+    """
+
+    def __init__(self, job: JobConf, init_from: Sequence[str] = ()) -> None:
+        self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
+            _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
+        ]
+        self.urls = [source.url for source in self._sources]
+        self._loaded: dict[str, tuple[Stored, _Source]] | None = None
+
+    def _load(self) -> dict[str, tuple[Stored, _Source]]:
+        """Read all checkpoints; tell all that cannot be read at once."""
+        if self._loaded is None:
+            found: dict[str, tuple[Stored, _Source]] = {}
+            for source, stored in self._read(checkpoint.load_values):
+                found |= {name: (each, source) for name, each in stored.items()}
+            self._loaded = found
+        return self._loaded
+
+    def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
+        """Return what a function reads of each checkpoint."""
+        found, problems = [], []
+        for source in self._sources:
+            try:
+                found.append((source, reader(source.url)))
+            except (CheckpointError, DataError) as error:
+                problems.append(source.problem(str(error)))
+        if problems:
+            raise UnusableCheckpointError(problems)
+        return found
+
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """Return the class names in the checkpoints, by input layer of their training net; SINGA's files have none.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read.
+        """
+        names: dict[str, tuple[str, ...]] = {}
+        for _, found in self._read(checkpoint.load_class_names):
+            names |= found
+        return names
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._load()
+
+    def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
+        """Return the values of a param in the shape that a net needs, and the updates that they have seen.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read, or has values of another shape.
+        """
+        stored, source = self._load()[name]
+        values = stored.fit(shape)
+        if values is None:
+            has = f"{source.url} has {stored.show_shape()}, the net needs {shape}"
+            raise UnusableCheckpointError(source.problem(f"param {name!r}: {has}."))
+        return values, stored.version
+
+    def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
+        """Check that the checkpoints are of a net with these params.
+
+        Parameters
+        ----------
+        shapes : iterable of (str, tuple of int)
+            Name and shape of each param.
+        complete : bool
+            Whether each param must be in a checkpoint.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read; or has values of another shape, or nothing that the net needs; all at once.
+        """
+        wanted = dict(shapes)
+        problems: list[Problem] = []
+        for name, shape in wanted.items():
+            try:
+                if name in self:
+                    self.get(name, shape)
+            except UnusableCheckpointError as error:
+                if self._loaded is None:
+                    raise
+                problems += error.problems
+        missing = [name for name in wanted if name not in self] if complete else []
+        if missing:
+            message = f"{', '.join(self.urls)}: no values of {', '.join(missing)}, which the net needs. {self._known()}"
+            problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
+        elif self._sources and not any(name in self for name in wanted):
+            message = f"{', '.join(self.urls)}: none of its params is in the net. {self._known()}"
+            problems.append(self._sources[-1].problem(message))
+        if problems:
+            raise UnusableCheckpointError(problems)
+
+    def _known(self) -> str:
+        return f"Known: {', '.join(sorted(self._load()))}."

@@ -1,0 +1,140 @@
+"""Snapshots: checkpoints on their way, as the worker that asked for them follows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from singa_dask.comm import Message
+from singa_dask.conf.watched import KeepConf
+from singa_dask.errors import SingaError
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.retention import Retention
+
+__all__ = ["Snapshots", "add_told", "describe_params"]
+
+
+@dataclass
+class _Snapshot:
+    facts: dict[str, Any]
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    told: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+
+
+class Snapshots:
+    """Collects the parts of servers and the places of worker groups; writes the manifest after the last of them.
+
+    Parameters
+    ----------
+    directory : str
+        URL that ``step-<n>`` directories go to.
+    n_parts, n_groups : int
+        Servers that write a part, worker groups that say where they are.
+    n_tellers : int
+        Workers of each group that say where it is.
+    keep : KeepConf, optional
+        Which checkpoints stay; all, if not given.
+    """
+
+    def __init__(
+        self, directory: str, n_parts: int, n_groups: int, n_tellers: int = 1, keep: KeepConf | None = None
+    ) -> None:
+        self.directory = directory
+        self.n_parts = n_parts
+        self.n_groups = n_groups
+        self.n_tellers = n_tellers
+        self._retention = Retention(directory, keep) if keep else None
+        self._pending: dict[int, _Snapshot] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def begin(self, step: int, facts: Mapping[str, Any]) -> str:
+        """Expect the checkpoint of a step; return its URL. ``facts`` go into the manifest."""
+        self._pending[step] = _Snapshot(dict(facts))
+        return checkpoint.step_url(self.directory, step)
+
+    def take(self, message: Message) -> dict[str, Any] | None:
+        """Note a server's ``part`` or a group's ``r-progress``.
+
+        Returns
+        -------
+        dict or None
+            An event for people once a checkpoint is written, or has failed: then ``error`` says why.
+        """
+        snapshot = self._pending.get(message.step)
+        if snapshot is None:  # given up a moment ago
+            return None
+        if "error" in message.info:
+            return self._fail(message.step, f"{message.src}: {message.info['error']}")
+        if message.kind == "r-progress":
+            told = snapshot.told.setdefault(message.src.group, [])
+            told.append(message.info["steps"])
+            if len(told) == self.n_tellers:
+                snapshot.facts["groups"][str(message.src.group)] = _merged(told)
+        else:
+            snapshot.parts.append(dict(message.info))
+        if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
+            return None
+        url = checkpoint.step_url(self.directory, message.step)
+        try:
+            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
+        except (OSError, SingaError) as error:
+            return self._fail(message.step, str(error))
+        del self._pending[message.step]
+        if self._retention is not None:
+            self._retention.tidy(message.step, self._pending)
+        return {"event": "checkpoint", "step": message.step, "time": time.time(), "url": url}
+
+    def _fail(self, step: int, why: str) -> dict[str, Any]:
+        del self._pending[step]
+        error = f"the checkpoint of step {step} was not written: {why}"
+        return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
+
+
+def _merged(told: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return where a group is, from what its workers tell of their last steps: where all of them were last.
+
+    Readers of two workers must not go on at different records; where no step is common to all they start anew.
+    """
+    places = [{int(place["step"]): place["cursors"] for place in steps} for steps in told]
+    common = set.intersection(*map(set, places))
+    step = max(common, default=min(map(max, places)))
+    cursors: dict[str, dict[str, Any]] = {}
+    for place in places if common else ():
+        for phase, found in place[step].items():
+            cursors.setdefault(phase, {}).update(found)
+    return {"step": step, "cursors": cursors}
+
+
+def add_told(where: Mapping[str, Any], names: dict[str, Any], told: list[Message]) -> None:
+    """Add to what the first worker knows, cursors and class names, what others of its group have told; that is taken.
+
+    Parameters
+    ----------
+    where : mapping
+        Its ``cursors``: by phase, and there by layer.
+    names : dict
+        Class names by layer.
+    told : list of Message
+    """
+    while told:
+        info = told.pop().info
+        names |= info["class_names"]
+        for phase, cursors in info["cursors"].items():
+            where["cursors"][phase] |= cursors
+
+
+def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
+    """Return, for a manifest, shape and type of each whole param, and which parts of it servers have."""
+    described: dict[str, dict[str, Any]] = {}
+    for key, kept in net.logical.items():
+        facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}
+        entry = described.setdefault(kept.owner.name, facts)
+        if kept.param.box is not None:
+            _, axis, cut = kept.param.box
+            entry.setdefault("parts", {})[key] = [axis, cut.start, cut.stop]
+    return described

@@ -1,0 +1,89 @@
+"""Retention: which checkpoints of a run stay when a newer one is complete."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection
+
+from singa_dask.conf.watched import KeepConf, is_less_better
+from singa_dask.data import fs
+from singa_dask.errors import CheckpointError, SingaError
+from singa_dask.runtime.checkpoints.checkpoint import MANIFEST, Checkpoint, step_url
+
+__all__ = ["Retention"]
+
+logger = logging.getLogger(__name__)
+
+
+class Retention:
+    """Deletes old checkpoints of a run.
+
+    Parameters
+    ----------
+    directory : str
+        URL that the ``step-<n>`` directories are in.
+    conf : KeepConf
+    """
+
+    def __init__(self, directory: str, conf: KeepConf) -> None:
+        self._directory = directory
+        self._conf = conf
+        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
+        # of each complete checkpoint that has been looked at, the value that it counts with, and the step of its test
+        self._values: dict[int, tuple[float, int] | None] = {}
+
+    def tidy(self, step: int, pending: Collection[int] = ()) -> None:
+        """Delete what need not stay now that the checkpoint of ``step`` is complete.
+
+        What is later than ``step`` stays, and what is not complete is deleted too, but for the ``pending`` steps. Where
+        that fails a warning is logged, and training goes on.
+        """
+        try:
+            found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
+            older = [each for each in found if each < step and each not in pending]
+            complete = [each for each in older if self._is_complete(each)]
+            stays = self._kept([*complete, step])
+            for each in older:
+                if each not in stays:
+                    self._delete(each)
+        except (OSError, SingaError) as error:
+            logger.warning("old checkpoints could not be deleted: %s", error)
+
+    def _is_complete(self, step: int) -> bool:
+        if step not in self._values:
+            if not fs.exists(fs.join(step_url(self._directory, step), MANIFEST)):
+                return False
+            self._values[step] = self._value(step)
+        return True
+
+    def _value(self, step: int) -> tuple[float, int] | None:
+        if not self._conf.best:
+            return None
+        try:
+            manifest = Checkpoint(step_url(self._directory, step)).manifest
+        except CheckpointError:
+            return None
+        found = manifest.get("metrics", {}).get(self._conf.metric)
+        return None if found is None else (float(found["value"]), int(found["step"]))
+
+    def _kept(self, steps: Collection[int]) -> set[int]:
+        """Return which of some complete steps stay: the newest, and the best; of equally good ones the oldest.
+
+        Of several with the value of one test only the first, which is next to it, counts.
+        """
+        measured: dict[int, tuple[float, int]] = {}
+        for step in sorted(steps):
+            if step not in self._values:
+                self._values[step] = self._value(step)
+            if (found := self._values[step]) is not None:
+                measured.setdefault(found[1], (-self._sign * found[0], step))
+        best = [step for _, step in sorted(measured.values())[: self._conf.best]]
+        return {*sorted(steps)[-self._conf.last :], *best}
+
+    def _delete(self, step: int) -> None:
+        """Delete a checkpoint; from its first moment on it is none."""
+        url = step_url(self._directory, step)
+        fs.remove_tree(fs.join(url, MANIFEST))
+        fs.remove_tree(url)
+        self._values.pop(step, None)

@@ -1,0 +1,193 @@
+"""The job of an inference: of a job, the net of one phase, reading its records in the way that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase, StoreConf
+from singa_dask.conf.wiring import check_phases, read_nodes
+from singa_dask.data import STORES, detect, fs
+from singa_dask.data.image import IMAGE_STORES, IMAGE_SUFFIXES
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.runtime.planning.paths import absolute_paths
+
+__all__ = ["PhaseJob", "classifier", "inference_job", "with_batchsize", "with_data"]
+
+# losses whose output is a softmax, which needs no labels
+LOSSES = ("SoftmaxLoss", "CudnnSoftmaxLoss")
+SOFTMAXES = (*LOSSES, "Softmax", "CudnnSoftmax")
+NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
+
+
+@dataclass(frozen=True)
+class PhaseJob:
+    """A job with the layers of one phase alone.
+
+    Attributes
+    ----------
+    job : JobConf
+    phase : Phase
+        What its net is built for: never training.
+    places : tuple of int
+        Of each layer, the place in the list of the job that it was made of.
+    """
+
+    job: JobConf
+    phase: Phase
+    places: tuple[int, ...]
+
+    def locate(self, error: ConfigError) -> ConfigError:
+        """Return the same error with paths in the job that this one was made of."""
+        problems = []
+        for problem in error.problems:
+            path = problem.path
+            if path[:2] == ("neuralnet", "layer") and len(path) > 2 and isinstance(path[2], int):
+                path = (*path[:2], self.places[path[2]], *path[3:])
+            problems.append(Problem(path, problem.message))
+        return ConfigError(problems)
+
+
+def inference_job(job: JobConf, phase: Phase, *, in_order: bool, opened: bool = False) -> PhaseJob:
+    """Return the job with the layers of a phase alone, for one worker.
+
+    Parameters
+    ----------
+    job : JobConf
+    phase : Phase
+        TRAIN, VALIDATION or TEST; the net of TRAIN is used as in a test.
+    in_order : bool
+        Read records in file order from the first one on; else as the job says.
+    opened : bool
+        For values of layers: put a Softmax, which needs no labels, in the place of each SoftmaxLoss; let no layer write
+        over another's values, and no record take the place of one that cannot be read.
+
+    Raises
+    ------
+    ConfigError
+        The net of this phase is empty or not whole.
+    """
+    name = NAMES[phase]
+    problems = [
+        Problem(("neuralnet", "layer", *path), message)
+        for path, message in check_phases(read_nodes(job.neuralnet), [name])
+    ]
+    places = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
+    if not places:
+        problems.append(Problem(("neuralnet", "layer"), f"no layer is left in the {name} net."))
+    if problems:
+        raise ConfigError(problems)
+    layers = [job.neuralnet.layer[i].model_copy(update={"include": [], "exclude": []}) for i in places]
+    reading = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"} if in_order else {}
+    if opened:
+        layers = [_opened(layer) for layer in layers]
+        reading["on_error"] = "raise"
+
+    def for_one(store: StoreConf) -> StoreConf:
+        # there may be one number for each worker
+        total = [sum(store.batchsize)] if store.batchsize else []
+        return store.model_copy(update={**reading, "batchsize": total})
+
+    made = _with_stores(_with_layers(job, layers), for_one).model_copy(
+        update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
+    )
+    return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(places))
+
+
+def with_batchsize(job: JobConf, n: int) -> JobConf:
+    """Return the job with batches of ``n`` records."""
+    return _with_stores(job, lambda store: store.model_copy(update={"batchsize": [n]}))
+
+
+def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobConf:
+    """Return the job with an input layer that reads other records, which need no labels.
+
+    Parameters
+    ----------
+    backend : str or None
+        Told from the file if not given, else that of the job. Image files are scaled to the shape of the job's records.
+
+    Raises
+    ------
+    ConfigError
+        The layer does not read a store.
+    """
+    old = next(each for each in job.neuralnet.layer if each.name == layer)
+    if not _reads(old):
+        raise ConfigError(f"layer {layer!r}, a {old.type}, reads no store, so it cannot read {url}.")
+    conf = old.block(StoreConf)
+    backend = backend or _format(url, conf)
+    changes: dict[str, object] = {"path": url, "backend": backend, "has_label": False}
+    channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
+    if backend in IMAGE_STORES and not conf.resize and len(size) == 2 and channels in (1, 3):
+        changes |= {"resize": size, "channels": channels}
+    if backend in IMAGE_STORES:
+        changes["layout"] = "NCHW"
+    text = STORES.find("csv")
+    is_text = STORES.find(backend) is text if backend else url.lower().endswith(text.suffixes)
+    kind = {"type": "CSVInput" if is_text else "RecordInput"} if old.type in ("CSVInput", "RecordInput") else {}
+    new = _with_store(old, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
+    return _with_layers(job, [new if each is old else each for each in job.neuralnet.layer])
+
+
+def _format(url: str, conf: StoreConf) -> str:
+    """Return the format of new records, empty where those who open them are to find out."""
+    if url.lower().endswith(IMAGE_SUFFIXES):
+        # also where it is a pattern
+        return "image-folder"
+    if conf.backend == "image-list":
+        # which looks like any text
+        return conf.backend
+    try:
+        found = detect(url, conf.storage_options)
+        return found or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
+    except DataError:
+        # there is no such file, at least not here
+        return ""
+
+
+def classifier(job: JobConf, phase: Phase) -> str:
+    """Return the layer that has the probabilities of classes in a phase: the one SoftmaxLoss, or the one Softmax.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or there are several.
+    """
+    for kinds in (LOSSES, SOFTMAXES):
+        names = [layer.name for layer in job.neuralnet.layer if layer.in_phase(phase) and layer.type in kinds]
+        if len(names) == 1:
+            return names[0]
+    found = ", ".join(names) or "none"
+    raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which: --layer NAME.")
+
+
+def _opened(layer: LayerConf) -> LayerConf:
+    """Return a layer that can be looked into."""
+    if layer.type not in LOSSES:
+        return layer.model_copy(update={"share_src_blobs": False})
+    first = {
+        key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))
+    }
+    return layer.model_copy(update={"type": "Softmax", "softmaxloss_conf": None, **first})
+
+
+def _reads(layer: LayerConf) -> bool:
+    """Say whether a layer reads a store."""
+    return issubclass(LAYERS.find(layer.type), StoreInput)
+
+
+def _with_stores(job: JobConf, change: Callable[[StoreConf], StoreConf]) -> JobConf:
+    return _with_layers(job, [_with_store(layer, change) for layer in job.neuralnet.layer])
+
+
+def _with_store(layer: LayerConf, change: Callable[[StoreConf], StoreConf]) -> LayerConf:
+    if not _reads(layer) or layer.store_conf is None:
+        return layer
+    return layer.model_copy(update={"store_conf": change(layer.store_conf)})
+
+
+def _with_layers(job: JobConf, layers: list[LayerConf]) -> JobConf:
+    net: NetConf = job.neuralnet.model_copy(update={"layer": layers})
+    return job.model_copy(update={"neuralnet": net})

@@ -1,0 +1,124 @@
+"""What must be known of a net and its records to cut an inference into parts, and the parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.output import ArgSort
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.inference.job import with_batchsize
+from singa_dask.runtime.inference.part import Part, build, load_modules, told
+from singa_dask.runtime.planning.devices import device_of_part
+from singa_dask.runtime.planning.nets import find_ops
+
+__all__ = ["Facts", "look", "plan_parts"]
+
+PART_BYTES = 64 << 20
+# to show how far it is, and so that none waits long for the last
+PARTS_PER_WORKER = 4
+
+
+class Facts(NamedTuple):
+    """What must be known of a net and its records to cut them into parts.
+
+    Attributes
+    ----------
+    n_records : int or None
+        None if the net reads other things than stores.
+    batchsize : int
+    alone : str
+        Layer for whose sake batches must be computed one after the other by one; empty if there is none.
+    record_bytes : int
+        Of what is kept of one record.
+    class_names : tuple of str
+        What the classes that the net has learned are called, by label; empty where the checkpoint does not say.
+    """
+
+    n_records: int | None
+    batchsize: int
+    alone: str
+    record_bytes: int
+    class_names: tuple[str, ...] = ()
+
+
+def look(part: Part) -> Facts:
+    """Look at the net of a part, and at its records."""
+    with told(lambda: "the net"):
+        load_modules(part.sources)
+        job = JobConf.model_validate_json(part.job)
+        find_ops(job, device_of_part(job, part.index))  # they may not be there
+        net = build(job, Phase(part.phase), part.layers, part.labels)
+        net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
+        net.check_sources()
+        inputs = [layer for layer in net.layers if layer.is_input]
+        stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
+        counts = {layer.count() for layer in stores}
+        sizes = {layer.batch_size for layer in stores}
+        same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
+        # of batches of several sizes it is not known which records the n-th one has
+        alone = [layer.conf_name for layer in net.layers if _in_a_row(layer) or (len(sizes) > 1 and layer in stores)]
+        n_bytes = sum(
+            4 * layer.features[0].size * layer.n_steps for layer in net.layers if layer.conf_name in part.layers
+        )
+        return Facts(
+            n_records=counts.pop() if same else None,
+            batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
+            alone=alone[0] if alone else "",
+            record_bytes=1 if part.topk else n_bytes,
+            class_names=net.context.class_names.common(),
+        )
+
+
+def _in_a_row(layer: Layer) -> bool:
+    """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
+    if layer.is_input:
+        return not isinstance(layer, StoreInput)
+    blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
+    keeps = any(getattr(block, "carry_state", False) for block in blocks)
+    return keeps or (layer.is_output and not isinstance(layer, ArgSort))
+
+
+def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:
+    """Cut batches into parts.
+
+    Parameters
+    ----------
+    part : Part
+        What all of them have in common.
+    facts : Facts
+    steps : int
+        How many batches; 0 is all records, each once.
+    n_workers : int
+        How many parts can be computed at the same time.
+
+    Raises
+    ------
+    ConfigError
+        That cannot be done with this net.
+    """
+    size, n, rest = facts.batchsize, steps, 0
+    if not steps:
+        if facts.n_records is None:
+            raise ConfigError("the net does not say how many records it reads. Say how many batches: --steps N.")
+        n, rest = divmod(facts.n_records, size)
+    if rest and facts.alone:
+        raise ConfigError(
+            f"layer {facts.alone!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
+            "Say how many batches: --steps N."
+        )
+    most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
+    each = n if facts.alone else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
+    cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
+    parts = [
+        replace(part, index=i, first=first * size, n_batches=n_batches, batchsize=size)
+        for i, (first, n_batches) in enumerate(cuts)
+    ]
+    if rest:
+        job = with_batchsize(JobConf.model_validate_json(part.job), rest).model_dump_json()
+        parts.append(replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest))
+    return parts

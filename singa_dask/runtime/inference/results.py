@@ -1,0 +1,110 @@
+"""What the parts of an inference make together: figures, and stores of records."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import secrets
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from singa_dask.data import STORES, Arrays, Store, fs, open_store
+from singa_dask.data.class_names import write_options
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.runtime.inference.part import Done
+
+__all__ = ["check_writes", "folder_beside", "merge_figures", "url_of_layer", "write_records"]
+
+
+def merge_figures(parts: Sequence[Done], batchsize: int) -> dict[str, float]:
+    """Return the mean of each figure over all batches, a smaller one counting for less.
+
+    Raises
+    ------
+    NumericError
+        One is not finite.
+    """
+    totals: dict[str, list[float]] = {}
+    for done in parts:
+        weight = done.part.batchsize / batchsize
+        for figures in done.figures:
+            for name, (total, count) in figures.items():
+                entry = totals.setdefault(name, [0.0, 0.0])
+                entry[0] += weight * total
+                entry[1] += weight * count
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    for name, mean in means.items():
+        if not np.isfinite(mean):
+            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
+    return means
+
+
+# -- records ---------------------------------------------------------------------------------------------------
+
+
+def check_writes(backend: str) -> None:
+    """Check that records can be written in a format.
+
+    Raises
+    ------
+    ConfigError
+        They cannot.
+    """
+    # of a class that does not write, it is the one of all stores
+    base = Store.write.__func__  # type: ignore[attr-defined]
+    if getattr(STORES.find(backend).write, "__func__", None) is base:
+        known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
+        raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
+
+
+def url_of_layer(url: str, layer: str, several: bool) -> str:
+    """Return where the values of a layer go: ``{layer}`` stands for its name, which is else put before the suffix."""
+    if "{layer}" in url or not several:
+        return url.replace("{layer}", layer)
+    stem, suffix = posixpath.splitext(url)
+    return f"{stem}-{layer}{suffix}"
+
+
+@contextlib.contextmanager
+def folder_beside(url: str) -> Iterator[str]:
+    """Give a directory for parts of what is to be written, as long as the context lasts.
+
+    What is left of one whose process was killed is removed.
+    """
+    parent, name = posixpath.split(url)
+    fs.makedirs(parent)
+    for left in fs.ls(parent):
+        if left.startswith(f".{name}.parts-"):
+            fs.remove_tree(fs.join(parent, left))
+    # a task of an earlier call may still be about to write
+    folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
+    try:
+        yield folder
+    finally:
+        fs.remove_tree(folder)
+
+
+def write_records(parts: Sequence[Done], layer: int, url: str, backend: str, class_names: Sequence[str] = ()) -> int:
+    """Write what the parts, in order, have kept of a layer as one store; return the number of records."""
+    counts = []
+
+    def records() -> Iterator[Arrays]:
+        for done in parts:
+            for arrays in _arrays(done, layer):
+                counts.append(len(arrays["data"]))
+                yield arrays
+
+    target = STORES.find(backend)
+    target.write(url, records(), **write_options(target, class_names))
+    return sum(counts)
+
+
+def _arrays(done: Done, layer: int) -> Iterator[Arrays]:
+    """Yield what a part has kept."""
+    if done.arrays:
+        yield done.arrays[layer]
+        return
+    with open_store(done.part.url(done.part.layers[layer]), "arrow") as store:
+        for block in store.blocks:
+            yield store.read_block(block.id)

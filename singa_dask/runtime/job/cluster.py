@@ -1,0 +1,261 @@
+"""A Dask cluster to run a job or tasks on: one that is there already, or one of the job's own size."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol, TypeVar
+
+from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.client import FutureCancelledError
+
+from singa_dask.comm.probe import server_type
+from singa_dask.errors import ClusterError, CommError, LostUnitError
+from singa_dask.runtime.job.noise import quiet_dask, start_client
+from singa_dask.runtime.planning.placement import Layout, place
+
+__all__ = [
+    "Patience",
+    "Runner",
+    "connect",
+    "embedded_cluster",
+    "local_cluster",
+    "on_dask",
+    "threads_by_host",
+    "wait_for_room",
+]
+
+# with the start of the program, less than ten seconds
+CONNECT_TIMEOUT_S = 6
+# how often it is looked whether there are workers, and how long they may take to come back
+LOOK_S = 2.0
+WORKERS_BACK_S = 20.0
+
+# from an attempt to the next, of one who waits for a cluster
+ATTEMPT_S = 0.5
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs tasks in any order, and yields what they return."""
+
+    def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """Run them."""
+
+
+class Patience(NamedTuple):
+    """How long to wait for a cluster, and who is told what is missing meanwhile, or does not fit.
+
+    Attributes
+    ----------
+    seconds : float
+        0: what is not there at once is an error.
+    say : callable
+        Takes a line.
+    """
+
+    seconds: float = 0.0
+    say: Callable[[str], None] = lambda line: None
+
+    def until(self, attempt: Callable[[], T]) -> T:
+        """Repeat an attempt until it raises no `ClusterError`.
+
+        Raises
+        ------
+        ClusterError
+            That of the last attempt, when the time is over.
+        """
+        end = time.monotonic() + self.seconds
+        nobody = threading.Event()
+        said = ""
+        while True:
+            try:
+                return attempt()
+            except ClusterError as error:
+                left = end - time.monotonic()
+                if left <= 0:
+                    if not self.seconds:
+                        raise
+                    raise ClusterError(f"{error} Waited {self.seconds:g} s.") from error
+                if str(error) != said:
+                    said = str(error)
+                    self.say(f"waiting, {left:.0f} s at most: {said}")
+            # a cluster tells nobody who is not connected to it, nor when a thread of it becomes free
+            nobody.wait(min(ATTEMPT_S, left))
+
+
+AT_ONCE = Patience()
+
+
+@contextmanager
+def connect(
+    address: str | None = None, scheduler_file: str | None = None, patience: Patience = AT_ONCE
+) -> Iterator[Client]:
+    """Connect to a running scheduler, at an address or at that in the file which it has written.
+
+    Raises
+    ------
+    ClusterError
+        None answers there.
+    """
+    with quiet_dask():
+        client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
+    where = address = address or _address_in(str(scheduler_file))
+    if scheduler_file:
+        where = f"{scheduler_file}: {address}"
+    try:
+        found = server_type(address, CONNECT_TIMEOUT_S)
+        if found == "Scheduler":
+            return start_client(address, CONNECT_TIMEOUT_S, say)
+        why = f"a Dask {found.lower()} does"
+    except (CommError, OSError, ValueError) as error:
+        why = str(error)
+    stale = " The file may be of a scheduler that has ended." if scheduler_file else ""
+    raise ClusterError(
+        f"{where}: no Dask scheduler answers there ({why}).{stale} Start one with dask-scheduler, "
+        "or leave the address out to use this machine alone."
+    )
+
+
+def _address_in(scheduler_file: str) -> str:
+    """Return the address in the file of a scheduler."""
+    try:
+        return str(json.loads(Path(scheduler_file).read_text())["address"])
+    except OSError as error:
+        why = error.strerror or str(error)
+    except (ValueError, KeyError, TypeError):
+        why = "it holds no address of a scheduler"
+    raise ClusterError(
+        f"{scheduler_file}: {why}. Expected the file that dask-scheduler --scheduler-file {scheduler_file} writes."
+    )
+
+
+def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
+    """Wait until a job fits a cluster.
+
+    Raises
+    ------
+    ClusterError
+        It does not when the time is over, with the numbers.
+    """
+
+    def attempt() -> None:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
+
+    patience.until(attempt)
+
+
+def threads_by_host(client: Client) -> Counter[str]:
+    """Return how many threads the workers of each host have.
+
+    Raises
+    ------
+    ClusterError
+        There are no workers.
+    """
+    found = Counter[str]()
+    for facts in client.scheduler_info(n_workers=-1)["workers"].values():
+        found[facts["host"]] += facts["nthreads"]
+    if not found:
+        raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
+    return found
+
+
+@contextmanager
+def embedded_cluster(layout: Layout) -> Iterator[Client]:
+    """Start a cluster that just fits a job, on this machine: in this process when the job has one only."""
+    n_processes = len(layout.processes)
+    with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
+        yield client
+
+
+@contextmanager
+def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
+    """Start a cluster on this machine, of processes or of threads of this one; none of its processes is left."""
+    before = set(multiprocessing.active_children())
+    try:
+        with _started(n_workers, n_threads, processes) as client:
+            yield client
+    finally:
+        # there are some where its start was interrupted, or a worker did not end in time
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=n_threads,
+            processes=processes,
+            dashboard_address="127.0.0.1:0",
+            # nobody would find the dashboard, and with bokeh installed it takes a second to load
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=None,
+            # what goes wrong in a worker is told by us
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def on_dask(client: Client) -> Runner:
+    """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
+
+    def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+        futures = client.map(_call, tasks, pure=False)
+        done: SimpleQueue[Future[T]] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        try:
+            for _ in futures:
+                yield _next(client, done).result()
+        except KilledWorker as error:
+            raise _lost(str(error)) from error
+        except FutureCancelledError as error:
+            raise _lost("their scheduler is gone or was restarted") from error
+        finally:
+            client.cancel(futures)
+
+    return run
+
+
+def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
+    """Wait for a task to end, as long as there are workers, or may be again."""
+    since = time.monotonic()
+    while True:
+        try:
+            return done.get(timeout=LOOK_S)
+        except Empty:
+            if client.scheduler_info(n_workers=-1)["workers"]:
+                since = time.monotonic()
+            elif time.monotonic() - since > WORKERS_BACK_S:
+                raise _lost("none is left") from None
+
+
+def _lost(why: str) -> LostUnitError:
+    return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
+
+
+def _call(task: Callable[[], T]) -> T:
+    return task()

@@ -1,0 +1,224 @@
+"""Which process of a job reads which bytes, and on which Dask workers those lie.
+
+Where records lie is asked on a Dask worker, as the client may not see them. It only makes a job faster: what
+cannot be found out is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import urllib.parse
+from collections.abc import Collection, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Worker
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf, Phase, StoreConf
+from singa_dask.data import Order, Stretch, Survey, deal_by_host, fs, host_names, same_host
+from singa_dask.layers import StoreInput
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.placement import Layout
+
+__all__ = ["Locality", "Surveyed", "names_of", "survey", "worth_a_survey"]
+
+
+class Surveyed(NamedTuple):
+    """What a survey of a job's training records has found.
+
+    Attributes
+    ----------
+    stores : dict of str to Survey
+        By input layer, where the filesystem tells where its blocks lie.
+    silent : list of str
+        Input layers whose filesystem should tell and does not.
+    deals : dict of str to list of int
+        Of the checkpoint that the job goes on from.
+    """
+
+    stores: dict[str, Survey]
+    silent: list[str]
+    deals: dict[str, list[int]]
+
+
+def worth_a_survey(job: JobConf) -> bool:
+    """Say whether a job may read records that lie on some hosts and not on others."""
+    confs = [layer.block(StoreConf) for layer in job.neuralnet.layer if layer.store_conf is not None]
+    return any(conf.path and fs.local_path(conf.path) is None for conf in confs)
+
+
+def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
+    """Find out where the training records of a job lie; a task on a Dask worker.
+
+    Raises
+    ------
+    TimeoutError
+        It takes too long. The task ends all the same, as the job needs its thread.
+    """
+    answers: SimpleQueue[Surveyed | Exception] = SimpleQueue()
+
+    def look() -> None:
+        try:
+            modules.load(sources, REGISTRIES.values())
+            answers.put(_look(job, resume))
+        except Exception as error:  # raised where the answer is waited for
+            answers.put(error)
+
+    threading.Thread(target=look, name="survey", daemon=True).start()
+    try:
+        answer = answers.get(timeout=timeout_s)
+    except Empty:
+        raise TimeoutError(f"it was not found out in {timeout_s:g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _look(job: str, resume: str | None) -> Surveyed:
+    net = build_nets(JobConf.model_validate_json(job))[Phase.TRAIN]
+    found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
+    asked = {name: each for name, each in found.items() if each is not None}
+    told = {name: each for name, each in asked.items() if any(each.hosts)}
+    deals = Checkpoint(resume).deals if resume else {}
+    return Surveyed(told, sorted(asked.keys() - told.keys()), deals)
+
+
+def names_of(dask_worker: Worker) -> frozenset[str]:
+    """Return what the host of a Dask worker may be called, the worker's own name among it; for ``Client.run``."""
+    return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
+
+
+class _Blocks:
+    """Blocks of one input layer, and by number the hosts of Dask workers that hold them."""
+
+    def __init__(self, found: Survey, numbers: Mapping[str, Collection[int]]) -> None:
+        self.found = found
+        self.hosts = [tuple({number for host in hosts for number in numbers[host]}) for hosts in found.hosts]
+        self._pairs = np.array([(i, k) for i, ks in enumerate(self.hosts) for k in ks], np.int64).reshape(-1, 2)
+        self._record_bytes = np.asarray(found.lengths) / np.maximum(found.sizes, 1)
+
+    def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
+        """Return the bytes of some rows of each block that each host has; ``split``: by its share of the copies."""
+        blocks, hosts = self._pairs.T
+        n_bytes = (self._record_bytes * rows)[blocks]
+        copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
+        return np.bincount(hosts, n_bytes / copies, n_hosts)
+
+
+class Locality:
+    """Chooses Dask workers and deals blocks so that much is read on the host where it lies.
+
+    Parameters
+    ----------
+    job : JobConf
+    layout : Layout
+    surveyed : Surveyed
+    names : mapping of str to collection of str
+        `names_of` each Dask worker, by address.
+    fresh : bool
+        The blocks of a block order may be dealt anew: the job goes on from nothing.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        layout: Layout,
+        surveyed: Surveyed,
+        names: Mapping[str, Collection[str]],
+        fresh: bool,
+    ) -> None:
+        self._job, self._layout = job, layout
+        self._net = build_nets(job)[Phase.TRAIN]
+        self._net.context.deals = surveyed.deals
+        layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
+        storage = sorted({host for found in surveyed.stores.values() for hosts in found.hosts for host in hosts})
+        kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}
+        hosts = sorted({held for held in kept_by.values() if held}, key=sorted)
+        self._n_hosts = len(hosts)
+        self._host_of = {address: hosts.index(held) if held else -1 for address, held in kept_by.items()}
+        numbers = {host: [k for k, held in enumerate(hosts) if host in held] for host in storage}
+        self._layers = {
+            name: (layers[name], _Blocks(found, numbers)) for name, found in sorted(surveyed.stores.items())
+        }
+        self._dealt = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
+        self._n_workers = [sum(unit.kind == "worker" for unit in units) for units in layout.processes]
+        self._wanted = self._count_wanted()
+        self._held, self._share = self._count_dealt()
+
+    # -- where processes go ------------------------------------------------------------------------
+
+    def gain(self, process: int, chosen: Mapping[int, str]) -> dict[str, float]:
+        """Return how many bytes an epoch a process would read from its own host, on each Dask worker beside any.
+
+        Parameters
+        ----------
+        process : int
+        chosen : mapping of int to str
+            Where other processes are already.
+        """
+        there = np.zeros(self._n_hosts)
+        for other, address in chosen.items():
+            if self._host_of.get(address, -1) != -1:
+                there[self._host_of[address]] += self._n_workers[other]
+        # first to where nobody is yet; then copies count too
+        free, copies = (self._held - there * self._share).clip(0.0, self._n_workers[process] * self._share)
+        worth = (self._wanted[process] + free + copies / 1024).tolist()
+        return {address: worth[host] for address, host in self._host_of.items() if host != -1}
+
+    def _count_wanted(self) -> Any:
+        """Return the bytes of each process on each host, (n_processes, n_hosts), where the order is known."""
+        wanted = np.zeros((len(self._layout.processes), self._n_hosts))
+        for name, (layer, blocks) in self._layers.items():
+            if name in self._dealt:
+                continue
+            for group, order in enumerate(self._orders(layer, blocks)):
+                for i in range(self._job.cluster.nworkers_per_group):
+                    rows = order.block_rows(i, self._job.cluster.nworkers_per_group)
+                    process = self._layout.process_of[Address.worker(group, i)]
+                    wanted[process] += blocks.held(rows, self._n_hosts)
+        return wanted
+
+    def _count_dealt(self) -> tuple[Any, float]:
+        """Return what each host has of the blocks to be dealt, without and with copies; and a worker's share."""
+        held = np.zeros((2, self._n_hosts))
+        n_bytes = 0
+        for name in self._dealt:
+            _, blocks = self._layers[name]
+            sizes = np.asarray(blocks.found.sizes)
+            held += [blocks.held(sizes, self._n_hosts, split=True), blocks.held(sizes, self._n_hosts)]
+            n_bytes += sum(blocks.found.lengths)
+        return held, n_bytes / sum(self._n_workers)
+
+    def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Order]:
+        """Return the order of each worker group."""
+        orders = []
+        for layer.context.group in range(self._job.cluster.nworker_groups):
+            orders.append(layer.make_order(blocks.found.sizes, blocks.found.fingerprint))
+        return orders
+
+    # -- who reads what ------------------------------------------------------------------------------
+
+    def deals(self, workers: Sequence[str]) -> dict[str, list[int]]:
+        """Return the order in which the blocks of each input layer are dealt, where that is free and helps.
+
+        Parameters
+        ----------
+        workers : sequence of str
+            Dask worker of each process.
+        """
+        dealt = {}
+        for name in self._dealt:
+            layer, blocks = self._layers[name]
+            stretches = []
+            for group, order in enumerate(self._orders(layer, blocks)):
+                for reader, _, high in order.stretches(self._job.cluster.nworkers_per_group):
+                    process = self._layout.process_of[Address.worker(group, reader)]
+                    stretches.append(Stretch(high, self._host_of.get(workers[process], -1)))
+            if any(stretch.host != -1 for stretch in stretches):
+                dealt[name] = deal_by_host(blocks.found.sizes, blocks.hosts, stretches, self._job.seed)
+        return dealt

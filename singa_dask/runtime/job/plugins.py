@@ -1,0 +1,259 @@
+"""What a job installs on a Dask cluster, and takes away again.
+
+A node on each of its workers, and a watch on the scheduler that sees workers and clients go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin, Status, Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.comm import Address
+from singa_dask.comm.transport import Transport
+from singa_dask.conf import JobConf
+from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.runtime.job.locality import names_of
+from singa_dask.runtime.units.unit import run_unit
+from singa_dask.runtime.units.unit_host import Node
+
+__all__ = ["JobPlugin", "NodePlugin", "host_unit", "node_address", "plugin_name"]
+
+STEPS_INTERVAL_S = 1.0
+
+
+def plugin_name(job_id: str) -> str:
+    """Return the name of everything that a job registers: plug-ins, handlers, the topic of its events."""
+    return f"singa-dask-{job_id}"
+
+
+class _ToDriver(logging.Handler):
+    """Sends what this package logs in a process to the job's driver."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(logging.INFO)
+        self.node = node
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
+        self.node.emit({**event, "message": record.getMessage()})
+
+
+class NodePlugin(WorkerPlugin):
+    """Puts a `Node` on each Dask worker that the job was placed on; on others it does nothing.
+
+    Parameters
+    ----------
+    job_id : str
+    job : str
+        The job as JSON.
+    workers : sequence of str
+        Address of the Dask worker of each process.
+    deals : mapping of str to sequence of int, optional
+        By input layer: the order in which its blocks are dealt.
+    sources : sequence of Source
+        The user's own modules.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        job: str,
+        workers: Sequence[str],
+        deals: Mapping[str, Sequence[int]] | None = None,
+        sources: Sequence[modules.Source] = (),
+    ) -> None:
+        self.name = plugin_name(job_id)
+        self.job_id = job_id
+        self.job = job
+        self.workers = list(workers)
+        self.deals = dict(deals or {})
+        self.sources = list(sources)
+        self.node: Node | None = None
+        self.failure: UnitError | None = None
+
+    def setup(self, worker: Worker) -> None:
+        """Start the node and listen for the driver's signals; if that fails, keep the reason for who asks for it."""
+        if worker.address not in self.workers:
+            return
+        try:
+            self._load_modules(worker)
+            self.node = self._start(worker)
+        except Exception as error:
+            found = modules.blame(error)
+            if found is None and not isinstance(error, SingaError):
+                raise
+            why = f"{found.place}: {found.text}" if found else str(error)
+            self.failure = UnitError(f"process {self.workers.index(worker.address)} at {worker.address}: {why}")
+            return
+        self._handler = _ToDriver(self.node)
+        logger = logging.getLogger("singa_dask")
+        logger.addHandler(self._handler)
+        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+        worker.handlers[self.name] = self._signal
+        worker.metrics[self.name] = self._steps  # goes with the heartbeat of the Dask worker: no message of its own
+
+    def _load_modules(self, worker: Worker) -> None:
+        """Load the user's modules, unless another job that runs here has others of the same names."""
+        texts = {source.name: source for source in self.sources}
+        for other in worker.plugins.values():
+            if isinstance(other, NodePlugin) and other.node is not None:
+                changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
+                if changed:
+                    raise ConfigError(
+                        f"{', '.join(changed)}: job {other.job_id} runs in this process with another text of it. "
+                        "Rename the file, or wait for that job."
+                    )
+        modules.load(self.sources, REGISTRIES.values())
+
+    def _start(self, worker: Worker) -> Node:
+        transport = None
+        if len(self.workers) > 1:
+            scheme, _, place = worker.address.partition("://")
+            transport = partial(
+                Transport,
+                f"{scheme}://{place.rpartition(':')[0]}",
+                listen_args=worker.security.get_listen_args("worker"),
+                connect_args=worker.security.get_connection_args("worker"),
+                name=f"transport-{self.job_id}",
+            )
+        hosts = map(get_address_host, self.workers)
+        return Node(
+            self.job_id,
+            self.workers.index(worker.address),
+            JobConf.model_validate_json(self.job),
+            transport,
+            partial(worker.log_event, self.name),
+            self.deals,
+            names_of(worker),
+            [process for process, host in enumerate(hosts) if host == get_address_host(worker.address)],
+        )
+
+    def _steps(self, worker: Worker) -> dict[str, int]:
+        return self.node.steps() if self.node else {}
+
+    def _signal(self, action: str, reason: str = "") -> None:
+        assert self.node is not None
+        if action == "stop":
+            self.node.request_stop()
+        else:
+            self.node.abort({"reason": reason}, tell=False)
+
+    def teardown(self, worker: Worker) -> None:
+        """End the node; also when the Dask worker closes in the middle of a job."""
+        if self.node is None:
+            return
+        worker.handlers.pop(self.name, None)
+        worker.metrics.pop(self.name, None)
+        node, self.node = self.node, None
+        logging.getLogger("singa_dask").removeHandler(self._handler)
+        node.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "node": None}
+
+
+def node_address(job_id: str, dask_worker: Worker) -> str:
+    """Return where the node of a Dask worker listens; for ``Client.run``.
+
+    Raises
+    ------
+    UnitError
+        It could not be started.
+    """
+    return _node(dask_worker, job_id).address
+
+
+def host_unit(
+    job_id: str, unit: tuple[str, int, int], peers: Sequence[str], url: str, resume: str | None, init_from: list[str]
+) -> dict[str, Any]:
+    """Run one unit on this Dask worker; the task of a job."""
+    node = _node(get_worker(), job_id)
+    node.connect(peers)
+    return run_unit(node, Address(*unit), url, resume, init_from)
+
+
+def _node(worker: Worker, job_id: str) -> Node:
+    plugin = worker.plugins[plugin_name(job_id)]
+    assert isinstance(plugin, NodePlugin)
+    if plugin.failure is not None:
+        raise plugin.failure
+    assert plugin.node is not None
+    return plugin.node
+
+
+class JobPlugin(SchedulerPlugin):
+    """A job as the scheduler knows it: where it lives, whose it is; ends it when either goes away.
+
+    Once a second it sends the driver the steps that came with the heartbeats of the Dask workers.
+
+    Parameters
+    ----------
+    job_id : str
+    workers : sequence of str
+        Address of the Dask worker of each process.
+    client : str
+        Id of the client that runs the job.
+    """
+
+    def __init__(self, job_id: str, workers: Sequence[str], client: str) -> None:
+        self.name = plugin_name(job_id)
+        self.workers = list(workers)
+        self.client = client
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Begin to send the steps of the job."""
+        self.scheduler = scheduler
+        self._steps: dict[str, int] = {}
+        scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
+
+    def _send_steps(self) -> None:
+        """Send the driver the step of each worker group, if it has changed."""
+        # a plug-in is not called when it is removed
+        if self.name not in self.scheduler.plugins or self.scheduler.status == Status.closed:
+            return
+        steps: dict[str, int] = {}
+        for address in self.workers:
+            known = self.scheduler.workers.get(address)
+            for group, step in (known.metrics.get(self.name, {}) if known else {}).items():
+                steps[group] = min(step, steps.get(group, step))
+        if steps != self._steps:
+            self._steps = steps
+            self.scheduler.log_event(self.name, {"event": "steps", "steps": steps})
+        self.scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Tell driver and nodes that a process of the job is gone."""
+        if worker not in self.workers:
+            return
+        process = self.workers.index(worker)
+        reason = f"the Dask worker at {worker}, process {process} of the job, is gone"
+        scheduler.log_event(self.name, {"event": "lost", "process": process, "reason": reason})
+        scheduler.loop.add_callback(self._abort, reason)
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the job of a client that went away, and take its plug-ins away."""
+        if client == self.client:
+            scheduler.loop.add_callback(self._clean_up)
+
+    async def _abort(self, reason: str) -> None:
+        present = [worker for worker in self.workers if worker in self.scheduler.workers]
+        message = {"op": self.name, "action": "abort", "reason": reason}
+        await self.scheduler.broadcast(msg=message, workers=present, on_error="ignore")
+
+    async def _clean_up(self) -> None:
+        if self.name not in self.scheduler.plugins:
+            return  # the driver has done it
+        await self._abort("the client that ran the job is gone")
+        if self.name in self.scheduler.worker_plugins:
+            await self.scheduler.unregister_worker_plugin(None, self.name)
+        await self.scheduler.unregister_scheduler_plugin(self.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "workers": self.workers, "client": self.client}

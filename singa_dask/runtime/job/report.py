@@ -1,0 +1,207 @@
+"""What a job did, put together from what its units report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address
+from singa_dask.runtime.planning.placement import Layout
+
+__all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
+
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+
+
+class MetricsMerger:
+    """Averages the metrics of the workers of each group; passes them on when the last worker has told its own.
+
+    Parameters
+    ----------
+    n_workers : int
+        Workers of a group.
+
+    Attributes
+    ----------
+    latest : dict of str to dict
+        Last metrics of each phase, of the first worker group.
+    last_step : int
+        Last step that any worker has told something of; -1 before.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self.latest: dict[str, dict[str, float]] = {}
+        self.last_step = -1
+        self._told: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+
+    def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """Take the metrics of one worker; return those of its group if they are complete."""
+        self.last_step = max(self.last_step, event["step"])
+        key = (event["phase"], event["group"], event["step"])
+        told = self._told.setdefault(key, [])
+        told.append(event)
+        if len(told) < self.n_workers:
+            return None
+        del self._told[key]
+        names = {name: None for each in told for name in each["metrics"]}
+        metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in told) for name in names}
+        if event["group"] == 0:
+            self.latest[event["phase"]] = metrics
+        figures = {
+            name: float(np.mean([each[name] for each in told]))
+            for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
+            if name in event
+        }
+        keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
+        # in a partitioned net some workers read no records
+        epochs = [each["epoch"] for each in told if each.get("epoch") is not None]
+        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **figures}
+
+
+def _mean(pairs: Iterable[tuple[float, float]]) -> float:
+    total, count = np.sum(list(pairs), axis=0)
+    return float(total / count) if count else 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a job; its fields, but for the last three, are those of ``summary.json``.
+
+    Attributes
+    ----------
+    state : str
+        done, failed or stopped.
+    step_ms, wait_ms : dict of str to float
+        Milliseconds a step; what a step is on a GPU, `StepClock` says.
+    bytes : dict of str to int
+        ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
+        on a host where they lie, and others.
+    ops : str
+        Kernels of the first worker.
+    devices : dict of str to str
+        Where each worker computed: ``"cpu"`` or ``"cuda:<number>"``, as its process counts, and by which kernels.
+    threads : int
+        Threads of the first worker.
+    peak_memory : int
+        Most bytes that a process of the job had in use since it was started, the largest of all.
+    bad_records : int
+        Records that batches wanted and could not have, each once for every input layer of a worker.
+    exit_code : int
+    reason : str
+        One line; empty when the job is done, but for one that ended early.
+    error : str
+        Traceback of the unit that failed; empty where the reason says it all.
+    """
+
+    job: str
+    id: str
+    state: str
+    steps: int
+    seconds: float
+    topology: dict[str, Any]
+    restarts: int
+    train: dict[str, float]
+    test: dict[str, float]
+    validation: dict[str, float]
+    step_ms: dict[str, float]
+    samples_per_s: float
+    wait_ms: dict[str, float]
+    bytes: dict[str, int]
+    ops: str = ""
+    devices: dict[str, str] = field(default_factory=dict)
+    threads: int = 0
+    peak_memory: int = 0
+    bad_records: int = 0
+    exit_code: int = 0
+    reason: str = ""
+    error: str = field(default="", repr=False)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the object of ``summary.json``."""
+        facts = asdict(self)
+        del facts["error"]
+        return facts
+
+
+def summarise(
+    name: str,
+    job_id: str,
+    layout: Layout,
+    reports: Mapping[str, Mapping[str, Any]],
+    failure: Mapping[str, Any] | None,
+    signal: str,
+    latest: Mapping[str, Mapping[str, float]],
+    seconds: float,
+) -> Result:
+    """Put together the result of a job.
+
+    Parameters
+    ----------
+    reports : mapping
+        What each unit returned.
+    failure : mapping or None
+        The first failure: ``reason``, ``exit_code``, ``error``, ``expected``.
+    signal : str
+        Name of the signal that stopped the job, if one did.
+    latest : mapping
+        Last metrics of each phase.
+    """
+    workers = [report for report in reports.values() if "step_ms" in report]
+    first = [report for report in workers if report["unit"].startswith("worker-0-")]
+    steps = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
+    stopped = any(report["stopped"] for report in workers)
+    state = "failed" if failure else "stopped" if stopped else "done"
+    ended = next((report["ended"] for report in workers if report.get("ended")), "")
+    reason = _reason_of(failure, reports) if failure else f"stopped by {signal}" if stopped else ended
+    if failure and failure.get("exit_code") == 4:
+        reason += f" Last step: {steps}."
+    return Result(
+        job=name,
+        id=job_id,
+        state=state,
+        steps=max(steps, 0),
+        seconds=round(seconds, 3),
+        topology=layout.describe(),
+        restarts=0,
+        train=dict(latest.get("train", {})),
+        test=dict(latest.get("test", {})),
+        validation=dict(latest.get("validation", {})),
+        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
+        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
+        wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
+        bytes={
+            **{key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
+            **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
+        },
+        ops=next((str(report["ops"]) for report in first), ""),
+        devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
+        threads=next((int(report["threads"]) for report in first), 0),
+        peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),
+        bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
+        exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
+        reason=reason,
+        error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
+    )
+
+
+def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say why the job failed, and how many other units failed alike."""
+    reason, unit = str(failure["reason"]), str(failure.get("unit"))
+    alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
+    n_others = len(set(alike) - {unit})
+    others = f"{n_others} other{'s' if n_others > 1 else ''}"
+    return reason.replace(unit, f"{unit} and {others}", 1) if n_others else reason
+
+
+def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[Address], key: str) -> int:
+    """Return what a process had moved when the last of its units ended."""
+    return max(int(reports.get(str(unit), {}).get("bytes", {}).get(key, 0)) for unit in units)
+
+
+def _average(values: Iterable[float]) -> float:
+    known = list(values)
+    return round(float(np.mean(known)), 4) if known else 0.0

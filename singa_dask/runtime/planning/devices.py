@@ -1,0 +1,193 @@
+"""Which worker of a process computes where, with how many threads, and where the params of its process lie.
+
+Workers of a process count in the order in which they were created, as in SINGA. What can be decided without a GPU is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf
+from singa_dask.errors import DeviceMemoryError
+from singa_dask.net import NeuralNet
+from singa_dask.ops import OPS, NumpyOps
+from singa_dask.runtime.planning.nets import find_ops
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.resources import n_threads
+
+__all__ = ["Devices", "device_names", "device_of_part", "is_gpu", "memory_told", "n_on_gpus", "params_stay"]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Where it is set, be it by dask-cuda, a process has devices of its own, and begins with the first of them."""
+
+
+def is_gpu(name: str) -> bool:
+    """Say whether what `get_ops` is asked for is a GPU."""
+    return name.startswith("cuda:")
+
+
+def n_on_gpus(job: JobConf, n_workers: int) -> int:
+    """Return how many of so many workers of one process compute on GPUs."""
+    return n_workers if job.ops == "cupy" else min(len(job.gpu), n_workers)
+
+
+def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
+    """Return what `get_ops` is asked for by each worker of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    n_workers : int
+        Of this process.
+    n_visible : int
+        GPUs that this process sees, for a job that leaves it to us which it takes.
+    first : int
+        Workers of other processes which see the same GPUs, and have taken theirs.
+    """
+    if job.ops != "cupy":
+        gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
+        return gpus + [job.ops] * (n_workers - len(gpus))
+    if job.gpu:
+        return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
+    # where there is none the first is asked for, and the error says so
+    return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
+
+
+def device_of_part(job: JobConf, index: int) -> str:
+    """Return what `get_ops` is asked for by a part of an inference: parts take the job's GPUs in turn."""
+    if job.ops == "cupy" and not job.gpu:
+        return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
+    return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
+
+
+def params_stay(layout: Layout, names: Collection[str]) -> bool:
+    """Say whether the params of a job never leave the device that all its workers compute on.
+
+    So it is where one process has all units, and all workers of one server group share the memory of one GPU.
+    """
+    cluster = layout.cluster
+    alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
+    return alone and len(set(names)) == 1 and all(map(is_gpu, names))
+
+
+class Devices:
+    """The kernels of the units of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    layout : Layout
+    process : int
+    neighbours : collection of int, optional
+        Processes of the job on this host, itself among them. All, if not given.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of each worker on the CPU, and for what is computed for the whole process.
+    """
+
+    def __init__(self, job: JobConf, layout: Layout, process: int, neighbours: Collection[int] | None = None) -> None:
+        self.job = job
+        self._layout = layout
+        self._workers = [unit for unit in layout.processes[process] if unit.kind == "worker"]
+        beside = {
+            each: sum(unit.kind == "worker" for unit in layout.processes[each])
+            for each in (range(len(layout.processes)) if neighbours is None else neighbours)
+        }
+        n_gpu = sum(n_on_gpus(job, n) for n in beside.values())
+        alone = n_on_gpus(job, len(self._workers)) == len(self._workers) > 0
+        self.n_threads = 1 if alone else n_threads(job, sum(beside.values()), n_gpu)
+        self._first = 0 if VISIBLE in os.environ else sum(n for each, n in beside.items() if each < process)
+        self._names: dict[Address, str] = {}
+        self._roots: dict[str, NumpyOps] = {}
+        self._lock = threading.Lock()
+
+    def threads(self, worker: Address) -> int:
+        """Return the threads of a worker: one is enough to say what a GPU is to do."""
+        return 1 if self._workers.index(worker) < n_on_gpus(self.job, len(self._workers)) else self.n_threads
+
+    @property
+    def names(self) -> Mapping[Address, str]:
+        """What `get_ops` is asked for by each worker of this process.
+
+        Raises
+        ------
+        ConfigError
+            The GPUs cannot be counted, as there is no CuPy.
+        """
+        if not self._names and self._workers:
+            counts = self.job.ops == "cupy" and not self.job.gpu
+            n_visible = OPS.find("cupy").count() if counts else 0
+            found = device_names(self.job, len(self._workers), n_visible, self._first)
+            self._names = dict(zip(self._workers, found, strict=True))
+        return self._names
+
+    @property
+    def params_stay(self) -> bool:
+        """Whether the values of params, and what servers keep of them, lie on the device that all workers use."""
+        return params_stay(self._layout, self.names.values())
+
+    def ops(self, unit: Address) -> NumpyOps:
+        """Return the kernels of a worker or a server, for its thread alone.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be used here: says what is missing.
+        """
+        if unit.kind == "worker":
+            return self._root(self.names[unit]).for_thread()
+        if self.params_stay:
+            return self._root(self.names[self._workers[0]]).for_thread()
+        return NumpyOps()
+
+    def _root(self, name: str) -> NumpyOps:
+        with self._lock:
+            if name not in self._roots:
+                self._roots[name] = find_ops(self.job, name)
+            return self._roots[name]
+
+    def memory(self, size: int, dtype: Any) -> Any:
+        """Return zeros for the values of a param: on the device where they stay there, else such as a GPU can copy."""
+        gpus = [name for name in self.names.values() if is_gpu(name)]
+        root = self._root(gpus[0]) if gpus else NumpyOps()
+        return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
+
+    def release(self) -> None:
+        """Give the memory of GPUs back, once nobody computes there."""
+        for root in self._roots.values():
+            root.release()
+
+
+@contextlib.contextmanager
+def memory_told(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
+    """Say what a worker needs, and what to do, where a GPU has too little memory.
+
+    Parameters
+    ----------
+    nets : callable
+        Returns the nets of a worker that computes there.
+
+    Raises
+    ------
+    DeviceMemoryError
+        It has.
+    """
+    try:
+        yield
+    except DeviceMemoryError as error:
+        needs = ", ".join(
+            f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
+            f"{max(layer.features[0].shape[0] // layer.n_steps for layer in net.layers if layer.is_input)}"
+            for net in nets()
+        )
+        raise DeviceMemoryError(
+            f"{error} Needed: {needs}, and what kernels work in. Lower batchsize, share the batch among more workers "
+            "(nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+        ) from error

@@ -1,0 +1,104 @@
+"""JobPlan: what every process of a job works out for itself, and alike, from the job file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address, Slice, slice_table
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.param import Box
+from singa_dask.net import NeuralNet
+from singa_dask.ops import get_ops
+from singa_dask.runtime.planning.nets import build_net
+from singa_dask.runtime.planning.placement import Layout, plan_processes
+
+__all__ = ["JobPlan"]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Facts of a job that need no data and no cluster.
+
+    Attributes
+    ----------
+    layout : Layout
+    names : tuple of str
+        What servers call the unique params, or their parts, in net order; their index is what messages say.
+    owners : tuple of str
+        Name of the whole param of each.
+    boxes : tuple of Box or None
+        Which part of that each is.
+    scales : tuple of (float, float) or None
+        ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
+    n_sharers : tuple of int
+        Gradients for each in one step of a whole worker group.
+    n_shares : tuple of int
+        What the sum of these is divided by.
+    slices : tuple of Slice
+    dtype : dtype
+        Of params.
+    """
+
+    layout: Layout
+    names: tuple[str, ...]
+    owners: tuple[str, ...]
+    boxes: tuple[Box | None, ...]
+    scales: tuple[tuple[float, float] | None, ...]
+    n_sharers: tuple[int, ...]
+    n_shares: tuple[int, ...]
+    slices: tuple[Slice, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
+        """Work out the plan of a job; ``net`` is its training net, where there is one already."""
+        net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
+        kept, cluster = net.logical, job.cluster
+        if not kept:
+            raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
+        owners = [each.owner for each in kept.values()]
+        sizes = [each.param.size for each in kept.values()]
+        slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
+        layout = plan_processes(cluster)
+        return cls(
+            layout=layout,
+            names=tuple(kept),
+            owners=tuple(owner.name for owner in owners),
+            boxes=tuple(each.param.box for each in kept.values()),
+            scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
+            n_sharers=tuple(net.n_gradients(name) for name in kept),
+            n_shares=tuple(net.n_shares(name) for name in kept),
+            slices=tuple(_at_home(slices, [each.workers for each in kept.values()], layout)),
+            dtype=net.context.param_dtype,
+        )
+
+
+def _at_home(slices: Sequence[Slice], users: Sequence[Collection[int]], layout: Layout) -> Iterator[Slice]:
+    """Give slices that only workers of one process use to a server of that process, where there is one.
+
+    So parts of params that no other worker has never leave their process. ``users``: workers of each param in every
+    group; none where all have it.
+    """
+    process_of, cluster = layout.process_of, layout.cluster
+    places = [  # process of each worker, and of each server that its group talks to
+        (
+            [process_of[Address.worker(group, i)] for i in range(cluster.nworkers_per_group)],
+            [process_of[Address.server(layout.server_group_of(group), i)] for i in range(cluster.nservers_per_group)],
+        )
+        for group in range(cluster.nworker_groups)
+    ]
+    load = [0] * cluster.nservers_per_group
+    for piece in slices:
+        homes = [
+            server
+            for server in range(cluster.nservers_per_group)
+            if all({workers[i] for i in users[piece.param]} == {servers[server]} for workers, servers in places)
+        ]
+        server = piece.server if piece.server in homes or not homes else min(homes, key=load.__getitem__)
+        load[server] += piece.size
+        yield piece._replace(server=server)

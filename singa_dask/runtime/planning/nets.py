@@ -1,0 +1,130 @@
+"""The nets of a worker, built alike by every process from the job file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Context, StoreInput
+from singa_dask.net import NeuralNet
+from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+
+__all__ = ["build_net", "build_nets", "find_ops", "phases_of"]
+
+# Types of features, by a job's precision.
+DTYPES = {
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "tf32": np.dtype(np.float32),
+    "bf16": BFLOAT16,
+}
+
+
+def phases_of(job: JobConf) -> list[Phase]:
+    """Return the phases that a job has a net for: training, and what its frequencies ask for."""
+    phases = [Phase.TRAIN]
+    if job.validate_freq > 0 and job.validate_steps > 0:
+        phases.append(Phase.VALIDATION)
+    if job.test_freq > 0 and job.test_steps > 0:
+        phases.append(Phase.TEST)
+    return phases
+
+
+def build_nets(
+    job: JobConf,
+    group: int = 0,
+    worker: int = 0,
+    *,
+    ops: NumpyOps | None = None,
+    deals: Mapping[str, Sequence[int]] | None = None,
+    host_names: Collection[str] = (),
+) -> dict[Phase, NeuralNet]:
+    """Build the nets of one worker: shapes only, nothing is opened or allocated.
+
+    The other nets share the params of the training net; only the first worker group has them.
+
+    Parameters
+    ----------
+    job : JobConf
+    group, worker : int
+    ops : NumpyOps, optional
+        Kernels that compute them. Without, the nets are for their shapes, which need no GPU.
+    deals : mapping of str to sequence of int, optional
+        Of the input layers of the training net; see `Context`.
+    host_names : collection of str
+        See `Context`.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong with wiring and shapes, or the kernels are not there.
+    """
+    ops = ops or _ops_for_shapes(job)
+    train = _build_net(job, ops, Phase.TRAIN, group, worker)
+    others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
+    nets = {Phase.TRAIN: train}
+    nets |= {phase: _build_net(job, ops, phase, group, worker, train) for phase in others}
+    train.context.deals = dict(deals or {})
+    # as each worker may compute but a part of the training net: any part of an input layer tells its names
+    names = train.context.class_names
+    names.readers = {
+        layer.conf_name: layer.read_class_names for layer in train.all_layers if isinstance(layer, StoreInput)
+    }
+    for net in nets.values():
+        net.context.host_names, net.context.class_names = host_names, names
+    return nets
+
+
+def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> NeuralNet:
+    """Build the net of one phase alone, shapes only; ``ops`` as in `build_nets`.
+
+    Raises
+    ------
+    ConfigError
+        As `build_nets`.
+    """
+    return _build_net(job, ops or _ops_for_shapes(job), phase)
+
+
+def _ops_for_shapes(job: JobConf) -> NumpyOps:
+    """Return the kernels that a job asks for, of a GPU's none: it may be that only workers have one."""
+    return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
+
+
+def find_ops(job: JobConf, name: str) -> NumpyOps:
+    """Return kernels by name, in the precision that a job asks for.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be used here.
+    """
+    try:
+        return get_ops(name, job.precision)
+    except ConfigError as error:
+        key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
+        hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""
+        raise ConfigError([Problem(found.path or (key,), found.message + hint) for found in error.problems]) from None
+
+
+def _build_net(
+    job: JobConf,
+    ops: NumpyOps,
+    phase: Phase,
+    group: int = 0,
+    worker: int = 0,
+    share_from: NeuralNet | None = None,
+) -> NeuralNet:
+    context = Context(
+        phase=phase,
+        seed=job.seed,
+        dtype=DTYPES[job.precision],
+        worker=worker,
+        n_workers=job.cluster.nworkers_per_group,
+        group=group,
+        n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
+    )
+    return NeuralNet.build(job, context, ops, share_from=share_from)

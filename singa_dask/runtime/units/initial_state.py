@@ -1,0 +1,138 @@
+"""Start: where a job begins: fresh, from values of another run, or exactly where a run stopped."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from singa_dask.comm import Slice
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import CheckpointError, ConfigError, Problem
+from singa_dask.layers import Param
+from singa_dask.net import NeuralNet, whole_params
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.train import init
+
+__all__ = ["Start"]
+
+logger = logging.getLogger(__name__)
+
+PHASES = {"train": Phase.TRAIN, "validation": Phase.VALIDATION, "test": Phase.TEST}
+
+
+class Start:
+    """First step, values, updater state and cursors of a job.
+
+    Parameters
+    ----------
+    job : JobConf
+    resume : str, optional
+        URL of the step to go on from (see `checkpoint.find`).
+    init_from : sequence of str
+        URLs of checkpoints whose values are taken by name, instead of the job's ``checkpoint_path``; later ones win.
+    """
+
+    def __init__(self, job: JobConf, resume: str | None = None, init_from: Sequence[str] = ()) -> None:
+        self.job = job
+        self.resumed = checkpoint.Checkpoint(resume) if resume else None
+        self.step = self.resumed.step if self.resumed else 0
+        if self.resumed and self.resumed.manifest["seed"] != job.seed:
+            raise CheckpointError(
+                f"{resume}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
+                "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
+            )
+        self._initial = InitialValues(job, init_from)
+
+    def step_of(self, group: int) -> int:
+        """Return the first step of a worker group."""
+        if self.resumed and group in self.resumed.groups:
+            return int(self.resumed.groups[group]["step"])
+        return self.step
+
+    def check(self, net: NeuralNet) -> None:
+        """Check that every param has a source of first values, of the right shape.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint is of another net, or there is none.
+        ConfigError
+            Nothing says how params start; all of them at once.
+        """
+        problems = []
+        owners = whole_params(net.logical)
+        if not self.resumed:
+            self._initial.check((owner.name, owner.whole_shape) for owner in owners)
+        for owner in owners:
+            if self.resumed:
+                _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
+            elif owner.name not in self._initial and owner.conf.init is None:
+                message = (
+                    f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
+                    "e.g. init: {type: Gaussian, std: 0.01}, or a checkpoint (checkpoint_path, --init-from)."
+                )
+                problems.append(Problem(net.param_path(owner.name), message))
+        if problems:
+            raise ConfigError(problems)
+
+    def give_class_names(self, net: NeuralNet) -> None:
+        """Tell the training net what labels mean: as in the run that goes on, or in the checkpoints it starts from.
+
+        The latter count only where all values come from there: then labels keep the meaning that the values have.
+        """
+        known = net.context.class_names
+        if self.resumed:
+            known.by_layer.update(self.resumed.class_names)
+            return
+        if all(owner.name in self._initial for owner in whole_params(net.logical)):
+            known.inherited = self._initial.class_names()
+
+    def values(self, param: Param) -> tuple[np.ndarray, int]:
+        """Return the first values of a param, of its part where it is one, and their version."""
+        whole, version = self._whole(param)
+        whole = whole.reshape(param.whole_shape)
+        return param.box.of(whole) if param.box else whole, version
+
+    def _whole(self, param: Param) -> tuple[np.ndarray, int]:
+        if self.resumed:
+            return self.resumed.values(param.name), self.resumed.version(param.name)
+        if param.name in self._initial:
+            values, version = self._initial.get(param.name, param.whole_shape)
+            return values, 0 if self.job.reset_param_version else version
+        assert param.conf.init is not None
+        return init(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
+
+    def updater_state(self, plan: JobPlan, what: str, piece: Slice) -> np.ndarray | None:
+        """Return the updater state of a slice, None where the run starts without."""
+        if self.resumed is None:
+            return None
+        name, box = plan.owners[piece.param], plan.boxes[piece.param]
+        if box is None:
+            return self.resumed.read(name, what, piece.start, piece.stop)
+        whole = self.resumed.whole(name, what)
+        return None if whole is None else box.of(whole).reshape(-1)[piece.start : piece.stop]
+
+    def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
+        """Put the readers of all nets where the run stopped."""
+        if self.resumed is None:
+            return
+        if len(self.resumed.groups) != n_groups:
+            logger.warning(
+                "%s: had %d worker groups, the job has %d: their shares of the records differ, "
+                "so the records start anew.", self.resumed.url, len(self.resumed.groups), n_groups
+            )  # fmt: skip
+            return
+        for name, cursors in self.resumed.groups[group]["cursors"].items():
+            if PHASES[name] in nets:
+                nets[PHASES[name]].seek(cursors)
+
+
+def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:
+    if math.prod(stored) != math.prod(param.whole_shape):
+        shapes = f"has shape {tuple(stored)}, the net needs {param.whole_shape}"
+        raise CheckpointError(f"param {param.name!r}: {source} {shapes}.")

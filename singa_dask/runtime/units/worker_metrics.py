@@ -1,0 +1,112 @@
+"""WorkerMetrics: what a worker measures: its events for people, and its part of the summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf, Phase
+from singa_dask.layers import StoreInput
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.units.step_timer import StepClock
+from singa_dask.runtime.units.worker_params import WorkerParams
+from singa_dask.train import displayed_rate
+
+__all__ = ["PHASE_NAMES", "WorkerMetrics"]
+
+PHASE_NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "validation", Phase.TEST: "test"}
+
+
+class WorkerMetrics:
+    """Measures one worker.
+
+    Parameters
+    ----------
+    address : Address
+    job : JobConf
+    nets : mapping of Phase to NeuralNet
+    params : WorkerParams
+    step : int
+        First step.
+
+    Attributes
+    ----------
+    shown : int
+        Steps up to which the metrics of training have been shown.
+    bad_records : int
+        Records that batches wanted and could not have so far, each once for every input layer.
+    """
+
+    def __init__(
+        self, address: Address, job: JobConf, nets: Mapping[Phase, NeuralNet], params: WorkerParams, step: int
+    ) -> None:
+        self._address = address
+        self._net = nets[Phase.TRAIN]
+        self._params = params
+        self._n_workers = job.cluster.nworkers_per_group
+        self._last_step = max(job.train_steps - 1, 0)
+        self._rate = job.updater.learning_rate
+        self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
+        reader = next(layer for layer in self._net.all_layers if layer.is_input)
+        self._n_rows = round(reader.features[0].shape[0] * reader.n_row_parts / self._net.context.weight)
+        self.shown = step
+        self.bad_records = 0
+        self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
+
+    def begin(self, now: float) -> None:
+        """Measure rates from now on, a value of ``time.perf_counter``."""
+        self._since = now
+
+    def of(self, phase: Phase, step: int, totals: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+        """Return the event that tells (sum, count) of metrics."""
+        return {
+            "event": "metrics",
+            "phase": PHASE_NAMES[phase],
+            "group": self._address.group,
+            "worker": self._address.id,
+            "step": step,
+            "time": time.time(),
+            "epoch": max((epoch for layer in self._net.layers if (epoch := layer.epoch) is not None), default=None),
+            "lr": displayed_rate(self._rate, min(step, self._last_step)),
+            "metrics": {name: list(pair) for name, pair in totals.items()},
+        }
+
+    def of_training(self, last: int) -> dict[str, Any]:
+        """Return the event that tells of training since the last such event; ``last`` is the step done last."""
+        now, data_s, params_s = time.perf_counter(), self._data_wait_s(), self._params.wait_s
+        n_steps = max(last + 1 - self.shown, 1)
+        event = self.of(Phase.TRAIN, last, self._net.take_metrics())
+        event["samples_per_s"] = n_steps * self._n_rows / max(now - self._since, 1e-9)
+        event["wait_data_ms"] = 1e3 * (data_s - self._data_s) / n_steps
+        event["wait_params_ms"] = 1e3 * (params_s - self._params_s) / n_steps
+        self.shown, self._since, self._data_s, self._params_s = last + 1, now, data_s, params_s
+        return event
+
+    def take_bad(self) -> Iterator[dict[str, Any]]:
+        """Yield what is known of each bad record since the last call."""
+        found = sum(layer.bad_records for layer in self._inputs)
+        if found == self.bad_records:
+            return
+        self.bad_records = found
+        for layer in self._inputs:
+            yield from layer.take_bad()
+
+    def _data_wait_s(self) -> float:
+        return sum(getattr(layer, "wait_s", 0.0) for layer in self._net.layers)
+
+    def summary(self, clock: StepClock, seconds: float) -> dict[str, Any]:
+        """Return what the summary of the job is made of, after ``seconds`` of training."""
+        step_ms = 1e3 * np.asarray(clock.seconds or [0.0])
+        n_steps = max(len(clock.seconds), 1)
+        n_local = sum(layer.bytes_local for layer in self._inputs)
+        return {
+            "seconds": seconds,
+            "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
+            "samples": len(clock.seconds) * self._n_rows * self._net.context.weight / self._n_workers,
+            "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
+            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
+        }

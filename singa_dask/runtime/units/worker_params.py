@@ -1,0 +1,140 @@
+"""WorkerParams: how the params of one worker get their values from servers, and servers their gradients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm import Address, Message
+from singa_dask.layers import Param
+from singa_dask.net import NeuralNet
+from singa_dask.ops import NumpyOps
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.units.host_mirror import Mirror
+from singa_dask.runtime.units.initial_state import Start
+
+__all__ = ["WorkerParams"]
+
+
+class WorkerParams:
+    """The params of the training net of a worker, as it deals with the stub of its process.
+
+    Parameters
+    ----------
+    worker : Address
+    net : NeuralNet
+        Its training net, with memory.
+    plan : JobPlan
+    ops : NumpyOps
+        The worker's kernels.
+    post : callable
+        Delivers a message.
+    mirror : Mirror, optional
+        Of params that lie on a GPU and elsewhere too.
+
+    Attributes
+    ----------
+    wait_s : float
+        Seconds that the worker waited for updates.
+    """
+
+    def __init__(
+        self,
+        worker: Address,
+        net: NeuralNet,
+        plan: JobPlan,
+        ops: NumpyOps,
+        post: Callable[[Message], None],
+        mirror: Mirror | None = None,
+    ) -> None:
+        self.wait_s = 0.0
+        self._worker = worker
+        self._net = net
+        self._cluster = plan.layout.cluster
+        self._ops = ops
+        self._post = post
+        self._mirror = mirror
+        self._stub = Address.stub(plan.layout.process_of[worker])
+        self._index = {name: index for index, name in enumerate(plan.names)}
+        self._share = {param: k for owner in net.owners for k, param in enumerate(net.sharers(owner))}
+
+    @property
+    def leave_the_device(self) -> bool:
+        """Whether gradients are copied from a GPU, each best as soon as it is there."""
+        return self._mirror is not None
+
+    def begin(self, start: Start) -> None:
+        """Put the first values, if that is this worker's part; else get them."""
+        per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
+        puts = self._worker.group % per_server_group == 0
+        for owner in self._net.owners:
+            index = self._index[owner.key]
+            if puts and self._net.logical[owner.key].holder == self._worker.id:
+                version = self._take_first(owner, start)
+                owner.publish(version)
+                self._say("put", param=index, version=version, arrays=(self._memory(owner).reshape(-1),))
+            else:
+                self._say("get", param=index, version=0)
+        for owner in self._net.owners:
+            owner.wait(0)
+            self._renew(owner)
+
+    def _take_first(self, owner: Param, start: Start) -> int:
+        """Put first values in the memory that others see, and return their version."""
+        values, version = start.values(owner)
+        if self._mirror is not None:
+            np.copyto(self._mirror.values(owner), values)
+        else:
+            self._ops.copy(np.ascontiguousarray(values, owner.dtype), out=owner.values)
+        return version
+
+    def _memory(self, owner: Param) -> Any:
+        return owner.values if self._mirror is None else self._mirror.values(owner)
+
+    def collect(self, param: Param) -> None:
+        """Wait until the values have seen the update that the last gradient asked for.
+
+        On a GPU that holds for what is enqueued from now on.
+        """
+        owner = param.owner
+        if owner.version <= owner.last_version:
+            started = time.perf_counter()
+            self.flush()
+            owner.wait(owner.last_version + 1)
+            self.wait_s += time.perf_counter() - started
+        self._renew(owner)
+
+    def _renew(self, owner: Param) -> None:
+        if self._mirror is not None:
+            self._mirror.collect(owner)
+
+    def collect_all(self) -> None:
+        """Collect every param."""
+        for owner in self._net.owners:
+            self.collect(owner)
+
+    def update(self, step: int, param: Param) -> None:
+        """Hand over a gradient, to leave with others or at the next flush; returns at once.
+
+        Servers average over workers, so it is weighted by the rows that this one has.
+        """
+        owner, weight = param.owner, self._net.context.weight
+        owner.last_version = owner.version
+        if weight != 1 and not param.is_idle:
+            self._ops.multiply(param.memory, weight, out=param.memory)
+        info = {"share": self._share[param]}
+        self._say("update", param, param=self._index[owner.key], step=step, info=info)
+
+    def flush(self) -> None:
+        """Let the gradients leave that wait for others."""
+        self._say("flush")
+
+    def _say(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
+        message = Message(kind, src=self._worker, dst=self._stub, **fields)
+        if self._mirror is None:
+            self._post(message)
+        else:
+            self._mirror.send(message, gradient)

@@ -1,0 +1,44 @@
+"""Runs of SINGA 0.3 itself, repeated by whole jobs: from its checkpoints, on its records, to its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import JobConf, load
+from singa_dask.runtime.checkpoints.checkpoint import load_values
+from tests.backends import backend
+from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SINGLE, Outcome
+
+GOLD = Path(__file__).parents[2] / "gold"
+RUNS = [
+    *((name, "numpy") for name in ("mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear")),
+    ("csv_net", "numpy"),
+    ("conv_c", "numpy"),
+    ("conv_c", "onednn"),
+]
+LOSS_WITHIN, PARAM_WITHIN = 3e-6, 2e-6
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1], ids=["single", "allreduce", "sandblaster"])
+@pytest.mark.parametrize(("name", "ops"), RUNS)
+def test_a_job_repeats_singas_run(
+    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str, ops: str, cluster: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(GOLD)
+    backend(ops)
+    job = load(f"{name}.yaml").job
+    outcome = run_job(JobConf.model_validate({**job.model_dump(mode="json"), "cluster": cluster, "ops": ops}))
+    lines = json.loads((GOLD / "lines" / f"{name}.json").read_text())
+    for phase in ("train", "test", "validation"):
+        wanted = {line["step"]: line["loss"] for line in lines if line["phase"] == phase}
+        losses = outcome.losses(phase)
+        assert {step: losses[step] for step in wanted} == pytest.approx(wanted, abs=LOSS_WITHIN, rel=0), phase
+    stored = load_values(f"{outcome.url}/checkpoint/step-20")
+    for param, singas in load_values(f"end/{name}.bin").items():
+        np.testing.assert_allclose(stored[param].values, singas.values, rtol=0, atol=PARAM_WITHIN)

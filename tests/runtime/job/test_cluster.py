@@ -1,0 +1,303 @@
+"""Jobs on a real scheduler and real worker processes over TCP: every framework, every end, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dask.system import cpu_count
+from distributed import Client, Event, LocalCluster, worker_client
+from distributed.security import Security
+
+from singa_dask.conf import JobConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
+from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.job.plugins import node_address
+from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
+from tests.runtime.processes import (
+    FRAMEWORKS,
+    ROOT,
+    Driven,
+    check_gone,
+    cluster,
+    digits,
+    kill_worker,
+    long,
+    program,
+    residue,
+    wait_until,
+)
+from tests.runtime.units.test_ends import with_trap
+from tests.selection import mostly_long
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("framework", mostly_long(FRAMEWORKS, 2))
+def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
+    before = residue(client)
+    runs = []
+    for _ in range(2):
+        runs.append(Driven(digits(framework), client, tmp_path))
+        assert runs[-1].result.state == "done", runs[-1].result
+        assert runs[-1].result.steps == 30
+        assert runs[-1].checkpoints() == [30]
+        check_gone(client, before)
+    first, second = (load_values(run.url) for run in runs)
+    if digits(framework).cluster.nworker_groups == 1:
+        assert all(np.array_equal(first[name].values, second[name].values) for name in first)
+    traffic = runs[0].result.bytes
+    assert (traffic["sent"] > 0) == (traffic["received"] > 0) == (framework != "single")
+
+
+def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path, run_job: Any) -> None:
+    job = mlp(cluster=ALLREDUCE)
+    there, here = load_values(Driven(job, client, tmp_path).url), run_job(job).params()
+    assert all(np.array_equal(there[name].values, here[name]) for name in here)
+
+
+@pytest.mark.parametrize(
+    ("framework", "place"),
+    # every framework, workers and servers alone and beside each other, the first process and the last
+    mostly_long(
+        [
+            ("single", 0),
+            ("sandblaster", 0),
+            ("sandblaster", -1),
+            ("allreduce", 0),
+            ("downpour", -1),
+            ("hogwild", 0),
+            ("hybrid", -1),
+        ],
+        3,
+    ),
+)
+def test_a_killed_process_ends_the_job_and_the_next_one_runs(
+    client: Client, tmp_path: Path, framework: str, place: int
+) -> None:
+    result = Driven(long(framework), client, tmp_path, kill_worker(place)).result
+    assert (result.state, result.exit_code) == ("failed", 4), result
+    assert result.error == ""
+    lost = result.topology["processes"][place]
+    assert f"Lost: {', '.join(lost)}." in result.reason
+    assert f"Last step: {result.steps}." in result.reason
+    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "the nanny has started a new worker")
+    assert Driven(digits(framework), client, tmp_path).result.state == "done"
+
+
+@pytest.mark.parametrize(("cluster", "threads"), [(SINGLE, 0), (ALLREDUCE, 0), (SINGLE, 1), (SINGLE, 1000)])
+def test_workers_share_the_cores_of_their_host(
+    client: Client, tmp_path: Path, cluster: dict[str, Any], threads: int
+) -> None:
+    job = mlp(train_steps=1, cluster=cluster, threads=threads, neuralnet=with_trap(how="tell-threads"))
+    driven = Driven(job, client, tmp_path)
+    assert driven.result.state == "done", driven.result
+    share = max(1, cpu_count() // (2 if cluster is ALLREDUCE else 1))
+    expected = min(threads, share) if threads else share
+    assert driven.result.threads == expected
+    logged = [event for event in driven.events if event["event"] == "log" and event["unit"] == "worker-0-0"]
+    said = {event["message"] for event in logged}
+    assert f"computes with {driven.result.ops} on {expected} threads" in said
+    assert any("1000 is more than a worker's share" in line for line in said) == (threads == 1000)
+    (told,) = [json.loads(line) for line in said if line.startswith("{")]
+    assert told.pop("env") == "1"  # what the nanny has set
+    assert set(told.values()) == {expected}
+    assert ("openmp" in told) == (driven.result.ops == "onednn")
+
+
+def test_an_exception_in_a_layer_ends_the_job_with_its_traceback(client: Client, tmp_path: Path) -> None:
+    net = with_trap(how="raise", step=3, worker=1)
+    result = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path).result
+    assert (result.state, result.exit_code) == ("failed", 1)
+    assert result.reason == "worker-0-1, step 3, layer trap: ZeroDivisionError: a mistake of the user"
+    assert "in compute_feature" in result.error
+
+
+def test_a_loss_that_is_no_number_has_its_own_code(client: Client, tmp_path: Path) -> None:
+    net = with_trap(how="nan", step=3, worker=1)
+    result = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path).result
+    assert (result.state, result.exit_code, result.error) == ("failed", 5, "")
+    assert result.reason.startswith("worker-0-1, step 3, layer loss: the loss is not finite.")
+
+
+def test_records_that_a_worker_cannot_find_are_named(client: Client, tmp_path: Path) -> None:
+    job = mlp(cluster=ALLREDUCE).model_dump(mode="json")
+    job["neuralnet"]["layer"][0]["store_conf"]["path"] = str(tmp_path / "gone.arrow")
+    result = Driven(JobConf.model_validate(job), client, tmp_path).result
+    assert (result.state, result.exit_code, result.error) == ("failed", 1, "")
+    assert "worker-0-" in result.reason
+    assert str(tmp_path / "gone.arrow") in result.reason
+
+
+@pytest.mark.parametrize("framework", ["single", "allreduce", "downpour"])
+def test_a_signal_stops_the_job_with_a_checkpoint(client: Client, tmp_path: Path, framework: str) -> None:
+    stopped = Driven(long(framework), client, tmp_path, lambda driven, event: driven.driver.stop("SIGTERM"))
+    result = stopped.result
+    assert (result.state, result.exit_code, result.reason) == ("stopped", 143, "stopped by SIGTERM")
+    (step,) = stopped.checkpoints()
+    last = step + 5
+    job, url = digits(framework, f"train_steps={last}"), f"{stopped.url}/checkpoint/step-{step}"
+    more = Driven(job, client, tmp_path, resume=url)
+    assert (more.result.state, more.result.steps) == ("done", max(last, result.steps))
+
+
+def test_a_second_signal_ends_it_at_once(client: Client, tmp_path: Path) -> None:
+    def twice(driven: Driven, event: dict[str, Any]) -> None:
+        for _ in range(2):
+            driven.driver.stop("SIGINT")
+
+    result = Driven(long("allreduce"), client, tmp_path, twice).result
+    assert (result.exit_code, result.reason) == (130, "ended at once by a second SIGINT")
+
+
+def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_path: Path) -> None:
+    told: list[dict[str, int]] = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "steps":
+            told.append(event["steps"])
+            if len(told) == 2:
+                driver.stop()
+
+    job = digits("downpour", "train_steps=1000000", "disp_freq=0")
+    driver = Driver(job, client, run_url=str(tmp_path), on_event=on_event, job_id="steps")
+    result = driver.run()
+    assert result.state == "stopped"
+    groups = {str(group) for group in range(job.cluster.nworker_groups)}
+    assert set(told[1]) == groups
+    assert all(step > told[0].get(group, 0) for group, step in told[1].items())
+    # each group, at its end
+    assert {group for steps in told[-len(groups) :] for group in steps} == groups
+    assert max(step for steps in told for step in steps.values()) == result.steps
+
+
+def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
+    job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
+    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; the cluster has 2"):
+        Driven(job, client, tmp_path)
+
+
+def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def start_another(driven: Driven, event: dict[str, Any]) -> None:
+        with pytest.raises(ClusterError) as caught:
+            Driven(digits("allreduce"), client, tmp_path)
+        refused.append(str(caught.value))
+        driven.driver.stop()
+
+    assert Driven(long("allreduce"), client, tmp_path, start_another).result.state == "stopped"
+    assert "0 of 2" in refused[0]
+
+
+def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task takes a thread between the look at the cluster and the start."""
+    monkeypatch.setattr("singa_dask.runtime.job.driver.START_TIMEOUT_S", 1)
+    monkeypatch.setattr("singa_dask.runtime.job.driver.place", lambda layout, workers, busy: list(workers))
+    with embedded_cluster(plan_processes(digits("single").cluster)) as client:
+        gate = Event("gate", client=client)
+        other = client.submit(wait_at, "gate", pure=False)
+        run = Driven(digits("single"), client, tmp_path)
+        gate.set()
+        assert other.result(timeout=30)
+    assert (run.result.state, run.result.exit_code) == ("failed", 3)
+    assert "had not started these units after 1 s" in run.result.reason
+
+
+def wait_at(name: str) -> bool:
+    with worker_client(separate_thread=False) as client:
+        return bool(Event(name, client=client).wait(timeout=60))
+
+
+def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) -> None:
+    before = residue(client)
+    arguments = ["--scheduler", client.scheduler.address, "--run-dir", str(tmp_path / "run")]
+    sets = ["--set", "train_steps=1000000", "--set", "disp_freq=1", "--cluster", "configs/cluster/allreduce.yaml"]
+    command = program("run", "configs/digits/mlp.yaml", *arguments, *sets)
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.startswith("Train @ step"):
+                run.kill()
+    assert run.returncode == -signal.SIGKILL
+    check_gone(client, before)
+    assert Driven(digits("allreduce"), client, tmp_path).result.state == "done"
+
+
+@pytest.mark.long
+def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_path_factory: Any) -> None:
+    directory = tmp_path_factory.mktemp("bare")
+    with cluster(directory, "--no-nanny") as (_, client):
+        result = Driven(long("sandblaster"), client, tmp_path, kill_worker(-1)).result
+        assert (result.exit_code, result.state) == (4, "failed")
+        assert "Lost: server-0-0, server-0-1." in result.reason
+        with pytest.raises(ClusterError, match="the cluster has 1"):
+            Driven(digits("allreduce"), client, tmp_path)
+        assert Driven(digits("single"), client, tmp_path).result.state == "done"
+
+
+@pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at once", "given up"])
+def test_a_lost_scheduler_ends_the_job(
+    tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 4)  # as long Dask tries to come back to it
+
+    def lose(driven: Driven, event: dict[str, Any]) -> None:
+        made.scheduler.kill()
+        if closed:
+            wait_until(lambda: client.status == "closed", "the client has given up")
+
+    with cluster(tmp_path_factory.mktemp("bare"), "--no-nanny") as (made, client):
+        result = Driven(long("allreduce"), client, tmp_path, lose).result
+    assert result.state == "failed"
+    assert result.exit_code == 4
+    assert "scheduler" in result.reason
+
+
+@pytest.mark.long
+def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="makes the certificates of this test")
+    addresses: list[str] = []
+
+    def look(driven: Driven, event: dict[str, Any]) -> None:
+        addresses.extend(driven.client.run(node_address, driven.job_id).values())
+
+    security = Security.temporary()
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, protocol="tls://", security=security, dashboard_address="127.0.0.1:0"
+        ) as there,
+        Client(there, set_as_default=False) as client,
+    ):
+        run = Driven(digits("allreduce"), client, tmp_path, look)
+    assert run.result.state == "done"
+    assert run.result.bytes["sent"] > 0
+    assert len(addresses) == 2
+    assert all(address.startswith("tls://") for address in addresses)
+
+
+@pytest.mark.parametrize(("framework", "n_processes"), [("single", 1), ("allreduce", 2)])
+def test_a_cluster_of_the_jobs_size_is_started_for_it(tmp_path: Path, framework: str, n_processes: int) -> None:
+    job = digits(framework)
+    before = set(threading.enumerate())
+    with embedded_cluster(plan_processes(job.cluster)) as client:
+        pids = set(client.run(os.getpid).values())
+        assert len(pids) == n_processes
+        assert (os.getpid() in pids) == (n_processes == 1)
+        assert Driven(job, client, tmp_path).result.state == "done"
+    assert [thread.name for thread in set(threading.enumerate()) - before if "singa" in thread.name] == []
+
+
+def test_nobody_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 0.5)
+    with pytest.raises(ClusterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers there"):
+        with connect("tcp://127.0.0.1:9"):
+            pass

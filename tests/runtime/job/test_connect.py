@@ -1,0 +1,174 @@
+"""Finding a cluster: what is not there is said in words and in time, and can be waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from singa_dask.errors import ClusterError
+from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
+from tests.cli.conftest import Call, call, job
+from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
+from tests.runtime.processes import ROOT, Cluster, program
+
+__all__ = ["call", "job"]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon."""
+    monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 1)
+
+
+@contextlib.contextmanager
+def mute() -> Iterator[str]:
+    """Listen, and say nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def web() -> Iterator[str]:
+    """Speak HTTP, as the dashboard of a scheduler does."""
+
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
+def address(text: str) -> Iterator[str]:
+    yield text
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (address("tcp://127.0.0.1:9"), "Connection refused"),
+        (address("nothing"), "missing port number in address 'nothing'"),
+        (mute(), "no answer in 1 s"),
+        (web(), ""),
+    ],
+    ids=["closed", "no address", "mute", "web"],
+)
+def test_what_is_no_scheduler_is_named_with_the_reason(there: Any, why: str) -> None:
+    with there as place, pytest.raises(ClusterError) as caught:
+        with connect(place):
+            pass
+    assert str(caught.value).startswith(f"{place}: no Dask scheduler answers there ({why}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file or directory. Expected the file that dask-scheduler --scheduler-file"),
+        ("{", "it holds no address of a scheduler"),
+        ("[]", "it holds no address of a scheduler"),
+        (json.dumps({"address": "tcp://127.0.0.1:9"}), "The file may be of a scheduler that has ended."),
+    ],
+    ids=["missing", "cut off", "other", "stale"],
+)
+def test_a_scheduler_file_that_is_of_no_use_is_an_error(
+    call: Call, job: Path, tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "scheduler.json"
+    if text is not None:
+        file.write_text(text)
+    result = call("run", job, "--scheduler-file", file, "--run-dir", tmp_path / "run")
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"{file}: ")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.cluster
+def test_a_worker_is_no_scheduler(client: Client) -> None:
+    worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    with pytest.raises(ClusterError, match=f"{worker}: no Dask scheduler answers there \\(a Dask worker does\\)"):
+        with connect(worker):
+            pass
+
+
+def test_an_error_that_does_not_pass_ends_the_wait() -> None:
+    said: list[str] = []
+    since = time.monotonic()
+
+    def attempt() -> None:
+        raise ClusterError("nobody is there.")
+
+    with pytest.raises(ClusterError, match=r"^nobody is there\. Waited 0\.7 s\.$"):
+        Patience(0.7, said.append).until(attempt)
+    assert time.monotonic() - since >= 0.7
+    assert said == ["waiting, 1 s at most: nobody is there."]
+
+
+def test_what_is_missing_is_said_when_it_changes() -> None:
+    said: list[str] = []
+    errors = iter(["no scheduler", "no scheduler", "no workers", ""])
+
+    def attempt() -> str:
+        if error := next(errors):
+            raise ClusterError(error)
+        return "there"
+
+    assert Patience(60, said.append).until(attempt) == "there"
+    assert [line.partition(": ")[2] for line in said] == ["no scheduler", "no workers"]
+
+
+@pytest.mark.cluster
+def test_a_job_waits_for_room(client: Client) -> None:
+    wait_for_room(client, plan_processes(mlp(cluster=ALLREDUCE).cluster), Patience(5))
+    too_large = plan_processes(mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3}).cluster)
+    with pytest.raises(ClusterError, match=r"needs 3 Dask workers .* the cluster has 2 .* Waited 1 s\."):
+        wait_for_room(client, too_large, Patience(1))
+    wait_for_room(client, plan_processes(mlp(cluster=SINGLE).cluster), Patience())
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["run", "--set", "train_steps=2", "--run-dir", "{tmp}/run"],
+        ["test", "--init-from", "{tmp}/trained"],
+    ],
+    ids=["run", "test"],
+)
+def test_commands_may_come_before_the_cluster(call: Call, job: Path, tmp_path: Path, verb: list[str]) -> None:
+    trained = call("run", job, "--run-dir", tmp_path / "trained", "--set", "train_steps=2")
+    assert trained.exit_code == 0, trained.output
+    (tmp_path / "cluster").mkdir()
+    options = [each.format(tmp=tmp_path) for each in verb[1:]]
+    file = str(tmp_path / "cluster" / "scheduler.json")
+    command = program(verb[0], str(job), *options, "--scheduler-file", file, "--wait", "60")
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        first = waiting.stderr.readline()
+        made = Cluster(tmp_path / "cluster", names=("a",))
+        said = waiting.stderr.read()
+    made.close()
+    assert first.startswith(f"waiting, 60 s at most: {file}: No such file or directory.")
+    assert waiting.returncode == 0, said

@@ -1,0 +1,190 @@
+"""Layouts of SINGA's own examples, and what is said of a cluster that a job does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.comm import Address
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.planning.placement import Layout, place
+
+
+def layout(**cluster: Any) -> Layout:
+    return plan_processes(ClusterConf.model_validate(cluster))
+
+
+def shown(found: Layout) -> list[str]:
+    return [" ".join(str(unit) for unit in units) for units in found.processes]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "processes"),
+    [
+        pytest.param({}, ["worker-0-0 server-0-0"], id="single"),
+        pytest.param(
+            {
+                "nworkers_per_group": 3,
+                "nservers_per_group": 2,
+                "nworkers_per_procs": 1,
+                "nservers_per_procs": 1,
+                "server_worker_separate": True,
+            },
+            ["worker-0-0", "worker-0-1", "worker-0-2", "server-0-0", "server-0-1"],
+            id="sandblaster",
+        ),
+        pytest.param(
+            {"nworkers_per_group": 3, "nservers_per_group": 3},
+            ["worker-0-0 server-0-0", "worker-0-1 server-0-1", "worker-0-2 server-0-2"],
+            id="allreduce",
+        ),
+        pytest.param(
+            {
+                "nworker_groups": 2,
+                "nworkers_per_group": 2,
+                "nservers_per_group": 2,
+                "nworkers_per_procs": 2,
+                "nservers_per_procs": 2,
+                "server_worker_separate": True,
+            },
+            ["worker-0-0 worker-0-1", "worker-1-0 worker-1-1", "server-0-0 server-0-1"],
+            id="downpour",
+        ),
+        pytest.param(
+            {"nworker_groups": 3, "nserver_groups": 3},
+            ["worker-0-0 server-0-0", "worker-1-0 server-1-0", "worker-2-0 server-2-0"],
+            id="hogwild",
+        ),
+        pytest.param(
+            {
+                "nworker_groups": 2,
+                "nworkers_per_group": 2,
+                "nserver_groups": 2,
+                "nservers_per_group": 2,
+                "nworkers_per_procs": 2,
+                "nservers_per_procs": 1,
+                "server_worker_separate": False,
+            },
+            ["worker-0-0 worker-0-1 server-0-0", "worker-1-0 worker-1-1 server-0-1", "server-1-0", "server-1-1"],
+            id="hybrid",
+        ),
+        pytest.param(
+            {"nworkers_per_group": 5, "nworkers_per_procs": 2},
+            ["worker-0-0 worker-0-1 server-0-0", "worker-0-2 worker-0-3", "worker-0-4"],
+            id="uneven",
+        ),
+        pytest.param(
+            {"nworker_groups": 2, "nworkers_per_group": 3, "nworkers_per_procs": 4},
+            ["worker-0-0 worker-0-1 worker-0-2 worker-1-0 server-0-0", "worker-1-1 worker-1-2"],
+            id="a process with parts of two groups",
+        ),
+    ],
+)
+def test_units_are_dealt_to_processes_as_singa_deals_them(cluster: dict[str, Any], processes: list[str]) -> None:
+    found = layout(**cluster)
+    assert shown(found) == processes
+    assert found.describe()["processes"] == [units.split() for units in processes]
+    assert found.n_threads == max(len(units) for units in found.processes)
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5),
+    st.booleans(),
+)  # fmt: skip
+def test_every_unit_lives_once(
+    per_server_group: int, n_server_groups: int, n_workers: int, n_servers: int, wpp: int, spp: int, separate: bool
+) -> None:
+    n_groups = per_server_group * n_server_groups
+    found = layout(
+        nworker_groups=n_groups,
+        nserver_groups=n_server_groups,
+        nworkers_per_group=n_workers,
+        nservers_per_group=n_servers,
+        nworkers_per_procs=wpp,
+        nservers_per_procs=spp,
+        server_worker_separate=separate,
+    )
+    workers = {Address.worker(g, i) for g in range(n_groups) for i in range(n_workers)}
+    servers = {Address.server(g, i) for g in range(n_server_groups) for i in range(n_servers)}
+    assert sorted(found.units) == sorted(workers | servers)
+    assert all(found.processes)
+    assert all(unit in found.processes[process] for unit, process in found.process_of.items())
+    for units in found.processes:
+        kinds = [unit.kind for unit in units]
+        assert kinds.count("worker") <= wpp
+        assert kinds.count("server") <= spp
+        assert not (separate and len(set(kinds)) > 1)
+    served = [found.server_group_of(group) for group in range(n_groups)]
+    assert served == sorted(served)
+    assert {served.count(group) for group in range(n_server_groups)} == {per_server_group}
+
+
+def workers(*n_threads: int) -> dict[str, dict[str, Any]]:
+    return {f"tcp://host:{9000 + i}": {"nthreads": n, "name": f"w{i}", "host": "host"} for i, n in enumerate(n_threads)}
+
+
+def test_each_process_gets_a_dask_worker_with_room_for_its_units() -> None:
+    found = layout(nworkers_per_group=3, nworkers_per_procs=2)  # processes of 3 units and of 1
+    assert place(found, workers(1, 3), {}) == ["tcp://host:9001", "tcp://host:9000"]
+    assert place(found, workers(4, 8), {"tcp://host:9001": 6}) == ["tcp://host:9000", "tcp://host:9001"]
+    assert len(set(place(found, workers(3, 3, 3), {}))) == 2
+
+
+@pytest.mark.parametrize(
+    ("there", "busy", "said"),
+    [
+        ((), {}, "the cluster has 0 (free threads: none)"),
+        ((2,), {}, "the cluster has 1 (free threads: tcp://host:9000: 2 of 2)"),
+        ((2, 1), {}, "tcp://host:9001: 1 of 1"),
+        ((2, 2), {"tcp://host:9000": 1}, "tcp://host:9000: 1 of 2"),
+        ((1, 1, 1, 1), {}, "the cluster has 4"),
+    ],
+)
+def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
+    there: tuple[int, ...], busy: dict[str, int], said: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        place(layout(nworkers_per_group=2, nservers_per_group=2), workers(*there), busy)
+    assert "it needs 2 Dask workers with 2, 2 free threads" in str(caught.value)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 5)), st.floats(0, 9)),
+    st.integers(1, 5), st.integers(1, 3),
+)  # fmt: skip
+def test_preferences_never_make_a_job_too_large(
+    threads: list[int], worth: dict[tuple[int, int], float], n_workers: int, per_process: int
+) -> None:
+    found, there = layout(nworkers_per_group=n_workers, nworkers_per_procs=per_process), workers(*threads)
+
+    def gain(process: int, chosen: Mapping[int, str]) -> dict[str, float]:
+        assert process not in chosen
+        return {worker: worth.get((process, i), 0.0) for i, worker in enumerate(there)}
+
+    try:
+        plain = place(found, there, {})
+    except ClusterError:
+        with pytest.raises(ClusterError):
+            place(found, there, {}, gain)
+        return
+    chosen = place(found, there, {}, gain)
+    assert len(set(chosen)) == len(found.processes)
+    assert all(there[worker]["nthreads"] >= len(units) for worker, units in zip(chosen, found.processes, strict=True))
+    assert chosen == place(found, there, {}, gain)
+    assert place(found, there, {}, lambda *_: {}) == plain
+
+
+def test_the_worker_that_is_worth_most_is_taken() -> None:
+    found = layout(nworkers_per_group=2)
+    worth = [{"tcp://host:9002": 5.0, "tcp://host:9001": 1.0}, {"tcp://host:9002": 9.0}]
+    chosen = place(found, workers(2, 2, 1), {}, lambda process, _: worth[process])
+    assert chosen == ["tcp://host:9001", "tcp://host:9002"]

@@ -1,0 +1,91 @@
+"""Threads of workers: all of their share of the cores, never more; and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dask.system import cpu_count
+from threadpoolctl import threadpool_info
+
+from singa_dask.runtime.planning import resources
+from singa_dask.runtime.planning.resources import n_threads, peak_memory
+from singa_dask.runtime.units.unit_host import Node
+from tests.runtime.harness import FRAMEWORKS, mlp
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.runtime.planning.resources.cpu_count", lambda: 8)
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize(
+    ("wanted", "n_workers", "given"),
+    [(0, 1, 8), (0, 2, 4), (0, 3, 2), (0, 16, 1), (0, 0, 8), (3, 1, 3), (3, 2, 3), (3, 4, 2), (9, 1, 8), (2, 16, 1)],
+)
+def test_a_worker_gets_what_it_asks_for_or_its_share(wanted: int, n_workers: int, given: int) -> None:
+    assert n_threads(mlp(threads=wanted), n_workers) == given
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize(
+    ("framework", "neighbours", "given"),
+    [
+        ("single", None, 8),
+        ("allreduce", None, 4),
+        ("allreduce", [0], 8),
+        ("allreduce", [0, 1], 4),
+        ("sandblaster-1", None, 4),
+        ("hybrid", None, 2),
+        ("hybrid", [0], 4),
+    ],
+)
+def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collection[int] | None, given: int) -> None:
+    before = threadpool_info()
+    job = mlp(cluster=FRAMEWORKS[framework])
+    node = Node("test", 0, job, None, lambda event: None, neighbours=neighbours)
+    try:
+        assert node.devices.n_threads == given
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {given}
+    finally:
+        node.close()
+    assert threadpool_info() == before
+
+
+@pytest.mark.long
+def test_memory_that_was_in_use_once_counts() -> None:
+    before = peak_memory()
+    n_bytes = before + (1 << 24)
+    np.ones(n_bytes, np.uint8)
+    assert peak_memory() > n_bytes
+
+
+def test_cores_are_those_that_dask_counts() -> None:
+    assert resources.cpu_count() == cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 99),
+        ({"kubepods/pod/cpu.max": "100000 100000\n"}, 1),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 99),
+    ],
+)
+def test_a_control_group_limits_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], most: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "process").write_text("0::/kubepods/pod\n")
+    monkeypatch.setattr(resources, "CGROUP", tmp_path)
+    monkeypatch.setattr(resources, "CGROUP_OF_PROCESS", tmp_path / "process")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
+    assert resources.cpu_count() == most

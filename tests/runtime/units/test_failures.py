@@ -1,0 +1,85 @@
+"""What is said of a job that fails: its reason once, for all units that failed alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singa_dask.comm import Address
+from singa_dask.errors import A_BUG
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.job.report import summarise
+from tests.cli.conftest import Call, call, job
+from tests.runtime.harness import ALLREDUCE, Outcome, mlp, run_job, start_nodes
+from tests.runtime.units.test_ends import Run, with_trap
+
+__all__ = ["call", "job", "run_job"]
+
+NAN = "step 2, layer loss: the loss is not finite."
+
+
+def report(unit: str, reason: str, cause: str, **more: Any) -> dict[str, Any]:
+    return {"unit": unit, "state": "failed", "reason": reason, "cause": cause, "exit_code": 1, "expected": True, **more}
+
+
+def reason_of(*reports: dict[str, Any]) -> str:
+    layout = plan_processes(mlp(cluster=ALLREDUCE).cluster)
+    known = {each["unit"]: each for each in reports}
+    return summarise("mlp", "mlp-1", layout, known, reports[0], "", {}, 1.0).reason
+
+
+def test_units_that_fail_alike_are_counted() -> None:
+    first, second, third = (report(f"worker-0-{i}", f"worker-0-{i}, {NAN}", NAN) for i in range(3))
+    other = report("worker-0-1", "worker-0-1: ValueError: too bad", "ValueError: too bad")
+    assert reason_of(first) == f"worker-0-0, {NAN}"
+    assert reason_of(first, other) == f"worker-0-0, {NAN}"
+    assert reason_of(first, second) == f"worker-0-0 and 1 other, {NAN}"
+    assert reason_of(first, second, third) == f"worker-0-0 and 2 others, {NAN}"
+
+
+def test_so_are_those_that_fail_in_the_code_of_a_user() -> None:
+    cause = "mine.py:9: ValueError: too bad"
+    reports = [report(f"worker-0-{i}", f"{cause} (worker-0-{i}, step 3, layer mine)", cause) for i in range(2)]
+    assert reason_of(*reports) == f"{cause} (worker-0-0 and 1 other, step 3, layer mine)"
+
+
+def test_a_want_of_memory_is_no_bug(run_job: Run) -> None:
+    outcome: Outcome = run_job(mlp(neuralnet=with_trap(how="need-memory", step=3)))
+    failed = outcome.reports["worker-0-0"]
+    assert failed["reason"].startswith("worker-0-0, step 3, layer trap: out of memory: Unable to allocate 8.00 PiB")
+    assert failed["reason"].endswith(" Set a smaller batchsize, or use more workers.")
+    assert failed["expected"]
+
+
+def test_what_nobody_expects_is_called_a_bug(run_job: Run) -> None:
+    failed = run_job(mlp(neuralnet=with_trap(how="raise", step=3))).reports["worker-0-0"]
+    assert failed["error"].splitlines()[-1] == A_BUG
+
+
+def test_a_message_that_cannot_be_handled_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    (node,) = start_nodes(mlp(), lambda event: None)
+    try:
+
+        def fail(message: Any) -> None:
+            raise KeyError("x")
+
+        monkeypatch.setattr(node, "post", fail)
+        worker = Address.worker(0, 0)
+        node._receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
+        assert node.failure is not None
+        assert node.failure["reason"] == "process 0: update from worker-0-0: KeyError('x')"
+        assert node.failure["exit_code"] == 1
+        assert node.failure["error"].endswith(A_BUG)
+    finally:
+        node.close()
+
+
+@pytest.mark.cluster
+def test_a_full_disk_is_an_error_with_the_path(call: Call, job: Path, tmp_path: Path) -> None:
+    log = tmp_path / "run" / "log" / "worker-0-0.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to("/dev/full")
+    result = call("run", job, "--run-dir", tmp_path / "run", "--quiet")
+    assert (result.exit_code, result.stderr) == (1, f"{log}: [Errno 28] No space left on device\n")
