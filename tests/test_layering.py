@@ -34,6 +34,7 @@ LEVELS = {
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.
 INNER_LEVELS = {
+    "data": {"convert": 6, "loading": 5, "order": 4, "stores": 3, "codecs": 2, "fs": 1, "types": 0},
     "runtime": {"job": 3, "inference": 2, "units": 2, "checkpoints": 1, "planning": 0},
 }
 # What a room may not use although it lies lower: it is handed it.
@@ -49,7 +50,7 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "cli"},
     "distributed": {"comm", "runtime", "observe", "cli"},
-    "fsspec": {"data/fs.py", "data/hdfs.py", "data/hdfs_clients.py"},
+    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/hdfs_clients.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "tornado": {"comm", "runtime"},

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import Batch, Loader, Order, Store
-from singa_dask.data.order import Shuffle
+from singa_dask.data.order.order import Shuffle
 from singa_dask.errors import DataError
 from singa_dask.ops import get_ops
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from singa_dask.data.convert_tasks import reporting
+from singa_dask.data.convert.tasks import reporting
 
 __all__ = ["shown"]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.data.class_names import ClassNames
+from singa_dask.data.stores.class_names import ClassNames
 
 __all__ = ["Connection", "Context", "Cut", "Feature", "Read", "Stored"]
 

@@ -24,8 +24,8 @@ from singa_dask.data import (
     random_skip,
     with_cache,
 )
-from singa_dask.data.class_names import LabelMatch
-from singa_dask.data.labels import find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.stores.class_names import LabelMatch
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
 from singa_dask.layers.records import check_shape, in_layout, open_records, open_text, same_shape, stored_shape

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import ArgSortConf, LayerConf, Phase, StoreConf
-from singa_dask.data import fs
-from singa_dask.data.store import STORES
+from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from singa_dask.conf import CharRNNConf, LayerConf, Phase, RNNDummyConf, SamplingConf
-from singa_dask.data.vocabulary import decode_text, encode_text, vocabulary_of
+from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Feature, Layer
 

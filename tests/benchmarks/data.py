@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from singa_dask.cli.bench import measure
-from singa_dask.data import STORES, open_store, protobuf
-from singa_dask.data.lmdb_store import write_environment
-from singa_dask.data.protobuf import BYTES, VARINT
-from singa_dask.data.store import Arrays
+from singa_dask.data import STORES, open_store
+from singa_dask.data.codecs import protobuf
+from singa_dask.data.codecs.protobuf import BYTES, VARINT
+from singa_dask.data.stores.lmdb import write_environment
+from singa_dask.data.types import Arrays
 
 SETS = {"784 B": (60_000, (1, 28, 28)), "3072 B": (50_000, (3, 32, 32))}
 FORMATS = {"arrow": ".arrow", "kvfile": ".bin", "lmdb": ".lmdb", "lmdb Datum": ".datum.lmdb"}

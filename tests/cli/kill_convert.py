@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from singa_dask.cli import main
-from singa_dask.data import convert_plan
+from singa_dask.data.convert import plan as convert_plan
 
 EVENTS = ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "shutil.rmtree")
 OPTIONS = "--shuffle 3 --split train=0.7,test=0.2 --shards 4 --verify".split()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data.blobproto import StoredParam, write_blobprotos
+from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
 from singa_dask.runtime.checkpoints.checkpoint import find, load_values
 from tests.cli.conftest import ROOT, Call
 

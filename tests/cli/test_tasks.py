@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from singa_dask.cli.tasks import shown
-from singa_dask.data import convert, convert_plan
-from singa_dask.data.convert_tasks import Task, reporting
+from singa_dask.data import convert
+from singa_dask.data.convert import plan as convert_plan
+from singa_dask.data.convert.tasks import Task, reporting
 from singa_dask.errors import DataError
 from singa_dask.runtime import local_cluster, on_dask
 from tests.cli.conftest import Call

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from singa_dask.data import protobuf
-from singa_dask.data.checksum import crc32c, masked
-from singa_dask.data.store import Arrays
+from singa_dask.data.codecs import protobuf
+from singa_dask.data.fs.checksum import crc32c, masked
+from singa_dask.data.types import Arrays
 
 NAMES = {
     "cifar": "batch.bin",

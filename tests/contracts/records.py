@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from singa_dask.data import STORES, Store, open_store
-from singa_dask.data.store import Arrays
+from singa_dask.data.types import Arrays
 
 SUFFIX = {
     "arrow": ".arrow",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data import fs, open_store
-from singa_dask.data.store import Arrays
+from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, NAMES, shape_of, write_foreign, zipped
 from tests.contracts.records import assert_same, pixels, read_all
@@ -43,9 +43,9 @@ def test_records_come_back_and_travel(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", FOREIGN)
 def test_many_blocks(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("column_store", "image_store"):
-        monkeypatch.setattr(f"singa_dask.data.{module}.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("singa_dask.data.store.cut_blocks.__defaults__", (1000,))
+    for module in ("column", "image"):
+        monkeypatch.setattr(f"singa_dask.data.stores.{module}.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.data.stores.store.cut_blocks.__defaults__", (1000,))
     records = records_of(backend, 90)
     with open_store(write_foreign(tmp_path, backend, records), backend) as store:
         assert len(store.blocks) > 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data import STORES, fs, open_store
-from singa_dask.data.store import Arrays
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, stored, written
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from singa_dask.data import convert, convert_plan, fs
-from singa_dask.data.convert_tasks import Task
+from singa_dask.data import convert, fs
+from singa_dask.data.convert import plan as convert_plan
+from singa_dask.data.convert.tasks import Task
 from tests.contracts.records import pixels, written
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}

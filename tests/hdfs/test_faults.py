@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from singa_dask.data import BadPolicy, Loader, Order, fs, open_store
-from singa_dask.data.arrow_store import ArrowStore
-from singa_dask.data.ranges import Ranges
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs

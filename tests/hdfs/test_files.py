@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.data import fs
-from singa_dask.data.ranges import Ranges
+from singa_dask.data.fs.ranges import Ranges
 from singa_dask.errors import DataError
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 

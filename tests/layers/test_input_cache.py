@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from singa_dask.conf import LayerConf
 from singa_dask.data import STORES
-from singa_dask.data.cache import open_cache
+from singa_dask.data.fs.cache import open_cache
 from singa_dask.errors import ConfigError
 from tests.contracts.records import floats, pixels
 from tests.layers.test_input import layer_of, read

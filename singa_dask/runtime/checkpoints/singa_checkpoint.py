@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from singa_dask.data import blobproto, fs
+from singa_dask.data import fs
+from singa_dask.data.codecs import blobproto
 from singa_dask.errors import CheckpointError
 
 __all__ = ["Stored", "newest_files", "parse", "read", "steps"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase, StoreConf
 from singa_dask.conf.wiring import check_phases, read_nodes
 from singa_dask.data import STORES, detect, fs
-from singa_dask.data.image import IMAGE_STORES, IMAGE_SUFFIXES
+from singa_dask.data.codecs.image import IMAGE_STORES, IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.runtime.planning.paths import absolute_paths

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from singa_dask.data import STORES, Arrays, Store, fs, open_store
-from singa_dask.data.class_names import write_options
+from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.runtime.inference.part import Done
 

@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.vocabulary import encode_text
+from singa_dask.data.codecs.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.layers.text import CharRNNOutput, RNNDummy
 from singa_dask.net import NeuralNet

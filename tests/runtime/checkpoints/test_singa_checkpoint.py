@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data.blobproto import StoredParam, write_blobprotos
+from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import find_values, load_values

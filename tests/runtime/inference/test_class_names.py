@@ -19,7 +19,7 @@ from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.inference.parts import look, plan_parts
 from singa_dask.runtime.inference.results import write_records
 from singa_dask.runtime.job.checks import prepare
-from tests.data.test_class_names import picture_folder
+from tests.data.stores.test_class_names import picture_folder
 from tests.runtime.harness import Outcome
 
 CLASSES = {"ant": 10, "bee": 120, "cat": 250}

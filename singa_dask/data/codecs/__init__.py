@@ -1,0 +1,8 @@
+"""Codecs: bytes -> arrays and back, one file a format; none knows of stores."""
+
+from __future__ import annotations
+
+from singa_dask.data.codecs.kvfile import KVFile, KVFileWriter
+from singa_dask.data.codecs.record import encode_record
+
+__all__ = ["KVFile", "KVFileWriter", "encode_record"]

@@ -1,0 +1,152 @@
+"""BlobProtos: the checkpoint files of SINGA, as named arrays; read and written.
+
+A file is one protobuf message: versions (3), names (4) and blobs (5), each repeated, in step with each other (ids,
+field 2, are never written); a blob has a shape (1) and float32 data (2). SINGA 0.2 and later write ``0#`` before
+each name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from singa_dask.data.codecs.protobuf import BYTES, FIXED32, FIXED64, VARINT, key, varint, varints_of
+from singa_dask.errors import CheckpointError
+
+__all__ = ["StoredParam", "plain_param_name", "read_blobprotos", "write_blobprotos"]
+
+
+@dataclass(frozen=True)
+class StoredParam:
+    """A param as SINGA stored it.
+
+    Attributes
+    ----------
+    values : ndarray, float32
+    version : int
+        Updates that it had seen.
+    """
+
+    values: np.ndarray[Any, np.dtype[np.float32]]
+    version: int
+
+
+def plain_param_name(name: str) -> str:
+    """Return a param's name without the ``0#`` that SINGA puts before it."""
+    return name.removeprefix("0#")
+
+
+def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, StoredParam]:
+    """Read a checkpoint file of SINGA.
+
+    Parameters
+    ----------
+    content : bytes
+    where : str
+        URL of the file, for errors.
+
+    Returns
+    -------
+    dict of str to StoredParam
+        In the order of the file; names as they stand there, see `plain_param_name`.
+
+    Raises
+    ------
+    CheckpointError
+        The file is damaged, or something else.
+    """
+    names: list[str] = []
+    versions: list[int] = []
+    blobs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+    try:
+        for number, value in _fields(memoryview(content)):
+            if number == 3:
+                versions += _integers(value)
+            elif number == 4:
+                names.append(str(_bytes(value), "utf-8"))
+            elif number == 5:
+                blobs.append(_read_blob(_bytes(value)))
+    except ValueError as error:
+        raise CheckpointError(f"{where}: no checkpoint of SINGA (BlobProtos), or a damaged one: {error}.") from error
+    if not names or len(names) != len(blobs) or len(versions) not in (0, len(names)):
+        raise CheckpointError(
+            f"{where}: no checkpoint of SINGA (BlobProtos): {len(names)} names, {len(blobs)} blobs, "
+            f"{len(versions)} versions."
+        )
+    versions = versions or [0] * len(names)
+    return {name: StoredParam(values, version) for name, values, version in zip(names, blobs, versions, strict=True)}
+
+
+def write_blobprotos(params: Mapping[str, StoredParam]) -> bytes:
+    """Write a checkpoint file that SINGA reads; names as given."""
+    parts = [key(3, VARINT) + varint(param.version) for param in params.values()]
+    parts += [_field(4, name.encode()) for name in params]
+    for param in params.values():
+        shape = b"".join(key(1, VARINT) + varint(extent) for extent in param.values.shape)
+        data = np.ascontiguousarray(param.values, "<f4").tobytes()
+        parts.append(_field(5, shape + _field(2, data)))
+    return b"".join(parts)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return key(number, BYTES) + varint(len(content)) + content
+
+
+def _read_blob(content: memoryview) -> np.ndarray[Any, np.dtype[np.float32]]:
+    shape: list[int] = []
+    floats = []
+    for number, value in _fields(content):
+        if number == 1:
+            shape += _integers(value)
+        elif number == 2:
+            floats.append(bytes(_bytes(value)))
+    values = np.frombuffer(b"".join(floats), "<f4").astype(np.float32)
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{values.size} values do not make the shape {tuple(shape)}")
+    return values.reshape(shape)
+
+
+def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield (number, value) of each field: an integer, or the bytes of it (four or eight of a fixed one)."""
+    position = 0
+    while position < len(content):
+        tag, position = _varint_at(content, position)
+        number, wire = tag >> 3, tag & 7
+        length, start = 0, position
+        if wire == VARINT:
+            value, position = _varint_at(content, position)
+            yield number, value
+            continue
+        if wire == BYTES:
+            length, start = _varint_at(content, position)
+        elif wire in (FIXED32, FIXED64):
+            length = 4 if wire == FIXED32 else 8
+        else:
+            raise ValueError(f"wire type {wire} at byte {position}")
+        position = start + length
+        if position > len(content):
+            raise ValueError(f"field {number} ends at byte {position} of {len(content)}")
+        yield number, content[start:position]
+
+
+def _varint_at(content: memoryview, position: int) -> tuple[int, int]:
+    end = position
+    while end < len(content) and content[end] & 0x80:
+        end += 1
+    if end >= len(content):
+        raise ValueError(f"no end of the integer at byte {position}")
+    return varints_of(bytes(content[position : end + 1]))[0], end + 1
+
+
+def _integers(value: int | memoryview) -> list[int]:
+    """Read a repeated integer, one value or packed."""
+    return [value] if isinstance(value, int) else varints_of(bytes(value))
+
+
+def _bytes(value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise ValueError(f"an integer {value} where bytes were expected")
+    return value

@@ -1,0 +1,135 @@
+"""tf.train.Example messages -> arrays, without TensorFlow; a block of messages of one layout at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.codecs import protobuf
+from singa_dask.data.codecs.image import decode_image, is_image
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.protobuf import BYTES, VARINT
+from singa_dask.data.types import Arrays
+
+__all__ = ["decode_examples"]
+
+IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
+LABEL_NAMES = ("image/class/label", "label", "labels", "y")
+BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
+
+Rows = npt.NDArray[np.uint8]
+# kind of list, and its values: (n, length) uint8, (n, count) float32, or (n,) int64
+Feature = tuple[int, npt.NDArray[np.generic]]
+
+
+def decode_examples(
+    rows: Rows, shape: Sequence[int] = (), resize: Sequence[int] | None = None, channels: int = 3
+) -> Arrays | None:
+    """Decode messages of one layout.
+
+    The image is the first of the features named image/encoded, image_raw, image, images, pixel, data or x: PNG, JPEG or
+    bytes (``pixel``), or floats (``data``). The label is image/class/label, label, labels or y.
+
+    Parameters
+    ----------
+    rows : (n, length) uint8
+    shape : sequence of int
+        Of a record that is no PNG or JPEG; a row when it is not given.
+    resize, channels
+        See `image.decode_image`.
+
+    Returns
+    -------
+    dict of str to ndarray, or None
+        None if the layouts differ.
+
+    Raises
+    ------
+    ValueError
+        A row is no such message, or has no such feature.
+    """
+    features = _features(rows)
+    if features is None:
+        return None
+    image = next((features[name] for name in IMAGE_NAMES if name in features), None)
+    label = next((features[name] for name in LABEL_NAMES if name in features), None)
+    if image is None:
+        raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
+    arrays = _image(image, shape, resize, channels)
+    if label is not None:
+        if label[0] != INT64_LIST or label[1].ndim != 1:
+            raise ValueError("the label is not one integer")
+        wrong = find_wrong_label(label[1])
+        if wrong is not None:
+            raise ValueError(wrong[1])
+        arrays["label"] = label[1].astype(np.int32)
+    return arrays
+
+
+def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None, channels: int) -> Arrays:
+    kind, values = feature
+    if kind == INT64_LIST:
+        raise ValueError("the image is neither bytes nor floats")
+    if kind == BYTES_LIST and is_image(values[0].tobytes()):
+        images = [decode_image(value.tobytes(), "an image", resize, channels) for value in values]
+        if len({image.shape for image in images}) > 1:
+            raise ValueError("images of different sizes, convert with --resize")
+        return {"pixel": np.stack(images)}
+    if shape and np.prod(shape, dtype=np.int64) != values.shape[1]:
+        raise ValueError(f"{values.shape[1]} values do not make the shape {tuple(shape)}")
+    return {"pixel" if kind == BYTES_LIST else "data": values.reshape(len(values), *(shape or values.shape[1:]))}
+
+
+def _features(rows: Rows) -> dict[str, Feature] | None:
+    """Return the features of all messages by name: Example.features.feature is a map of lists of values."""
+    top = _fields(rows, 1)
+    entries = _fields(top[0], 1) if top else top
+    if entries is None:
+        return None
+    features = {}
+    for entry in entries:
+        name, value = _fields(entry, 1), _fields(entry, 2)
+        if name is None or value is None or (name and (name[0] != name[0][0]).any()):
+            return None
+        if not name or not value:
+            continue
+        feature = _feature(value[0])
+        if feature is None:
+            return None
+        if feature[1].size:
+            features[name[0][0].tobytes().decode(errors="replace")] = feature
+    return features
+
+
+def _feature(rows: Rows) -> Feature | None:
+    """Read the first value of a list of bytes, all values of a list of floats, the one value of a list of integers."""
+    found = protobuf.columns(rows) if rows.shape[1] else []
+    if not found:
+        return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
+    kind = found[0].number
+    lists = found[0].values
+    values = protobuf.columns(lists) if lists.shape[1] else []
+    if not values:
+        return None if values is None else (kind, np.empty((len(rows), 0), np.uint8))
+    if kind == FLOAT_LIST:
+        joined = np.concatenate([column.values for column in values], axis=1)
+        return kind, np.ascontiguousarray(joined).view("<f4")
+    if kind == INT64_LIST and values[0].wire == BYTES:
+        packed = [protobuf.varints_of(row.tobytes()) for row in values[0].values]
+        if len({len(row) for row in packed}) > 1:
+            return None
+        integers = np.array(packed, np.int64)
+        return kind, integers[:, 0] if integers.shape[1] == 1 else integers
+    if kind == INT64_LIST and len(values) > 1:
+        return kind, np.stack([column.values for column in values if column.wire == VARINT], axis=1)
+    return kind, values[0].values
+
+
+def _fields(rows: Rows, number: int) -> list[Rows] | None:
+    """Return the values of a field of messages or bytes; none of an empty message, None if layouts differ."""
+    found = protobuf.columns(rows) if rows.shape[1] else []
+    if found is None:
+        return None
+    return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]

@@ -1,0 +1,238 @@
+"""SINGA's key-value file: ``key length | key | value length | value`` again and again, lengths of 8 bytes.
+
+Little-endian, no header, no index, no checksum (after SINGA's src/io/kvfile.cc). What the values mean is not
+its business.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.errors import DataError
+
+__all__ = ["KVFile", "KVFileWriter", "Known", "write_pairs"]
+
+Known = Callable[[str, int], Mapping[str, Any] | None]
+
+LENGTH = struct.Struct("<Q")
+SHARD = "shard.dat"
+CHUNK_BYTES = 1 << 24
+
+
+def file_url(url: str, storage_options: fs.Options = None) -> str:
+    """Return the URL of the file itself: a directory means the ``shard.dat`` in it, as in SINGA 0.1."""
+    return fs.join(url, SHARD) if fs.is_dir(url, storage_options) else url
+
+
+class KVFile:
+    """An index of the pairs in a file.
+
+    Parameters
+    ----------
+    url : str
+        The file, or a directory with ``shard.dat``.
+    storage_options : mapping, optional
+    known : callable, optional
+        (url, bytes) of the file -> what `noted` gave for it earlier, or None. It saves reading all of the file.
+
+    Attributes
+    ----------
+    offsets : (n + 1,) int64
+        Where each pair begins, and the end of the last whole pair.
+    stride : int
+        Bytes of a pair, if all pairs have the same two lengths; else 0.
+    torn_bytes : int
+        Bytes at the end of the file that make no whole pair.
+    """
+
+    def __init__(self, url: str, storage_options: fs.Options = None, known: Known | None = None) -> None:
+        self.url = file_url(url, storage_options)
+        self.ranges = Ranges(self.url, storage_options)
+        self._chunk = (0, memoryview(b""))
+        noted = known(self.url, self.ranges.size) if known else None
+        if noted is None or not self._take(noted):
+            self.stride = self._constant_stride()
+            self.offsets = self._even_offsets() if self.stride else self._scan()
+        self.torn_bytes = self.ranges.size - int(self.offsets[-1])
+
+    def _even_offsets(self) -> npt.NDArray[np.int64]:
+        return np.arange(0, self.ranges.size + 1, self.stride, dtype=np.int64)
+
+    def noted(self) -> dict[str, Any]:
+        """Return what is worth knowing at the next opening: the stride, or the packed lengths of all pairs."""
+        facts: dict[str, Any] = {"bytes": self.ranges.size, "stride": self.stride}
+        if not self.stride:
+            lengths = np.diff(self.offsets).astype("<i8").tobytes()
+            facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
+        return facts
+
+    def _take(self, noted: Mapping[str, Any]) -> bool:
+        """Take what was noted for the index, if the file's first pair agrees."""
+        try:
+            self.stride = int(noted["stride"])
+            if self.stride:
+                self.offsets = self._even_offsets()
+            else:
+                lengths = np.frombuffer(zlib.decompress(base64.b64decode(noted["pairs"])), "<i8")
+                self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            first = bytes(self.ranges.scan(0, int(self.offsets[1])))
+            (key_length,) = LENGTH.unpack_from(first, 0)
+            (value_length,) = LENGTH.unpack_from(first, 8 + key_length)
+        except (DataError, KeyError, LookupError, TypeError, ValueError, struct.error, zlib.error):
+            return False
+        return int(self.offsets[-1]) <= self.ranges.size and 16 + key_length + value_length == len(first)
+
+    @property
+    def count(self) -> int:
+        """Number of pairs."""
+        return len(self.offsets) - 1
+
+    def pair(self, index: int) -> tuple[bytes, bytes]:
+        """Return key and value of one pair."""
+        data = self.read(index, 1)
+        (key_length,) = LENGTH.unpack_from(data, 0)
+        return bytes(data[8 : 8 + key_length]), bytes(data[16 + key_length :])
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all pairs in file order."""
+        return map(self.pair, range(self.count))
+
+    def read(self, first: int, n: int) -> memoryview:
+        """Return the bytes of ``n`` pairs."""
+        start = int(self.offsets[first])
+        return self.ranges.read(start, int(self.offsets[first + n]) - start)
+
+    def values(self, first: int, n: int, data: memoryview | None = None) -> npt.NDArray[np.uint8] | list[memoryview]:
+        """Return ``n`` values: the rows of an (n, length) view if the stride is constant, else one by one.
+
+        Parameters
+        ----------
+        data : memoryview, optional
+            The bytes of these pairs, if they were read.
+        """
+        data = self.read(first, n) if data is None else data
+        if self.stride:
+            (key_length,) = LENGTH.unpack_from(data, 0)
+            return np.frombuffer(data, np.uint8).reshape(n, self.stride)[:, 16 + key_length :]
+        starts = (self.offsets[first : first + n + 1] - self.offsets[first]).tolist()
+        return [
+            data[start + 16 + LENGTH.unpack_from(data, start)[0] : end] for start, end in itertools.pairwise(starts)
+        ]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.ranges.close()
+
+    def _constant_stride(self) -> int:
+        size = self.ranges.size
+        header = self._header(0)
+        if header is None or size % (16 + sum(header)):
+            return 0
+        stride = 16 + sum(header)
+        per_chunk = max(1, CHUNK_BYTES // stride) * stride
+        lengths = np.frombuffer(LENGTH.pack(header[0]) + LENGTH.pack(header[1]), np.uint8)
+        for start in range(0, size, per_chunk):
+            data = self.ranges.scan(start, min(per_chunk, size - start))
+            rows = np.frombuffer(data, np.uint8).reshape(-1, stride)
+            value_at = 8 + header[0]
+            same = (rows[:, :8] == lengths[:8]).all() and (rows[:, value_at : value_at + 8] == lengths[8:]).all()
+            if not same:
+                return 0
+        return stride
+
+    def _header(self, offset: int) -> tuple[int, int] | None:
+        """Return both lengths of the pair at ``offset``, None if it is not whole."""
+        end = self.ranges.size
+        if offset + 8 > end:
+            return None
+        key_length = self._length_at(offset)
+        if offset + 16 + key_length > end:
+            return None
+        value_length = self._length_at(offset + 8 + key_length)
+        return (key_length, value_length) if offset + 16 + key_length + value_length <= end else None
+
+    def _length_at(self, offset: int) -> int:
+        """Return one length; a file that is not mapped is read in large chunks, not length by length."""
+        start, data = self._chunk
+        if not start <= offset <= start + len(data) - 8:
+            start, data = offset, self.ranges.scan(offset, min(CHUNK_BYTES, self.ranges.size - offset))
+            self._chunk = start, data
+        return int(LENGTH.unpack_from(data, offset - start)[0])
+
+    def _scan(self) -> npt.NDArray[np.int64]:
+        offsets = [0]
+        while (header := self._header(offsets[-1])) is not None:
+            offsets.append(offsets[-1] + 16 + sum(header))
+        self._chunk = (0, memoryview(b""))
+        return np.array(offsets, np.int64)
+
+
+class KVFileWriter:
+    """Writes pairs one after another; use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    append : bool
+        Add to a local file: a torn pair at its end is cut off, and its keys may not come again.
+    """
+
+    def __init__(self, url: str, storage_options: fs.Options = None, append: bool = False) -> None:
+        self.url = url
+        self._keys: set[bytes] = set()
+        if append and fs.exists(url, storage_options):
+            self._file: IO[Any] = self._open_end(url, storage_options)
+        else:
+            self._file = fs.open(url, "wb", storage_options)
+
+    def _open_end(self, url: str, storage_options: fs.Options) -> IO[Any]:
+        path = fs.local_path(file_url(url, storage_options))
+        if path is None:
+            raise DataError(f"{url}: only a local file can be appended to.")
+        index = KVFile(url, storage_options)
+        self._keys = {key for key, _ in index.pairs()}
+        file = Path(path).open("r+b")
+        file.seek(int(index.offsets[-1]))
+        file.truncate()
+        index.close()
+        return file
+
+    def write(self, key: bytes | str, value: bytes) -> bool:
+        """Write a pair; refused, as SINGA does, if the value is empty or the key was there before an append."""
+        key = key.encode() if isinstance(key, str) else key
+        if not value or key in self._keys:
+            return False
+        self._file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
+        return True
+
+    def close(self) -> None:
+        """Write what is buffered, and close."""
+        self._file.close()
+
+    def __enter__(self) -> KVFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def write_pairs(url: str, pairs: Iterator[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
+    """Write a new file of pairs, whole or not at all."""
+    with fs.staged(url, storage_options) as path, KVFileWriter(str(path)) as writer:
+        for key, value in pairs:
+            writer.write(key, value)

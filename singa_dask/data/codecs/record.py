@@ -1,0 +1,323 @@
+"""Records as SINGA and Caffe store them: RecordProto, WordRecord and Datum messages <-> arrays.
+
+A whole block of messages becomes arrays at once when they share a layout, as records of one shape nearly
+always do; others are grouped by length, and only what still differs is read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.codecs import protobuf
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, Column
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+
+__all__ = [
+    "Decoder",
+    "check_schema",
+    "decode_datums",
+    "decode_records",
+    "decode_values",
+    "encode_record",
+    "salvage_rows",
+    "salvage_values",
+    "schema_of",
+    "show_schema",
+]
+
+# of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
+WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
+
+Rows = npt.NDArray[np.uint8]
+Decoder = Callable[[Rows], "Arrays | None"]
+
+
+def encode_record(
+    shape: Sequence[int],
+    label: int | None = None,
+    pixel: bytes | None = None,
+    data: npt.NDArray[np.float32] | None = None,
+) -> bytes:
+    """Encode one SINGA RecordProto (SingleLabelImageRecord), byte for byte as SINGA does.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    label : int, optional
+    pixel : bytes, optional
+    data : ndarray of float32, optional
+        Written packed.
+    """
+    parts = [protobuf.key(1, VARINT) + protobuf.varint(extent) for extent in shape]
+    if label is not None:
+        parts.append(protobuf.key(2, VARINT) + protobuf.varint(int(label)))
+    if pixel is not None:
+        parts += [protobuf.key(3, BYTES), protobuf.varint(len(pixel)), pixel]
+    if data is not None:
+        floats = np.ascontiguousarray(data, "<f4").tobytes()
+        parts += [protobuf.key(4, BYTES), protobuf.varint(len(floats)), floats]
+    return b"".join(parts)
+
+
+def decode_records(rows: Rows) -> Arrays | None:
+    """Decode SINGA records of one layout: RecordProto, or Record with one inside; or words of its rnnlm example.
+
+    Parameters
+    ----------
+    rows : (n, length) uint8
+
+    Returns
+    -------
+    dict of str to ndarray, or None
+        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, ``label`` (n,) int32 if there; None if the
+        layouts differ. Of words ``data`` (n, 4), see `words.read_words`.
+
+    Raises
+    ------
+    ValueError
+        A row is no such record.
+    """
+    if _is_word(protobuf.columns(rows[:1]) if rows.shape[1] else None):
+        return {"data": _decode_words(rows)}
+    found = protobuf.columns(rows)
+    if found is None:
+        return None
+    wrapped = [column.values for column in found if (column.number, column.wire) == (5, BYTES)]
+    if wrapped:
+        return decode_records(wrapped[0])
+    if any((column.number, column.wire) == (3, VARINT) for column in found):
+        raise ValueError("the third field is a number, as in Caffe's records")
+    shape = _integers(found, 1)
+    if shape is None:
+        return None
+    arrays = _floats(found, 4, shape) or _pixels(found, 3, shape)
+    return _with_label(arrays, found, 2)
+
+
+def _is_word(found: Sequence[Column] | None) -> bool:
+    """Tell whether a message is a WordRecord: the word, its number, its class, and where that starts and ends."""
+    return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
+
+
+def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
+    """Decode WordRecords of one length: (n, 4) number, class, class_start and class_end of each word.
+
+    Raises
+    ------
+    ValueError
+        A row is no such record.
+    """
+    # what tells the layouts apart: the length of the word, and which bytes behind it end a number
+    keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
+    _, firsts, groups = np.unique(
+        np.concatenate([rows[:, 1:2], np.packbits(keys, axis=1)], axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    words = np.empty((len(rows), 4), np.float32)
+    for group in range(len(firsts)):
+        places = np.flatnonzero(groups.reshape(-1) == group)
+        found = protobuf.columns(rows[places])
+        if found is None or not _is_word(found):
+            raise ValueError("no word, as others are")
+        words[places] = np.stack([column.values for column in found[1:]], axis=1)
+    return words
+
+
+def decode_datums(rows: Rows) -> Arrays | None:
+    """Decode Caffe Datum messages of one layout, as `decode_records` does.
+
+    Raises
+    ------
+    ValueError
+        A row is no such record, or holds an encoded image.
+    """
+    found = protobuf.columns(rows)
+    if found is None:
+        return None
+    if any(column.number == 7 and column.values.any() for column in found):
+        raise ValueError("encoded images are not read")
+    shape: list[int] = []
+    for number in (1, 2, 3):
+        extent = _integers(found, number)
+        if extent is None:
+            return None
+        shape += extent
+    arrays = _floats(found, 6, shape) or _pixels(found, 4, shape)
+    return _with_label(arrays, found, 5)
+
+
+def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
+    """Decode messages of any lengths, given one by one.
+
+    Raises
+    ------
+    ValueError
+        Begins with ``record i: `` of the first bad one.
+    """
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length)
+        rows = np.frombuffer(b"".join([values[place] for place in places.tolist()]), np.uint8).reshape(
+            len(places), length
+        )
+        parts += _decode_group(rows, places, decode)
+    return _merge(parts, len(values))
+
+
+def _decode_group(
+    rows: Rows, places: npt.NDArray[np.int64], decode: Decoder
+) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
+    try:
+        arrays = decode(rows)
+    except ValueError:
+        arrays = None
+    if arrays is not None:
+        return [(places, arrays)]
+    return [(places[i : i + 1], _decode_one(rows[i : i + 1], int(places[i]), decode)) for i in range(len(places))]
+
+
+def _decode_one(row: Rows, place: int, decode: Decoder) -> Arrays:
+    try:
+        arrays = decode(row)
+    except ValueError as error:
+        raise ValueError(f"record {place}: {error}") from error
+    if arrays is None:
+        raise ValueError(f"record {place}: not a record")
+    return arrays
+
+
+def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
+    if len(parts) == 1:
+        return parts[0][1]
+    parts.sort(key=lambda part: int(part[0][0]))
+    schema = schema_of(parts[0][1])
+    merged = {name: np.empty((n, *field.shape), field.dtype) for name, field in schema.items()}
+    for places, arrays in parts:
+        if schema_of(arrays) != schema:
+            raise ValueError(
+                f"record {places[0]}: holds {show_schema(schema_of(arrays))}, others hold {show_schema(schema)}"
+            )
+        for name, array in arrays.items():
+            merged[name][places] = array
+    return merged
+
+
+def schema_of(arrays: Arrays) -> dict[str, Field]:
+    """Return the type and shape of one record's arrays."""
+    return {name: Field(array.dtype, array.shape[1:]) for name, array in arrays.items()}
+
+
+def show_schema(schema: Mapping[str, Field]) -> str:
+    """Write a schema for a message: ``pixel (28, 28) uint8, label () int32``."""
+    return ", ".join(f"{name} {field.shape} {field.dtype}" for name, field in schema.items())
+
+
+def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays:
+    """Return ``arrays``, or say in a `DataError` how they differ from what the store's first record holds."""
+    if schema_of(arrays) != schema:
+        raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
+    return arrays
+
+
+def salvage_rows(
+    n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
+) -> tuple[Arrays, dict[int, str]]:
+    """Read the records of a block one by one, and go on where one is bad.
+
+    Parameters
+    ----------
+    n : int
+    schema : mapping of str to Field
+        A record of any other is bad.
+    read_row : callable
+        Returns the arrays of one record, without an axis for records.
+
+    Returns
+    -------
+    dict of str to ndarray
+        (n, *shape) of each field, zeros for bad records.
+    dict of int to str
+        Row of each bad record, and what is wrong with it.
+    """
+    arrays = {name: np.zeros((n, *field.shape), field.dtype) for name, field in schema.items()}
+    bad: dict[int, str] = {}
+    for row in range(n):
+        try:
+            record = read_row(row)
+        except (DataError, OverflowError, ValueError) as error:
+            bad[row] = str(error).rstrip(".")
+            continue
+        found = {name: Field(array.dtype, array.shape) for name, array in record.items()}
+        if found != schema:
+            bad[row] = f"holds {show_schema(found)}, expected {show_schema(schema)}"
+            continue
+        for name, array in record.items():
+            arrays[name][row] = array
+    return arrays, bad
+
+
+def salvage_values(
+    values: Sequence[bytes | memoryview], schema: Mapping[str, Field], decode: Decoder
+) -> tuple[Arrays, dict[int, str]]:
+    """Decode messages as `decode_values` does, and go on where one is bad: see `salvage_rows`."""
+
+    def read_row(row: int) -> Arrays:
+        arrays = decode(np.frombuffer(values[row], np.uint8)[None])
+        if arrays is None:
+            raise ValueError("not a record")
+        return {name: array[0] for name, array in arrays.items()}
+
+    return salvage_rows(len(values), schema, read_row)
+
+
+def _integers(found: Iterable[Column], number: int) -> list[int] | None:
+    """Return a field's integers, the same in all rows, packed or not; None if rows differ."""
+    integers: list[int] = []
+    for column in found:
+        if column.number == number:
+            if not (column.values == column.values[0]).all():
+                return None
+            packed = column.wire == BYTES
+            integers += protobuf.varints_of(column.values[0].tobytes()) if packed else [int(column.values[0])]
+    return integers
+
+
+def _floats(found: Iterable[Column], number: int, shape: Sequence[int]) -> Arrays:
+    parts = [column.values for column in found if column.number == number and column.wire in (BYTES, FIXED32)]
+    if not parts:
+        return {}
+    joined = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+    return {"data": _shaped(joined.view("<f4"), shape)}
+
+
+def _pixels(found: Iterable[Column], number: int, shape: Sequence[int]) -> Arrays:
+    for column in found:
+        if column.number == number and column.wire == BYTES:
+            return {"pixel": _shaped(column.values, shape)}
+    raise ValueError("holds neither pixels nor data")
+
+
+def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArray[np.generic]:
+    # SINGA reads records that do not say their shape too: the job does
+    shape = shape or values.shape[1:]
+    if values.shape[1] != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{values.shape[1]} values do not make the shape {tuple(shape)}")
+    return values.reshape(len(values), *shape)
+
+
+def _with_label(arrays: Arrays, found: Iterable[Column], number: int) -> Arrays:
+    for column in found:
+        if (column.number, column.wire) == (number, VARINT):
+            wrong = find_wrong_label(column.values)
+            if wrong is not None:
+                raise ValueError(wrong[1])
+            arrays["label"] = column.values.astype(np.int32)
+    return arrays

@@ -1,0 +1,106 @@
+"""Text -> windows of characters by their place in a vocabulary file, as SINGA's char-rnn has it.
+
+A vocabulary is the file of its characters, nothing between them; a character's index is its place there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.fs.byte_source import open_bytes
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError
+
+__all__ = ["decode_text", "encode_text", "read_text", "vocabulary_of"]
+
+# Characters that are looked up at a time.
+PIECE = 1 << 22
+
+
+def read_text(
+    urls: Sequence[str], storage_options: fs.Options = None, vocabulary: str = "vocab.txt", window: int = 50
+) -> Arrays:
+    """Read text as records of ``window`` characters; what is left at the end and fills no window is dropped.
+
+    Parameters
+    ----------
+    urls : sequence of str
+        UTF-8, taken as one text.
+    vocabulary : str
+        URL of the file of characters: read if it is there, else made of the characters in the order of their codes.
+    window : int
+        Characters of a record.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``pixel`` (n, window) uint8 of indices; ``data`` float32 where the vocabulary has more than 256 characters.
+
+    Raises
+    ------
+    DataError
+        The text is no UTF-8, is shorter than a window, or has a character that is not in the vocabulary.
+    """
+    if window < 1:
+        raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
+    texts = {url: decode_text(url, storage_options) for url in urls}
+    is_new = not fs.exists(vocabulary, storage_options)
+    characters = vocabulary_of("".join(texts.values())) if is_new else decode_text(vocabulary, storage_options)
+    indices = np.concatenate([encode_text(texts[url], characters, url, vocabulary) for url in urls])
+    n = len(indices) // window
+    if not n:
+        raise DataError(f"{', '.join(urls)}: {len(indices)} characters, less than a window of {window}.")
+    if is_new:
+        fs.write_atomic(vocabulary, characters.encode(), storage_options)
+    rows = indices[: n * window].reshape(n, window)
+    return {"pixel": rows.astype(np.uint8)} if len(characters) <= 256 else {"data": rows.astype(np.float32)}
+
+
+def vocabulary_of(text: str) -> str:
+    """Return the characters of a text, each once, in the order of their codes."""
+    return "".join(map(chr, np.unique(_codes(text)).tolist()))
+
+
+def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Return each character's place in the vocabulary: (len(text),), of the smallest type that holds them all.
+
+    Raises
+    ------
+    DataError
+        It lacks one; the first is named by ``where`` and its line and column, and the vocabulary by ``url``, if it is
+        given.
+    """
+    known, missing = _codes(vocabulary), len(vocabulary)
+    places = np.full(sys.maxunicode + 1, missing, np.int32)
+    # of a character that is there twice the first place counts
+    places[known[::-1]] = np.arange(missing)[::-1]
+    found = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
+    for start in range(0, len(text), PIECE):
+        part = places[_codes(text[start : start + PIECE])]
+        if (part == missing).any():
+            at = start + int(np.argmax(part == missing))
+            line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+            named = f" {url}. Give another file, or remove this one to make it anew" if url else ""
+            raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
+        found[start : start + PIECE] = part
+    return found
+
+
+def _codes(text: str) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def decode_text(url: str, storage_options: fs.Options = None) -> str:
+    """Read a file of UTF-8, gzipped or not, line ends as they are."""
+    try:
+        with contextlib.closing(open_bytes(url, storage_options)) as source:
+            return bytes(source.read(0, source.size)).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{url}: no UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}.") from error

@@ -1,0 +1,105 @@
+"""Text -> words by their number and class in a vocabulary, as SINGA's rnnlm example makes them.
+
+Words are parted as by Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, number 0. A vocabulary is a text
+file, a line for each word and how often it comes, most often first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.vocabulary import decode_text
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError
+
+__all__ = ["classes_of", "count_words", "read_words", "split_words"]
+
+END = "</s>"
+
+
+def read_words(
+    urls: Sequence[str], storage_options: fs.Options = None, vocabulary: str = "vocab.txt", class_size: int = 100
+) -> Arrays:
+    """Read text as a record for each word; words that are not in the vocabulary are left out.
+
+    Parameters
+    ----------
+    urls : sequence of str
+        UTF-8, taken as one text.
+    vocabulary : str
+        URL of the vocabulary: read if it is there, else made of this text.
+    class_size : int
+        Number of classes; at most that of words.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``data`` (n, 4) float32: the word's number, its class, the first number of that class, and the number after
+        its last: WordRecord's word_index, class_index, class_start and class_end.
+
+    Raises
+    ------
+    DataError
+        The text is no UTF-8 or has no word of the vocabulary, or the vocabulary is none.
+    """
+    where = ", ".join(urls)
+    words = [word for url in urls for word in split_words(decode_text(url, storage_options))]
+    is_new = not fs.exists(vocabulary, storage_options)
+    counts = count_words(words) if is_new else _read_vocabulary(vocabulary, storage_options)
+    if not 1 <= class_size <= len(counts):
+        raise DataError(f"{where}: {class_size} classes of {len(counts)} words, expected 1 to that many.")
+    numbers = {word: i for i, word in enumerate(counts)}
+    found = np.array([numbers[word] for word in words if word in numbers], np.int64)
+    if not len(found):
+        raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
+    if is_new:
+        lines = "".join(f"{word} {count}\n" for word, count in counts.items())
+        fs.write_atomic(vocabulary, lines.encode(), storage_options)
+    classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
+    starts = np.searchsorted(classes, classes, side="left")
+    ends = np.searchsorted(classes, classes, side="right")
+    columns = [found, classes[found], starts[found], ends[found]]
+    return {"data": np.stack(columns, axis=1).astype(np.float32)}
+
+
+def split_words(text: str) -> list[str]:
+    """Part words at blanks, tabs and ends of lines; the last of these are words themselves."""
+    blanks = text.replace("\r", "").replace("\t", " ").replace("\n", f" {END} ")
+    return [word for word in blanks.split(" ") if word]
+
+
+def count_words(words: Sequence[str]) -> dict[str, int]:
+    """Return how often each word comes: ``</s>`` first, then by count, then in the order of the text."""
+    counts = Counter(words)
+    end = counts.pop(END, 0)
+    return {END: end, **dict(counts.most_common())}
+
+
+def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.int64]:
+    """Cut words into classes of about equal share of the text: (n,) int64, ascending."""
+    classes, now, seen, total = [], 0, 0.0, float(counts.sum())
+    for count in counts.tolist():
+        # summed up as rnnlm does, so that what it rounds is rounded here too
+        seen = min(seen + count / total, 1.0)
+        classes.append(now)
+        if seen > (now + 1) / n_classes and now < n_classes - 1:
+            now += 1
+    return np.array(classes, np.int64)
+
+
+def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for i, line in enumerate(decode_text(url, storage_options).removesuffix("\n").split("\n"), 1):
+        word, _, count = line.partition(" ")
+        if not word or not count.isdecimal() or word in counts or (not counts and word != END):
+            raise DataError(
+                f"{url}, line {i}: {line!r}. Expected a new word and its count, first that of {END}. "
+                "Give another file, or remove this one to make it anew."
+            )
+        counts[word] = int(count)
+    return counts

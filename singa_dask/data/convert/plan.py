@@ -1,0 +1,226 @@
+"""Plan: what a conversion writes, known in full before it begins; each process makes the same of it.
+
+A plan says which records, by number in the sources, make which file. Numbers are kept in a file, the rest follows
+from the arguments and the number of records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.convert.sources import open_source, source_files
+from singa_dask.data.order.shuffle import permutation
+from singa_dask.data.stores.shards import shard_url
+from singa_dask.data.stores.store import Store
+from singa_dask.errors import DataError
+
+__all__ = ["DIRECT_BYTES", "RUN_BYTES", "Plan", "Shard", "Wish", "make_plan"]
+
+VERSION = 1
+# what may be read to make all shards of a random order straight from the sources; beyond, records go by buckets
+DIRECT_BYTES = 1 << 28
+# about what one task holds: a run of source blocks, or a bucket
+RUN_BYTES = 1 << 26
+
+Rows = npt.NDArray[np.int64]
+
+
+class Shard(NamedTuple):
+    """A file to write: records ``start`` to ``stop`` of the plan's order."""
+
+    url: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The arguments of `convert.convert`, URLs absolute."""
+
+    kind: str
+    sources: tuple[str, ...]
+    destination: str
+    backend: str
+    shuffle: int | None
+    split: Mapping[str, float]
+    limit: int | None
+    shards: int
+    mean: str
+    reading: Mapping[str, Any]
+    writing: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A conversion.
+
+    Attributes
+    ----------
+    wish : Wish
+    storage_options : dict
+    count : int
+        Records of the sources.
+    record_bytes : int
+    labelled : bool
+    fingerprint : str
+        Of the sources.
+    class_names : tuple of str
+    written : tuple of str
+        When each of their files was last written, where that is known.
+    direct_bytes, run_bytes : int
+        Bounds of memory; what is written does not depend on them.
+    """
+
+    wish: Wish
+    storage_options: Mapping[str, Any]
+    count: int
+    record_bytes: int
+    labelled: bool
+    fingerprint: str
+    class_names: tuple[str, ...]
+    written: tuple[str, ...]
+    direct_bytes: int = DIRECT_BYTES
+    run_bytes: int = RUN_BYTES
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # as small as it is: what follows from it is not sent along
+        return Plan, tuple(getattr(self, field.name) for field in fields(self))
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what the result, and its pieces, depend on."""
+        facts = (
+            VERSION,
+            vars(self.wish),
+            self.count,
+            self.fingerprint,
+            self.class_names,
+            self.written,
+            self.direct_bytes,
+            self.run_bytes,
+        )
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=dict).encode()).hexdigest()
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """URL of each part, and its number of records."""
+        n = min(self.count, self.wish.limit or self.count)
+        if not self.wish.split:
+            return {self.wish.destination: n}
+        parts, left = {}, n
+        for name, share in self.wish.split.items():
+            parts[_part_url(self.wish.destination, name)] = size = min(round(share * n), left)
+            left -= size
+        return parts
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """All files, those of the first part first."""
+        count, found, start = self.wish.shards, [], 0
+        for url, size in self.parts.items():
+            if size < count:
+                raise DataError(f"{url}: {size or 'no'} records are left for it, expected {count} or more.")
+            for i in range(count):
+                # as numpy.array_split cuts
+                stop = start + size // count + (i < size % count)
+                found.append(Shard(url if count == 1 else shard_url(url, i, count), start, stop))
+                start = stop
+        return tuple(found)
+
+    @property
+    def folder(self) -> str:
+        """URL of the directory in which the conversion keeps what is done."""
+        parent, name = posixpath.split(next(iter(self.parts)))
+        return fs.join(parent, f".{name}.convert")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the order depends on the labels."""
+        return bool(self.wish.split) and self.labelled
+
+    @property
+    def by_buckets(self) -> bool:
+        """Whether records are first scattered into buckets, and these made into shards."""
+        read = self.count * self.record_bytes * len(self.shards)
+        return self.wish.shuffle is not None and read > self.direct_bytes
+
+    @cached_property
+    def buckets(self) -> Rows:
+        """First record, by place in the order, of each bucket, and the end; a shard is one bucket or several."""
+        rows = max(1, self.run_bytes // max(self.record_bytes, 1))
+        starts = [np.arange(shard.start, shard.stop, rows) for shard in self.shards]
+        return np.concatenate([*starts, [self.shards[-1].stop]]).astype(np.int64)
+
+    def runs(self, starts: Rows) -> list[tuple[int, int]]:
+        """Cut the source blocks, by the first record of each, into runs of about ``run_bytes``."""
+        last = (starts[1:] - 1) * self.record_bytes // max(self.run_bytes, self.record_bytes, 1)
+        cuts = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), len(last)]
+        return list(itertools.pairwise(cuts))
+
+    def select(self, labels: npt.NDArray[np.int32] | None) -> Rows:
+        """Return the numbers of the records in the order in which they are written."""
+        wish = self.wish
+        rows = np.arange(self.count) if wish.shuffle is None else permutation(self.count, wish.shuffle, "convert")
+        rows = rows[: wish.limit]
+        if not wish.split:
+            return rows
+        left = permutation(len(rows), wish.shuffle or 0, "split")
+        if labels is not None:
+            left = left[np.argsort(labels[rows][left], kind="stable")]
+        parts = []
+        for size in self.parts.values():
+            # evenly spaced places of a list sorted by label hold every label in proportion
+            places = np.arange(size) * len(left) // max(size, 1)
+            parts.append(rows[np.sort(left[places])])
+            left = np.delete(left, places)
+        return np.concatenate(parts)
+
+    def open_source(self) -> Store:
+        """Open the sources.
+
+        Raises
+        ------
+        DataError
+            They are not those that the plan was made for.
+        """
+        store = open_source(self.wish.kind, self.wish.sources, self.storage_options, **self.wish.reading)
+        if (store.fingerprint, store.class_names) != (self.fingerprint, self.class_names):
+            store.close()
+            raise DataError(f"{store.url}: changed while it was converted. Convert it again.")
+        return store
+
+
+def make_plan(wish: Wish, storage_options: fs.Options, source: Store) -> Plan:
+    """Plan a conversion of sources that are open."""
+    files: Sequence[str] = source_files(wish.sources, storage_options)
+    vocabulary = [wish.reading["vocabulary"]] if "vocabulary" in wish.reading else []
+    return Plan(
+        wish,
+        dict(storage_options or {}),
+        source.count,
+        sum(field.size_bytes for field in source.schema.values()),
+        "label" in source.schema,
+        source.fingerprint,
+        source.class_names,
+        tuple(fs.modified(url, storage_options) for url in (*files, *vocabulary)),
+        DIRECT_BYTES,
+        RUN_BYTES,
+    )
+
+
+def _part_url(destination: str, name: str) -> str:
+    if "{split}" in destination:
+        return destination.replace("{split}", name)
+    stem, suffix = posixpath.splitext(destination)
+    return f"{stem}-{name}{suffix}"

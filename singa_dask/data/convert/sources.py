@@ -1,0 +1,188 @@
+"""What a converter reads: files of one kind, one after the other, as one store.
+
+Nearly every kind is a store's format; idx comes as files of images and of labels in any order, text is windows of
+characters, or words.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.record import schema_of
+from singa_dask.data.codecs.vocabulary import read_text
+from singa_dask.data.codecs.words import read_words
+from singa_dask.data.fs.byte_source import Bytes, open_bytes
+from singa_dask.data.stores.idx import idx_shape
+from singa_dask.data.stores.shards import ShardedStore, shard_urls
+from singa_dask.data.stores.store import STORES, Store, is_pattern, rows_per_block
+from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.errors import DataError
+
+__all__ = ["KINDS", "kind_options", "open_source", "source_files"]
+
+# kinds that are the format of a store, by its backend
+BACKENDS = (
+    "arrow",
+    "cifar",
+    "csv",
+    "image-folder",
+    "image-list",
+    "kvfile",
+    "lmdb",
+    "npz",
+    "parquet",
+    "tfrecord",
+    "webdataset",
+)
+
+
+def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Store:
+    """Open the records of some files as one store.
+
+    Parameters
+    ----------
+    kind : str
+        One of KINDS.
+    urls : sequence of str
+        Each may be a pattern (``part-*.parquet``).
+    options
+        See `kind_options`.
+
+    Raises
+    ------
+    DataError
+        A file is missing, damaged, or holds other records than the first.
+    """
+    files = source_files(urls, storage_options)
+    if kind in READERS:
+        return READERS[kind](files, storage_options, **options)
+    return ShardedStore(", ".join(urls), storage_options, kind, files=files, **options)
+
+
+def source_files(urls: Sequence[str], storage_options: fs.Options = None) -> list[str]:
+    """Return the files that are meant: each URL, or what matches it."""
+    return [file for url in urls for file in (shard_urls(url, storage_options) if is_pattern(url) else [url])]
+
+
+def kind_options(kind: str) -> list[str]:
+    """Return the options that a kind's reader has."""
+    reader = READERS[kind] if kind in READERS else STORES.find(kind)
+    given = ("url", "urls", "storage_options")
+    return [name for name in inspect.signature(reader).parameters if name not in given]
+
+
+class IdxFiles(Store):
+    """Files of images and of labels in MNIST's idx format, gzipped or not.
+
+    Parameters
+    ----------
+    urls : sequence of str
+        In any order, told apart by their headers; several of a kind follow each other as given.
+
+    Raises
+    ------
+    DataError
+        A header or a length is wrong, or there are not as many labels as images.
+    """
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None) -> None:
+        super().__init__(", ".join(urls), storage_options)
+        # of each block the file and its place there
+        self._images: list[tuple[Bytes, int]] = []
+        labels: list[npt.NDArray[np.int32]] = []
+        shapes: list[tuple[int, ...]] = []
+        blocks: list[Block] = []
+        for url in urls:
+            source = open_bytes(url, storage_options)
+            shape = idx_shape(source)
+            if len(shape) == 1:
+                labels.append(np.frombuffer(source.read(8, shape[0]), np.uint8).astype(np.int32))
+                continue
+            shapes.append(shape[1:])
+            size = int(np.prod(shape[1:], dtype=np.int64))
+            n, start = rows_per_block(size), 4 + 4 * len(shape)
+            for first in range(0, shape[0], n):
+                self._images.append((source, start + first * size))
+                rows = min(n, shape[0] - first)
+                blocks.append(Block(len(blocks), rows, url, start + first * size, rows * size))
+        if len(set(shapes)) > 1:
+            raise DataError(f"{self.url}: records of different shapes: {shapes}.")
+        if not blocks:
+            raise DataError(f"{self.url}: no file of images (an idx header of 3 or more dimensions).")
+        self.blocks = tuple(blocks)
+        self.schema = {"pixel": Field(np.dtype(np.uint8), shapes[0])}
+        self._labels = np.concatenate(labels) if labels else None
+        if self._labels is not None:
+            self.schema["label"] = Field(np.dtype(np.int32))
+            if len(self._labels) != self.count:
+                raise DataError(f"{self.url}: {self.count} images but {len(self._labels)} labels.")
+
+    def read_block(self, block_id: int) -> Arrays:
+        block, (source, start) = self.blocks[block_id], self._images[block_id]
+        pixels = np.frombuffer(source.read(start, block.length), np.uint8)
+        records: Arrays = {"pixel": pixels.reshape(block.n, *self.schema["pixel"].shape)}
+        if self._labels is not None:
+            records["label"] = self._labels[int(self.starts[block_id]) :][: block.n]
+        return records
+
+    def close(self) -> None:
+        for source, _ in self._images:
+            source.close()
+
+
+class InMemory(Store):
+    """Records that were made of texts."""
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays) -> None:
+        super().__init__(", ".join(urls), storage_options)
+        self._records = records
+        self.schema = schema_of(self._records)
+        size = sum(field.size_bytes for field in self.schema.values())
+        count, n = len(next(iter(self._records.values()))), rows_per_block(size)
+        self.blocks = tuple(
+            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
+            for i, first in enumerate(range(0, count, n))
+        )
+
+    def read_block(self, block_id: int) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        return {name: array[first : first + n] for name, array in self._records.items()}
+
+    def close(self) -> None:
+        self._records = {}
+
+
+class Text(InMemory):
+    """Windows of characters, see `vocabulary.read_text`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        storage_options: fs.Options = None,
+        vocabulary: str = "vocab.txt",
+        window: int = 50,
+    ) -> None:
+        super().__init__(urls, storage_options, read_text(urls, storage_options, vocabulary, window))
+
+
+class Words(InMemory):
+    """Words, see `words.read_words`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        storage_options: fs.Options = None,
+        vocabulary: str = "vocab.txt",
+        class_size: int = 100,
+    ) -> None:
+        super().__init__(urls, storage_options, read_words(urls, storage_options, vocabulary, class_size))
+
+
+READERS: Mapping[str, Callable[..., Store]] = {"idx": IdxFiles, "text": Text, "words": Words}
+KINDS = sorted((*BACKENDS, *READERS))

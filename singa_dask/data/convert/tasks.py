@@ -1,0 +1,309 @@
+"""Tasks of a conversion: pure pieces of work that any process can do, in any order within a step, and do again.
+
+A task reads the sources and what earlier steps have left in the plan's directory, and leaves there one thing more,
+whole or not at all. A killed conversion goes on with the tasks whose result is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.convert.plan import Plan
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.stores.manifest import write_manifest
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.store import STORES, Store, open_store, rows_per_block
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError
+
+__all__ = [
+    "ORDER",
+    "PLACES",
+    "Task",
+    "keep_source",
+    "read_numbers",
+    "release_source",
+    "reporting",
+    "shard_place",
+    "write_arrays",
+]
+
+# numbers of the records as they are written, and where each record is written, -1 for nowhere
+ORDER, PLACES = "order", "places"
+# floats are summed by so many records, so that a mean does not depend on the blocks they came in
+SUM_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of a conversion; call it to do it.
+
+    Attributes
+    ----------
+    plan : Plan
+    step : str
+        "labels": gather the labels of a run of source blocks; "scatter": sort the records of a run by bucket;
+        "shard": write a shard; "verify": read a shard and compare; "manifest": write that of a shard in its place.
+    index : int
+        Of the run or the shard.
+    session : str
+        The call of `convert` that it belongs to; tasks of one session share open sources.
+    n_records : int
+        How many records it reads; 0 if that is not known.
+    """
+
+    plan: Plan
+    step: str
+    index: int
+    session: str
+    n_records: int = 0
+
+    @property
+    def result(self) -> str:
+        """Name of the file that says that the task is done."""
+        return f"{self.step}-{self.index:05d}"
+
+    def __call__(self) -> int:
+        """Do it; returns its index."""
+        STEPS[self.step](self)
+        return self.index
+
+    def source(self) -> Store:
+        """Return the sources, opened once in a session and thread."""
+        if getattr(_HERE, "session", None) != self.session:
+            keep_source(self.session, self.plan.open_source())
+        source: Store = _HERE.source
+        return source
+
+    def url(self, name: str = "") -> str:
+        """Return the URL of a file in the plan's directory, of the result without a name."""
+        return fs.join(self.plan.folder, name or self.result)
+
+
+# -- open sources, by thread: not every store can be read by two at once -------------------------------
+
+_HERE = threading.local()
+
+
+def keep_source(session: str, source: Store) -> None:
+    """Let this thread's tasks of a session use a store that is open."""
+    release_source()
+    _HERE.session, _HERE.source = session, source
+
+
+def release_source() -> None:
+    """Close what this thread's tasks have opened."""
+    if getattr(_HERE, "source", None) is not None:
+        _HERE.source.close()
+    _HERE.session = _HERE.source = None
+
+
+@contextlib.contextmanager
+def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
+    """Call ``on_records`` whenever a task of this thread has done some records; one that is read only is half done."""
+    _HERE.on_records = on_records
+    try:
+        yield
+    finally:
+        del _HERE.on_records
+
+
+def _report(n: float) -> None:
+    on_records = getattr(_HERE, "on_records", None)
+    if on_records is not None:
+        on_records(n)
+
+
+# -- steps ---------------------------------------------------------------------------------------------
+
+
+def gather_labels(task: Task) -> None:
+    """Leave the labels of a run."""
+    source = task.source()
+    first, last = task.plan.runs(source.starts)[task.index]
+    labels = []
+    for block in range(first, last):
+        labels.append(source.read_block(block)["label"])
+        _report(len(labels[-1]))
+    write_arrays(task.url(), labels, task.plan.storage_options)
+
+
+def scatter(task: Task) -> None:
+    """Leave the records of a run sorted by place: where each bucket begins, the places, then field by field."""
+    plan, source = task.plan, task.source()
+    first, last = plan.runs(source.starts)[task.index]
+    start, stop = int(source.starts[first]), int(source.starts[last])
+    places = read_numbers(task.url(PLACES), start, stop, plan.storage_options)
+    order = np.argsort(places, kind="stable")
+    order = order[int(np.searchsorted(places[order], 0)) :]
+    offsets = np.searchsorted(places[order], plan.buckets)
+    records = _gather(source, start + order)
+    write_arrays(task.url(), [offsets, places[order], *records.values()], plan.storage_options)
+    _report(len(order) / 2)
+
+
+def write_shard(task: Task) -> None:
+    """Leave a shard, and the sum of its records if it belongs to the mean."""
+    plan = task.plan
+    sums: list[npt.NDArray[Any]] = []
+    records = _reported(_records(task))
+    if plan.wish.mean and task.index < plan.wish.shards:
+        records = _summed(Rows(plan.shards[task.index].url, records), sums)
+    target = STORES.find(plan.wish.backend)
+    options = {**plan.wish.writing, **write_options(target, plan.class_names)}
+    target.write(shard_place(plan, task.index), records, plan.storage_options, **options)
+    # only now: a store may be more than one file
+    write_arrays(task.url(), sums, plan.storage_options)
+
+
+def verify(task: Task) -> None:
+    """Read a shard, block by block, and compare it with what it was made of; text holds no shapes, and no bytes."""
+    plan = task.plan
+    url, start, stop = plan.shards[task.index]
+    backend, options = plan.wish.backend, _as_written(plan)
+    expected = Rows(url, _records(task))
+    try:
+        with open_store(shard_place(plan, task.index), backend, plan.storage_options, **options) as store:
+            if store.count != stop - start:
+                raise DataError(f"{url}: {store.count} records were written, expected {stop - start}.")
+            for block in store.blocks:
+                _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
+                _report(block.n / 2)
+    except DataError:
+        # to be written again
+        fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
+        raise
+
+
+def _as_written(plan: Plan) -> dict[str, Any]:
+    """Return the options to open a shard: text does not say whether its lines begin with a label."""
+    if plan.wish.backend not in ("csv", "textfile"):
+        return {}
+    return {"has_label": plan.labelled, "separator": plan.wish.writing.get("separator", ","), "header": False}
+
+
+def _compare(found: Arrays, expected: Rows, n: int, where: str) -> None:
+    wanted = expected.take(n) or {}
+    values = next(array for name, array in wanted.items() if name != "label")
+    for name, array in found.items():
+        other = wanted["label"] if name == "label" else values
+        wrong = (array.reshape(n, -1) != other.reshape(n, -1)).any(axis=1)
+        if wrong.any():
+            raise DataError(f"{where}, record {expected.taken - n + int(wrong.argmax())}: other {name}.")
+
+
+def note(task: Task) -> None:
+    """Write the manifest of a shard that is where it belongs."""
+    plan = task.plan
+    write_manifest(
+        plan.shards[task.index].url, plan.wish.backend, plan.storage_options, plan.class_names, **_as_written(plan)
+    )
+
+
+STEPS = {"labels": gather_labels, "manifest": note, "scatter": scatter, "shard": write_shard, "verify": verify}
+
+
+# -- records of a shard ----------------------------------------------------------------------------------
+
+
+def _records(task: Task) -> Iterator[Arrays]:
+    """Yield the records of a shard in order."""
+    plan, shard, source = task.plan, task.plan.shards[task.index], task.source()
+    if plan.by_buckets:
+        first, last = np.searchsorted(plan.buckets, [shard.start, shard.stop]).tolist()
+        n_runs = len(plan.runs(source.starts))
+        for bucket in range(first, last):
+            yield _bucket(task, source, bucket, n_runs)
+        return
+    rows = read_numbers(task.url(ORDER), shard.start, shard.stop, plan.storage_options)
+    if plan.wish.shuffle is not None:
+        yield _gather(source, rows)
+        return
+    inner = np.searchsorted(source.starts, [rows[0], rows[-1]], side="right")
+    for piece in np.split(rows, np.searchsorted(rows, source.starts[inner[0] : inner[1]])):
+        if len(piece):
+            yield _gather(source, piece)
+
+
+def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
+    """Read records by number, each block of the source once."""
+    order = np.argsort(rows, kind="stable")
+    cuts = np.searchsorted(rows[order], source.starts)
+    taken = {name: np.empty((len(rows), *field.shape), field.dtype) for name, field in source.schema.items()}
+    for block in np.flatnonzero(np.diff(cuts)).tolist():
+        places = order[cuts[block] : cuts[block + 1]]
+        records = source.read_block(block)
+        for name, array in taken.items():
+            array[places] = records[name][rows[places] - source.starts[block]]
+        _report(len(places) / 2)
+    return taken
+
+
+def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
+    """Collect a bucket from all runs."""
+    buckets = task.plan.buckets
+    start, stop = buckets[bucket : bucket + 2].tolist()
+    taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}
+    for i in range(n_runs):
+        run = Ranges(task.url(f"scatter-{i:05d}"), task.plan.storage_options)
+        first, last = np.frombuffer(run.read(8 * bucket, 16), np.int64).tolist()
+        (n,) = np.frombuffer(run.read(8 * len(buckets) - 8, 8), np.int64).tolist()
+        at = 8 * len(buckets)
+        places = np.frombuffer(run.read(at + 8 * first, 8 * (last - first)), np.int64) - start
+        at += 8 * n
+        for name, field in source.schema.items():
+            data = run.read(at + first * field.size_bytes, (last - first) * field.size_bytes)
+            taken[name][places] = np.frombuffer(data, field.dtype).reshape(-1, *field.shape)
+            at += n * field.size_bytes
+        run.close()
+    _report((stop - start) / 2)
+    return taken
+
+
+def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
+    """Pass records on in small chunks, and report each when it was written."""
+    for chunk in chunks:
+        n = len(next(iter(chunk.values())))
+        n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)
+        for first in range(0, n, n_rows):
+            yield {name: array[first : first + n_rows] for name, array in chunk.items()}
+            _report(min(n_rows, n - first) / 2)
+
+
+def _summed(rows: Rows, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
+    """Pass records on, and keep their sum: exact for bytes."""
+    for records in rows.cut(SUM_ROWS):
+        values = records["data"] if "data" in records else records["pixel"]
+        total = values.sum(axis=0, dtype=np.int64 if values.dtype == np.uint8 else np.float64)
+        sums[:] = [sums[0] + total if sums else total]
+        yield records
+
+
+# -- files of the plan's directory -------------------------------------------------------------------------
+
+
+def shard_place(plan: Plan, index: int) -> str:
+    """Return the URL of a shard until all are done."""
+    name = plan.shards[index].url.rpartition("/")[2]
+    return fs.join(plan.folder, f"{index:05d}-{name}")
+
+
+def write_arrays(url: str, arrays: list[npt.NDArray[Any]], storage_options: fs.Options) -> None:
+    """Write the bytes of arrays, one after the other."""
+    with fs.staged(url, storage_options) as path, path.open("wb") as file:
+        for array in arrays:
+            np.ascontiguousarray(array).tofile(file)
+
+
+def read_numbers(url: str, start: int, stop: int, storage_options: fs.Options) -> npt.NDArray[np.int64]:
+    """Read some of the numbers in a file."""
+    return np.frombuffer(fs.read_bytes(url, 8 * start, 8 * (stop - start), storage_options), np.int64)

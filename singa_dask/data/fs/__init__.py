@@ -1,0 +1,51 @@
+"""Files at URLs: the one room that knows fsspec; the functions of `files` are called as ``fs.open(...)``."""
+
+from __future__ import annotations
+
+from singa_dask.data.fs.files import (
+    CACHE,
+    Options,
+    absolute,
+    errors_name,
+    exists,
+    get_block_locations,
+    has_locations,
+    is_dir,
+    join,
+    local_path,
+    ls,
+    makedirs,
+    modified,
+    move,
+    open,
+    read_bytes,
+    remove_tree,
+    resolve,
+    size,
+    staged,
+    write_atomic,
+)
+
+__all__ = [
+    "CACHE",
+    "Options",
+    "absolute",
+    "errors_name",
+    "exists",
+    "get_block_locations",
+    "has_locations",
+    "is_dir",
+    "join",
+    "local_path",
+    "ls",
+    "makedirs",
+    "modified",
+    "move",
+    "open",
+    "read_bytes",
+    "remove_tree",
+    "resolve",
+    "size",
+    "staged",
+    "write_atomic",
+]

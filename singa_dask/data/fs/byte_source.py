@@ -1,0 +1,94 @@
+"""Bytes that are read by ranges: a file, or a piece of memory; with read-ahead for small reads in a row."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from typing import Protocol
+
+from singa_dask.data.fs import files
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.errors import DataError
+
+__all__ = ["Bytes", "Memory", "ReadAhead", "open_bytes"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+AHEAD_BYTES = 1 << 22
+
+
+class Bytes(Protocol):
+    """What is read by ranges: a file, or a piece of memory."""
+
+    url: str
+    size: int
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
+
+    def scan(self, offset: int, length: int) -> memoryview:
+        """Do so past any cache."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Memory:
+    """Bytes in memory that came from a URL."""
+
+    def __init__(self, url: str, data: bytes) -> None:
+        self.url = url
+        self.size = len(data)
+        self._data = memoryview(data)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return a range of them."""
+        if not 0 <= offset <= offset + length <= self.size:
+            raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
+        return self._data[offset : offset + length]
+
+    scan = read
+
+    def close(self) -> None:
+        """Let go of them."""
+        self._data = memoryview(b"")
+
+
+class ReadAhead:
+    """Small reads, each after the other, served from large ones."""
+
+    def __init__(self, source: Bytes) -> None:
+        self.url, self.size = source.url, source.size
+        self._source = source
+        self._start, self._chunk = 0, memoryview(b"")
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return a range of the source."""
+        at = offset - self._start
+        if not 0 <= at <= at + length <= len(self._chunk):
+            ahead = max(length, min(AHEAD_BYTES, self.size - offset))
+            self._start, self._chunk = offset, self._source.scan(offset, ahead)
+            at = 0
+        return self._chunk[at : at + length]
+
+    def close(self) -> None:
+        """Let go of the last large read."""
+        self._chunk = memoryview(b"")
+
+
+def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
+    """Open a file, unpacked if it is gzipped.
+
+    Raises
+    ------
+    DataError
+        It is missing, or its gzip is damaged.
+    """
+    ranges = Ranges(url, storage_options)
+    if bytes(ranges.read(0, min(2, ranges.size))) != GZIP_MAGIC:
+        return ranges
+    try:
+        return Memory(url, gzip.decompress(ranges.read(0, ranges.size)))
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{url}: a damaged gzip file: {error}.") from error
+    finally:
+        ranges.close()

@@ -1,0 +1,376 @@
+"""Cache on a local disk of what was read from far: one file an entry, shared by the processes of a host.
+
+``DIR/singa-dask-cache`` marks the directory as ours, ``entries/`` holds the bytes, each with a seal behind them,
+``tmp/`` what is being written, ``locks/`` one empty file for each 256th of the keys, ``usage`` the bytes held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import mmap
+import os
+import re
+import secrets
+import struct
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.errors import DataError
+
+__all__ = ["Cache", "default_folder", "key_of", "open_cache"]
+
+LOG = logging.getLogger(__name__)
+
+MARKER = "singa-dask-cache"
+MAGIC = b"SDCACHE1"
+# magic, key, bytes, crc32c
+SEAL = struct.Struct("<8s32sQI12x")
+KEY = re.compile(r"[0-9a-f]{64}")
+LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+COUNTER = struct.Struct("<Q")
+
+DEFAULT_LIMIT_GB = 20.0
+POLL_S = 0.01
+WAIT_S = 10.0
+WAIT_FOR_FILE_S = 600.0
+# so much more than needed is let go of at once, as a share of the limit
+SLACK = 16
+MOST_MAPS = 256
+
+
+def key_of(*parts: Any) -> str:
+    """Return the name of what these parts describe: 64 hexadecimal digits."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def default_folder() -> str:
+    """Return the directory that is used when none is given."""
+    return os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
+
+
+_OPEN: dict[tuple[str, int], Cache] = {}
+# each map that is in use keeps a file open
+_MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
+    """Return the cache that a job asks for; one object a process, directory and limit.
+
+    Parameters
+    ----------
+    settings : mapping, optional
+        ``dir`` and ``limit_gb`` (10**9 bytes) as in a job's ``store_conf.cache``.
+
+    Raises
+    ------
+    DataError
+        The directory cannot be used.
+    """
+    given = settings or {}
+    folder = os.path.abspath(os.path.expanduser(given.get("dir") or default_folder()))
+    limit = int(given.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
+    if (folder, limit) not in _OPEN:
+        _OPEN[folder, limit] = Cache(Path(folder), limit)
+    return _OPEN[folder, limit]
+
+
+class Cache:
+    """Entries under keys, at most ``limit_bytes`` of them; what was not used for longest goes first.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is missing; empty, or an earlier cache.
+    limit_bytes : int
+
+    Attributes
+    ----------
+    hits, misses : int
+        Reads that this process served from the cache, and those that it fetched.
+
+    Raises
+    ------
+    DataError
+        The directory cannot be written, or holds other things.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.hits = self.misses = 0
+        self._writes = True
+        # key -> inode of the file that was found whole
+        self._whole: dict[str, int] = {}
+        try:
+            self._claim()
+            with self._usage() as usage:
+                if usage is not None:
+                    self._remove_leftovers()
+                    _set_count(usage, sum(size for _, size, _ in self._entries()))
+        except OSError as error:
+            text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
+            raise DataError(f"{text} Give a directory that can be written: cache.dir or SINGA_DASK_CACHE.") from error
+
+    def _claim(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = os.listdir(self.folder)
+        if MARKER not in names and names:
+            text = f"{self.folder}: no cache of ours: it holds {min(names)} and no {MARKER}."
+            raise DataError(f"{text} Give cache.dir an empty or a new directory.")
+        # the marker comes first: whoever finds other things finds it too
+        (self.folder / MARKER).touch()
+        for name in ("entries", "locks", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def read(self, key: str, length: int, fetch: Callable[[], bytes | memoryview]) -> memoryview:
+        """Return an entry, fetched if it is not here or damaged.
+
+        Parameters
+        ----------
+        length : int
+            Bytes of the entry.
+        fetch : callable
+            Reads them from where they are. One process of a host calls it at a time; one that waits too long for
+            another calls it nevertheless.
+
+        Raises
+        ------
+        DataError
+            The entry is larger than the limit.
+        """
+        self.check_fits(length)
+        found = self.find(key)
+        if found is None:
+            with self._lock(key, WAIT_S) as locked:
+                found = self.find(key, complains=False)
+                if found is None:
+                    self.misses += 1
+                    data = fetch()
+                    if locked:
+                        self.keep(key, data)
+                    return memoryview(data)
+        self.hits += 1
+        return found
+
+    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> Path:
+        """Return the path of an entry for those who must have a file; its bytes are followed by our seal.
+
+        Raises
+        ------
+        DataError
+            It is larger than the limit, the disk is full, or another process has been fetching it for too long.
+        """
+        self.check_fits(length)
+        with self._lock(key, WAIT_FOR_FILE_S) as locked:
+            if self.find(key) is not None:
+                self.hits += 1
+            elif not locked:
+                text = f"{self.folder}: another process has been fetching a file for {WAIT_FOR_FILE_S:g} s."
+                raise DataError(f"{text} Is it stopped?")
+            else:
+                self.misses += 1
+                try:
+                    self._write(key, length, chunks())
+                except OSError as error:
+                    text = f"{self.folder}: a file of {length} bytes cannot be kept: {error.strerror or error}."
+                    raise DataError(f"{text} Give cache.dir a directory with room for it.") from error
+        return self._path(key)
+
+    def check_fits(self, length: int) -> None:
+        """Raise a `DataError` if something of this length cannot be kept at all."""
+        if length + SEAL.size > self.limit_bytes:
+            text = f"{self.folder}: {length} bytes are to be kept at once, but the limit is {self.limit_bytes}."
+            least = (length + SEAL.size) / 1e9
+            raise DataError(f"{text} Raise cache.limit_gb to {least:.3g} at least, better so far that all data fits.")
+
+    def find(self, key: str, complains: bool = True) -> memoryview | None:
+        """Return an entry as a view of its map (read, if many are in use); None if it is not here, or damaged."""
+        path = self._path(key)
+        try:
+            with path.open("rb", buffering=0) as file:
+                inode = os.fstat(file.fileno()).st_ino
+                data = _mapped(file) if len(_MAPS) < MOST_MAPS else memoryview(file.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            data, inode = memoryview(b""), -1
+        if self._whole.get(key) != inode and not _is_whole(key, data):
+            if complains:
+                LOG.warning("%s: damaged: fetched again.", path)
+            return None
+        self._whole[key] = inode
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data[: -SEAL.size]
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "entries" / key[:2] / key
+
+    # -- writing ------------------------------------------------------------------------------------
+
+    def keep(self, key: str, data: bytes | memoryview) -> None:
+        """Keep bytes as an entry, if there is room for them; a full disk is told once, and then nothing is kept."""
+        if not self._writes or len(data) + SEAL.size > self.limit_bytes:
+            return
+        try:
+            self._write(key, len(data), [data])
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if self._writes:
+            LOG.warning("%s: going on without keeping what is read: %s.", self.folder, error.strerror or error)
+        self._writes = False
+
+    def _write(self, key: str, length: int, chunks: Iterable[bytes | memoryview]) -> None:
+        path, file = self._path(key), self._reserve(key, length + SEAL.size)
+        try:
+            with file:
+                crc = n = 0
+                for chunk in chunks:
+                    file.write(chunk)
+                    crc, n = checksum_of(chunk, crc), n + len(chunk)
+                if n != length:
+                    raise DataError(f"{path}: {n} bytes were fetched, expected {length}.")
+                file.write(SEAL.pack(MAGIC, bytes.fromhex(key), length, crc))
+                file.flush()
+                path.parent.mkdir(exist_ok=True)
+                os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            self._release(length + SEAL.size)
+            raise
+
+    def _reserve(self, key: str, size: int) -> IO[bytes]:
+        """Make room, and return the temporary file, locked: one without a lock is what a dead process left."""
+        with self._usage() as usage:
+            if usage is None:
+                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
+            held = _count(usage)
+            if held + size > self.limit_bytes:
+                held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
+            if held + size > self.limit_bytes:
+                raise OSError(errno.ENOSPC, f"{held} bytes are held and cannot be let go of")
+            file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _set_count(usage, held + size)
+        return file
+
+    def _release(self, size: int) -> None:
+        with self._usage() as usage:
+            if usage is not None:
+                _set_count(usage, max(0, _count(usage) - size))
+
+    def _evict(self, target: int) -> int:
+        """Delete entries until at most ``target`` bytes are held; return how many are. Maps of them stay valid."""
+        entries = sorted(self._entries(), key=lambda entry: entry[2])
+        held = sum(size for _, size, _ in entries)
+        for path, size, _ in entries:
+            if held <= target:
+                break
+            if path.parent.name != "tmp" and _is_sealed(path):
+                path.unlink(missing_ok=True)
+                held -= size
+        return held
+
+    def _entries(self) -> Iterator[tuple[Path, int, int]]:
+        """Yield path, bytes and time of last use of what looks as if we wrote it."""
+        for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
+            for folder, _, files in os.walk(self.folder / name):
+                for file in filter(pattern.fullmatch, files):
+                    path = Path(folder, file)
+                    with contextlib.suppress(FileNotFoundError):
+                        status = path.stat()
+                        yield path, status.st_size, status.st_mtime_ns
+
+    def _remove_leftovers(self) -> None:
+        """Delete what processes that died were writing."""
+        for path in (self.folder / "tmp").iterdir():
+            if LEFTOVER.fullmatch(path.name):
+                # its writer may just have come to an end
+                with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                    if _try_lock(file):
+                        path.unlink()
+
+    # -- locks --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
+        """Hold the lock of a key; give False if another held it for all the time."""
+        with contextlib.ExitStack() as held:
+            try:
+                # closing the file gives the lock back, and so does the end of the process
+                locked = _wait_for(held.enter_context((self.folder / "locks" / key[:2]).open("ab")), wait_s)
+            except OSError as error:
+                self._give_up(error)
+                locked = False
+            yield locked
+
+    @contextlib.contextmanager
+    def _usage(self) -> Iterator[IO[bytes] | None]:
+        """Hold the lock of the whole cache and give the file that counts its bytes, None if it is not to be had."""
+        descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            yield file if _wait_for(file, WAIT_S) else None
+
+
+def _mapped(file: IO[bytes]) -> memoryview:
+    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _MAPS.add(data)
+    return memoryview(data)
+
+
+def _wait_for(file: IO[bytes], wait_s: float) -> bool:
+    until = time.monotonic() + wait_s
+    while not _try_lock(file):
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _count(usage: IO[bytes]) -> int:
+    data = os.pread(usage.fileno(), COUNTER.size, 0)
+    return int(COUNTER.unpack(data)[0]) if len(data) == COUNTER.size else 0
+
+
+def _set_count(usage: IO[bytes], held: int) -> None:
+    os.pwrite(usage.fileno(), COUNTER.pack(held), 0)
+
+
+def _is_sealed(path: Path) -> bool:
+    """Say whether a file ends with the seal of its name, so that it is ours to delete."""
+    try:
+        with path.open("rb") as file:
+            n = file.seek(0, os.SEEK_END) - SEAL.size
+            seal = os.pread(file.fileno(), SEAL.size, max(n, 0))
+    except OSError:
+        return False
+    return n >= 0 and SEAL.unpack(seal)[:3] == (MAGIC, bytes.fromhex(path.name), n)
+
+
+def _is_whole(key: str, data: memoryview) -> bool:
+    """Say whether a file's bytes are an entry's as it was written."""
+    n = len(data) - SEAL.size
+    if n < 0:
+        return False
+    magic, name, length, crc = SEAL.unpack(data[n:])
+    return (magic, name, length) == (MAGIC, bytes.fromhex(key), n) and checksum_of(data[:n]) == crc

@@ -1,0 +1,126 @@
+"""Files that are read by ranges: views of a memory map if they are local, ranged reads, perhaps cached, if not."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from singa_dask.data.fs import files
+from singa_dask.data.fs.cache import Cache, key_of, open_cache
+from singa_dask.errors import DataError
+
+__all__ = ["Ranges", "version", "with_cache"]
+
+# shorter reads are no blocks
+LEAST_CACHED_BYTES = 1 << 16
+# what filesystems tell that is another after a file was written again
+VERSIONS = (
+    "ETag",
+    "Last-Modified",
+    "LastModified",
+    "created",
+    "etag",
+    "last_modified",
+    "modificationTime",
+    "mtime",
+    "updated",
+)
+
+
+def version(url: str, storage_options: files.Options = None) -> str:
+    """Return what a file's length and what else it has change with; empty if nothing but the length is known."""
+    filesystem, path = files.resolve(url, storage_options)
+    with files.errors_name(url):
+        info = filesystem.info(path)
+    told = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    return repr((info["size"], told)) if told else ""
+
+
+def with_cache(storage_options: files.Options, cache: Mapping[str, Any] | None) -> files.Options:
+    """Return options by which what is read from far is kept in a cache; unchanged if there is none."""
+    return storage_options if cache is None else {**(storage_options or {}), files.CACHE: dict(cache)}
+
+
+class Ranges:
+    """A file that is read by ranges: views of a memory map if it is local, ranged reads if it is not.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+        Under `files.CACHE`, the settings of a `Cache` that keeps what `read` gets from far.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    cache : Cache or None
+    version : str
+        What the filesystem tells apart this file by from one of this name at another time, if it was asked.
+    """
+
+    def __init__(self, url: str, storage_options: files.Options = None) -> None:
+        self.url = url
+        self.cache: Cache | None = None
+        self.version = ""
+        settings = (storage_options or {}).get(files.CACHE)
+        local = files.local_path(url)
+        if settings is not None and local is None:
+            self.cache, self.version = open_cache(settings), version(url, storage_options)
+        self._filesystem, self._path = files.resolve(url, storage_options)
+        self._view: memoryview | None = None
+        self._reader: Any = None
+        if local is not None:
+            self._open_map(local)
+        elif hasattr(self._filesystem, "reader"):
+            # asks the NameNode once, not at each read
+            with files.errors_name(url):
+                self._reader = self._filesystem.reader(self._path)
+            self.size: int = self._reader.size
+        else:
+            self.size = files.size(url, storage_options)
+
+    def _open_map(self, path: Path) -> None:
+        with files.errors_name(self.url), path.open("rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            # an empty file cannot be mapped
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        self._view = memoryview(data)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return ``length`` bytes from ``offset`` on, from the cache if there is one and they are many.
+
+        Raises
+        ------
+        DataError
+            The range does not lie in the file.
+        """
+        # without a version, what is kept could be of another file
+        if self.cache is None or not self.version or length < LEAST_CACHED_BYTES:
+            return self.scan(offset, length)
+        key = key_of(self.url, self.size, self.version, offset, length)
+        return self.cache.read(key, length, lambda: self.scan(offset, length))
+
+    def scan(self, offset: int, length: int) -> memoryview:
+        """Return such bytes past the cache: for reads that come once, or at other offsets each time."""
+        if not 0 <= offset <= offset + length <= self.size:
+            raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
+        if self._view is not None:
+            return self._view[offset : offset + length]
+        with files.errors_name(self.url):
+            data = self._read(offset, length) if length else b""
+        if len(data) != length:
+            raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
+        return memoryview(data)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        if self._reader is not None:
+            return bytes(self._reader.read(offset, length))
+        return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
+
+    def close(self) -> None:
+        """Let go of the file. Arrays that look into its map keep the map alive."""
+        self._view = self._reader = None

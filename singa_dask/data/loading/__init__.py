@@ -1,0 +1,9 @@
+"""Loading: the blocks of a store, read in a given order -> the batches of one worker."""
+
+from __future__ import annotations
+
+from singa_dask.data.loading.bad_records import BadPolicy
+from singa_dask.data.loading.loader import Batch, Loader
+from singa_dask.data.loading.locality import Stretch, Survey, deal_by_host, host_names, same_host
+
+__all__ = ["BadPolicy", "Batch", "Loader", "Stretch", "Survey", "deal_by_host", "host_names", "same_host"]

@@ -1,0 +1,118 @@
+"""Assembler: makes batches of rows out of the blocks of a store."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.loading.table import Table
+from singa_dask.data.order.order import Order
+from singa_dask.data.types import Arrays
+
+__all__ = ["Assembler"]
+
+TABLE_BYTES = 256 << 20
+
+Ids = npt.NDArray[np.int64]
+
+
+class Assembler:
+    """Takes records from blocks.
+
+    In file order they are views of the blocks where they can be; in a shuffled order the blocks in use lie in one
+    table, and all records of many batches are taken from it by one call.
+
+    Parameters
+    ----------
+    reader : BlockReader
+        Reads the blocks; used in the thread that uses this.
+    order : Order
+        What the records are asked for by.
+    n_workers : int
+        Of the group.
+    """
+
+    def __init__(self, reader: BlockReader, order: Order, n_workers: int) -> None:
+        self._reader, self._order, self._n_workers = reader, order, n_workers
+        self._store = reader.store
+        self._starts = reader.store.starts
+        self._end = order.start + order.count
+        sizes = np.diff(self._starts)
+        # what all blocks hold, but for the last one; 0: they differ
+        self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
+        self._table: Table | None = None
+
+    def follow(self, ids: Ids, buffers: Arrays) -> list[Arrays]:
+        """Return batches of records that follow each other.
+
+        Parameters
+        ----------
+        ids : (n_batches, n) int64
+            In file order, from the last record of the group on to its first.
+        buffers : dict of str to ndarray
+            (n_batches * n, *shape) of each field, to which the batches are copied that do not lie in one block.
+        """
+        starts, n = self._starts, ids.shape[1]
+        firsts = ids[:, 0]
+        blocks = self._blocks_of(firsts)
+        whole = (firsts + n <= starts[blocks + 1]) & (ids[:, -1] - firsts == n - 1)
+        places = (firsts - starts[blocks]).tolist()
+        batches, read = [], self._reader.block
+        for i, (block, place, is_whole) in enumerate(zip(blocks.tolist(), places, whole.tolist(), strict=True)):
+            if is_whole:
+                batches.append({name: array[place : place + n] for name, array in read(block).items()})
+            else:
+                batches.append({name: array[i * n : (i + 1) * n] for name, array in buffers.items()})
+                self._copy_runs(block, place, n, batches[-1])
+        return batches
+
+    def _copy_runs(self, block: int, place: int, n: int, out: Arrays) -> None:
+        """Copy records of one block and of those behind it."""
+        starts, low = self._starts, 0
+        while low < n:
+            end = min(int(starts[block + 1]), self._end)
+            high = min(n, low + end - int(starts[block]) - place)
+            if high > low:
+                for name, array in self._reader.block(block).items():
+                    out[name][low:high] = array[place : place + high - low]
+            low = high
+            block, place = (block + 1, 0) if end < self._end else self._reader.locate(self._order.start)
+
+    def gather(self, ids: Ids, out: Arrays) -> None:
+        """Copy records that lie anywhere."""
+        table = self._table = self._table or self._make_table()
+        blocks = self._blocks_of(ids)
+        if not table.is_complete:
+            used = np.flatnonzero(np.bincount(blocks)).tolist()
+            if len(used) > table.n_blocks:
+                self._gather_by_block(ids, blocks, used, out)
+                return
+            for block in table.missing(used):
+                table.put(block, self._reader.load(block))
+        table.take(ids, blocks, out)
+
+    def _blocks_of(self, ids: Ids) -> Ids:
+        return ids // self._even if self._even else np.searchsorted(self._starts, ids, side="right") - 1
+
+    def _make_table(self) -> Table:
+        store = self._store
+        n_blocks = len(store.blocks)
+        record_bytes = sum(field.size_bytes for field in store.schema.values())
+        if store.count * record_bytes <= TABLE_BYTES:
+            return Table(store, n_blocks)
+        most = min(n_blocks, self._order.blocks_in_use(self._n_workers) or n_blocks)
+        largest = max(block.n for block in store.blocks)
+        return Table(store, most if most * largest * record_bytes <= TABLE_BYTES else 0)
+
+    def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
+        """Read a few records of each of many blocks."""
+        for block in used:
+            places = np.flatnonzero(blocks == block)
+            rows = ids[places] - self._starts[block]
+            for name, array in self._reader.block(block).items():
+                out[name][places] = array[rows]
+
+    def clear(self) -> None:
+        """Let go of all blocks."""
+        self._table = None

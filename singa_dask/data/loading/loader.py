@@ -1,0 +1,338 @@
+"""Loader: the batches of one worker, read ahead by one thread, in memory bounded in bytes.
+
+Several batches are made at once (a slab). Without prefetching this is done in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.loading.assemble import Assembler
+from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Mender
+from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.loading.table import empty_arrays
+from singa_dask.data.order.order import Order
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Arrays
+from singa_dask.errors import Aborted
+
+__all__ = ["Batch", "Loader"]
+
+SLAB_BYTES = 4 << 20
+MOST_STEPS = 64
+KEPT_BYTES = 1 << 30
+
+
+class Batch(NamedTuple):
+    """Rows of one worker in one step.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+        (B / n_workers, *shape) of each field, each record contiguous. They may be used until the next batch is
+        asked for, and may be views that cannot be written.
+    ids : (B / n_workers,) int64
+        The records, by their number in the store; those that took the place of bad ones too.
+    """
+
+    arrays: Arrays
+    ids: npt.NDArray[np.int64]
+
+
+@dataclass
+class _Slab:
+    """Batches that are read at once: their rows in ``buffers``, or views of blocks where a batch lies in one."""
+
+    first_step: int
+    buffers: Arrays
+    batches: list[Batch]
+    error: BaseException | None = None
+    # what is bad, by the place of the batch that wanted it
+    bad: dict[int, list[BadRecord]] = field(default_factory=dict)
+
+
+class Loader:
+    """Reads the batches of one worker of a group, one after another.
+
+    Parameters
+    ----------
+    store : Store
+        Read by this loader alone while it lives.
+    order : Order
+    worker, n_workers : int
+        Place in the group.
+    bytes_bound : int
+        Most bytes of batches that are read ahead (one slab at least), and of blocks kept for the next epoch.
+    prefetch : bool
+        Read ahead in a thread.
+    name : str
+        The thread is called ``prefetch-<name>``.
+    policy : BadPolicy, optional
+        What to do about records that cannot be read; they are errors when it is not given.
+    host_names : collection of str
+        Of the host that reads; see `BlockReader`.
+
+    Attributes
+    ----------
+    reader : BlockReader
+    bad : BadLog
+        Bad records that the batches so far have wanted.
+    wait_s : float
+        Seconds that callers of `next` waited for records.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        order: Order,
+        worker: int = 0,
+        n_workers: int = 1,
+        *,
+        bytes_bound: int = 64 << 20,
+        prefetch: bool = True,
+        name: str = "data",
+        policy: BadPolicy | None = None,
+        host_names: Collection[str] = (),
+    ) -> None:
+        self.store, self.order = store, order
+        self.worker, self.n_workers = worker, n_workers
+        self.name = name
+        self.prefetch = prefetch
+        self.bytes_bound = bytes_bound
+        self.wait_s = 0.0
+        low, high = order.bounds(n_workers)[worker : worker + 2]
+        rows = high - low
+        record_bytes = sum(field.size_bytes for field in store.schema.values())
+        batch_bytes = rows * record_bytes
+        # two slabs fit into the bound: one in use, one on its way
+        self._slab_steps = max(1, min(MOST_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
+        self._slab_bytes = self._slab_steps * batch_bytes
+        least, most_bytes = 1, KEPT_BYTES
+        if order.shuffle == "none":
+            # a batch may cross the border of two blocks; to keep others pays if all can be kept
+            least, most_bytes = 2, bytes_bound if order.count * record_bytes <= bytes_bound else 0
+        policy = policy or BadPolicy()
+        tolerant = policy.on_error != "raise"
+        self.reader = BlockReader(
+            store, least, most_bytes, prefetch, lambda: self._stop, tolerant=tolerant, labels=policy.labels,
+            host_names=host_names,
+        )  # fmt: skip
+        self.bad = BadLog(store.url, policy.most(store.count), store.tail)
+        self._mender = Mender(self.reader, policy)
+        self._bad_ahead = set(self.bad.records)
+        self._assembler = Assembler(self.reader, order, n_workers)
+        self._ahead = (0, np.empty((0, rows), np.int64))
+        self._step = 0
+        self._slab: _Slab | None = None
+        self._spare: list[Arrays] = []
+        self._queue: deque[_Slab] = deque()
+        self._ready = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stop = self._ended = False
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the blocks that were read."""
+        return self.reader.bytes_read
+
+    # -- the caller's side -------------------------------------------------------------------------
+
+    def next(self) -> Batch:
+        """Return the next batch.
+
+        Raises
+        ------
+        DataError
+            Names URL and block of what could not be read, or says that too much could not.
+        Aborted
+            Another thread closed the loader.
+        """
+        slab = self._slab
+        if slab is None or self._step == slab.first_step + len(slab.batches):
+            started = time.perf_counter()
+            self._slab = None
+            slab = self._slab = self._next_slab(slab)
+            self.wait_s += time.perf_counter() - started
+        place = self._step - slab.first_step
+        if slab.bad:
+            self.bad.add(slab.bad.get(place, []))
+        self._step += 1
+        return slab.batches[place]
+
+    def start(self) -> None:
+        """Begin to read ahead, before the first batch is asked for; without prefetching, nothing happens."""
+        if self.prefetch and self._thread is None and self._slab is None and not self._at_hand:
+            self._start_thread()
+
+    def wait(self) -> None:
+        """Wait until what `start` has begun gives a batch, or an error that `next` will raise; not in ``wait_s``."""
+        with self._ready:
+            while self._thread is not None and not (self._queue or self._ended or self._stop):
+                self._ready.wait()
+
+    def epochs(self) -> npt.NDArray[np.int64]:
+        """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
+        return self.order.epoch_of(self._step - 1, self.worker, self.n_workers)
+
+    @property
+    def epoch(self) -> float:
+        """Epochs read so far, as a fraction: 1.5 in the middle of the second one."""
+        return (self.order.skip + self._step * self.order.batch_size) / self.order.period
+
+    def cursor(self) -> dict[str, Any]:
+        """Return where the next batch begins, as a few integers."""
+        return self.order.cursor(self._step)
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go on where a cursor was taken; nothing that lies before it is read.
+
+        Raises
+        ------
+        DataError
+            The cursor is of other records or of another order.
+        """
+        step = self.order.step_at(cursor)
+        self._halt()
+        self._step = step
+
+    def rewind(self) -> None:
+        """Go back to the first batch."""
+        self._halt()
+        self._step = 0
+
+    def close(self) -> None:
+        """Stop the thread, wait for it, and let go of all blocks. The store stays open."""
+        self._halt()
+        self.reader.clear()
+        self._assembler.clear()
+        self._spare.clear()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next_slab(self, used: _Slab | None) -> _Slab:
+        if not self.prefetch or (self._at_hand and not self._thread):
+            return self._read(self._step, used.buffers if used else None)
+        if self._thread is None:
+            self._start_thread()
+        with self._ready:
+            if used is not None:
+                self._spare.append(used.buffers)
+            while not self._queue:
+                if self._stop:
+                    raise Aborted(f"{self.store.url}: closed while a batch was waited for.")
+                if self._ended:
+                    self._thread = None
+                    return self._read(self._step, self._spare.pop() if self._spare else None)
+                self._ready.wait()
+            slab = self._queue.popleft()
+            self._ready.notify_all()
+        if slab.error is not None:
+            self._halt()
+            raise slab.error
+        return slab
+
+    def _start_thread(self) -> None:
+        self._stop = self._ended = False
+        self._thread = threading.Thread(
+            target=self._read_ahead, args=(self._step,), name=f"prefetch-{self.name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def _at_hand(self) -> bool:
+        """Whether there is nothing to read ahead: all batches are views of what was gone through once."""
+        return self.order.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
+
+    def _halt(self) -> None:
+        """End the thread; what it has read ahead is dropped."""
+        thread = self._thread
+        if thread is not None:
+            with self._ready:
+                self._stop = True
+                self._ready.notify_all()
+            thread.join()
+        self._thread = None
+        # what nobody has seen; new memory costs more than what is written to it
+        self._spare += [slab.buffers for slab in self._queue if slab.buffers]
+        self._queue.clear()
+        self._slab = None
+        self._bad_ahead = set(self.bad.records)
+
+    # -- the thread's side -------------------------------------------------------------------------
+
+    def _read_ahead(self, step: int) -> None:
+        while self._wait_for_room() and not self._at_hand:
+            with self._ready:
+                spare = self._spare.pop() if self._spare else None
+            try:
+                slab = self._read(step, spare)
+            except BaseException as error:  # handed to the caller, whatever it is
+                slab = _Slab(step, {}, [], error)
+            with self._ready:
+                self._queue.append(slab)
+                self._ready.notify_all()
+            if slab.error is not None:
+                return
+            step += len(slab.batches)
+        with self._ready:
+            self._ended = True
+            self._ready.notify_all()
+
+    def _wait_for_room(self) -> bool:
+        """Wait until another slab may be read; False if the loader is to stop."""
+        with self._ready:
+            # one slab more is in the caller's hands, and one is about to be read
+            while not self._stop and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
+                self._ready.wait()
+            return not self._stop
+
+    def _read(self, step: int, spare: Arrays | None) -> _Slab:
+        ids = self._ids(step)
+        buffers = spare or empty_arrays(self.store, ids.size)
+        if self.order.shuffle == "none":
+            batches = self._assembler.follow(ids, buffers)
+        else:
+            self._assembler.gather(ids.reshape(-1), buffers)
+            n = ids.shape[1]
+            batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
+        slab = _Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
+        if self.reader.bad:
+            self._mend(slab)
+        return slab
+
+    def _mend(self, slab: _Slab) -> None:
+        """Put other records in the places of bad ones."""
+        for i, batch in enumerate(slab.batches):
+            places = self.reader.bad_among(batch.ids)
+            if not len(places):
+                continue
+            slab.bad[i] = self._mender.explain(batch.ids[places])
+            self._bad_ahead.update(batch.ids[places].tolist())
+            if len(self._bad_ahead) > self.bad.most:
+                # the caller gets an error instead of this batch
+                return
+            n = len(batch.ids)
+            arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
+            for name, array in batch.arrays.items():
+                np.copyto(arrays[name], array)
+            slab.batches[i] = Batch(arrays, self._mender.mend(batch.ids, places, arrays))
+
+    def _ids(self, step: int) -> npt.NDArray[np.int64]:
+        """Return the rows of a slab; the order is asked for more steps at a time than records are read."""
+        first, ids = self._ahead
+        if not first <= step <= first + len(ids) - self._slab_steps:
+            n_steps = MOST_STEPS - MOST_STEPS % self._slab_steps
+            first, ids = self._ahead = step, self.order.rows(step, self.worker, self.n_workers, n_steps)
+        return ids[step - first : step - first + self._slab_steps]

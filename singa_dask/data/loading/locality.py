@@ -1,0 +1,291 @@
+"""Locality: which hosts hold the bytes of a block, and a deal of blocks that lets workers read from their own host.
+
+A deal only changes who reads a block, never how many records anybody reads: counts come first, locality second.
+"""
+
+from __future__ import annotations
+
+import socket
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from singa_dask.data import fs
+from singa_dask.data.order.shuffle import permutation
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Block
+from singa_dask.errors import DataError
+
+__all__ = ["Locations", "Stretch", "Survey", "deal_by_host", "host_names", "same_host"]
+
+LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
+
+
+def host_names(*names: str) -> frozenset[str]:
+    """Return what the host of this process may be called: as given, and as the system calls it; full and short.
+
+    Parameters
+    ----------
+    names : str
+        Names or addresses of this process that others know, e.g. its Dask name and the host of its address.
+    """
+    system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
+    # who talks over loopback has all hosts on this machine
+    loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
+    return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
+
+
+def same_host(host: str, names: Collection[str]) -> bool:
+    """Say whether a host, as a filesystem calls it, is the one of these `host_names`."""
+    return any(form in names for form in _forms(host))
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    name = name.lower().rstrip(".")
+    short = name.partition(".")[0]
+    return (name,) if short.isdigit() or ":" in name or not short else (name, short)
+
+
+class Locations:
+    """Where the blocks of a store lie: asked of the filesystem once a file, when a block of it is asked for.
+
+    A filesystem that did not answer once is not asked again.
+
+    Parameters
+    ----------
+    storage_options : mapping, optional
+        Passed to the filesystem.
+
+    Attributes
+    ----------
+    told : bool
+        No question has been left without an answer.
+    """
+
+    def __init__(self, storage_options: fs.Options = None) -> None:
+        self.told = True
+        self._storage_options = storage_options
+        self._files: dict[str, tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]] = {}
+        self._is_local: dict[str, bool] = {}
+
+    def hosts(self, block: Block) -> tuple[str, ...]:
+        """Return the hosts that hold the most bytes of a block; none where nobody tells."""
+        held = self._held(block)
+        return tuple(sorted(host for host, n_bytes in held.items() if n_bytes == max(held.values())))
+
+    def local_bytes(self, block: Block, names: Collection[str]) -> int:
+        """Return how many bytes of a block lie on the host of these `host_names`; all of them in a local file."""
+        if block.file not in self._is_local:
+            self._is_local[block.file] = fs.local_path(block.file) is not None
+        if self._is_local[block.file]:
+            return block.length
+        held = self._held(block) if names else {}
+        return max((n_bytes for host, n_bytes in held.items() if same_host(host, names)), default=0)
+
+    def _held(self, block: Block) -> dict[str, int]:
+        starts, places = self._places(block.file)
+        held: dict[str, int] = {}
+        end = block.offset + block.length
+        for start, stop, hosts in places[max(bisect_right(starts, block.offset) - 1, 0) :]:
+            if start >= end:
+                break
+            for host in hosts:
+                held[host] = held.get(host, 0) + min(stop, end) - max(start, block.offset)
+        return {host: n_bytes for host, n_bytes in held.items() if n_bytes > 0}
+
+    def _places(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
+        if file not in self._files:
+            found = self._ask(file) if self.told else []
+            self.told = bool(found)
+            places = sorted((each["offset"], each["offset"] + each["length"], tuple(each["hosts"])) for each in found)
+            self._files[file] = [start for start, _, _ in places], places
+        return self._files[file]
+
+    def _ask(self, file: str) -> list[dict[str, Any]]:
+        try:
+            return fs.get_block_locations(file, storage_options=self._storage_options)
+        except DataError:
+            return []
+
+
+class Survey(NamedTuple):
+    """What is known of the blocks of a store without reading any.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Records of each block.
+    lengths : list of int
+        Bytes of each block.
+    hosts : list of tuple of str
+        Hosts of each block.
+    fingerprint : str
+        Of the store.
+    """
+
+    sizes: list[int]
+    lengths: list[int]
+    hosts: list[tuple[str, ...]]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, store: Store) -> Survey:
+        """Ask where all blocks of a store lie."""
+        locations = Locations(store.storage_options)
+        return cls(
+            [block.n for block in store.blocks],
+            [block.length for block in store.blocks],
+            [locations.hosts(block) for block in store.blocks],
+            store.fingerprint,
+        )
+
+
+class Stretch(NamedTuple):
+    """A part of the line of dealt blocks, up to record ``high``, and the host that reads it (-1: any other)."""
+
+    high: int
+    host: int
+
+
+def deal_by_host(
+    sizes: Sequence[int], hosts: Sequence[Collection[int]], stretches: Iterable[Stretch], seed: int
+) -> list[int]:
+    """Lay the blocks in a line so that stretches of it fall on hosts that hold their blocks.
+
+    Each block goes to one of its hosts that has room, those with the fewest hosts first; where none has, blocks that
+    have another host make room. So all blocks that can be local at the same time are, but for those that a cut
+    between two stretches goes through. O(n log n) for n blocks, and O(h^2) more for each of h hosts.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Records of each block.
+    hosts : sequence of collections of int
+        Hosts of each block, by number.
+    stretches : iterable of Stretch
+        In line order, of the whole line.
+    seed : int
+        Blocks of a host come in a random order by this seed.
+
+    Returns
+    -------
+    list of int
+        A permutation of the blocks: the deal.
+    """
+    cuts = list(_merged(stretches))
+    rooms: dict[int, int] = {}
+    low = 0
+    for high, host in cuts:
+        rooms[host] = rooms.get(host, 0) + max(high - low, 0)
+        low = high
+    rooms.pop(-1, None)
+    matching = _Matching(sizes, hosts, rooms)
+    shuffled = permutation(len(sizes), seed, "deal").tolist()
+    for block in sorted(shuffled, key=lambda block: len(matching.hosts[block])):
+        matching.add(block)
+    return _lay(sizes, [matching.host_of.get(block, -1) for block in range(len(sizes))], cuts, shuffled)
+
+
+def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+    """Make one of stretches that follow each other on the same host."""
+    last: Stretch | None = None
+    for stretch in stretches:
+        if last is not None and last.host != stretch.host:
+            yield last
+        last = stretch
+    if last is not None:
+        yield last
+
+
+class _Matching:
+    """Which host reads which block: each host at most as many records as it has room for."""
+
+    def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
+        self.sizes = sizes
+        self.hosts = [sorted(host for host in each if host in rooms) for each in hosts]
+        self.host_of: dict[int, int] = {}
+        self._room = dict(rooms)
+        # by host: blocks of it that could be read on another one; entries of blocks that moved are stale
+        self._movable: dict[int, dict[int, list[int]]] = {host: {} for host in rooms}
+        # by host: the size from which on nothing fits there, whatever moves
+        self._closed: dict[int, int] = {}
+
+    def add(self, block: int) -> None:
+        """Give a block to one of its hosts, if it can be had."""
+        size = self.sizes[block]
+        hosts = [host for host in self.hosts[block] if size < self._closed.get(host, size + 1)]
+        if hosts and size and not self._give_to_emptiest(block, hosts) and self._make_room(size, hosts):
+            self._give_to_emptiest(block, hosts)
+
+    def _give_to_emptiest(self, block: int, hosts: Sequence[int]) -> bool:
+        best = max(hosts, key=lambda host: (self._room[host], -host))
+        fits = self._fits(block, best)
+        if fits:
+            self._give(block, best)
+        return fits
+
+    def _fits(self, block: int, host: int) -> bool:
+        # a cut may go through a block: it is the reader's of the larger part
+        return 2 * self._room[host] >= self.sizes[block]
+
+    def _give(self, block: int, host: int) -> None:
+        before = self.host_of.get(block)
+        if before is not None:
+            self._room[before] += self.sizes[block]
+        self.host_of[block] = host
+        self._room[host] -= self.sizes[block]
+        for other in self.hosts[block]:
+            if other != host:
+                self._movable[host].setdefault(other, []).append(block)
+
+    def _make_room(self, size: int, hosts: Sequence[int]) -> bool:
+        """Move blocks along the shortest way from one of some hosts to a host that has room."""
+        came_from: dict[int, int] = dict.fromkeys(hosts, -1)
+        waiting = deque(hosts)
+        while waiting:
+            host = waiting.popleft()
+            for other in sorted(self._movable[host]):
+                moved = self._top(host, other)
+                if moved is None or other in came_from or size >= self._closed.get(other, size + 1):
+                    continue
+                came_from[other] = host
+                if self._fits(moved, other):
+                    self._shift(other, came_from)
+                    return True
+                waiting.append(other)
+        self._closed.update(dict.fromkeys(came_from, size))
+        return False
+
+    def _top(self, host: int, other: int) -> int | None:
+        """Return a block of one host that may move to the other."""
+        blocks = self._movable[host].get(other, [])
+        while blocks and self.host_of.get(blocks[-1]) != host:
+            blocks.pop()
+        return blocks[-1] if blocks else None
+
+    def _shift(self, to: int, came_from: dict[int, int]) -> None:
+        while (host := came_from[to]) != -1:
+            moved = self._top(host, to)
+            assert moved is not None
+            self._movable[host][to].pop()
+            self._give(moved, to)
+            to = host
+
+
+def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[Stretch], order: Sequence[int]) -> list[int]:
+    """Fill each stretch with blocks of its host, and with those of none; what is left over comes last."""
+    own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
+    for block in order:
+        own[host_of[block]].append(block)
+    last = {host: i for i, (_, host) in enumerate(cuts)}
+    deal: list[int] = []
+    at = 0
+    for i, (high, host) in enumerate(cuts):
+        for queue in (own[host], own[-1]):
+            while queue and 2 * at + sizes[queue[0]] <= 2 * high:
+                at += sizes[queue[0]]
+                deal.append(queue.popleft())
+        if host != -1 and i == last[host]:
+            own[-1].extend(own.pop(host))
+    return [*deal, *own[-1]]

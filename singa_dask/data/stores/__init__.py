@@ -1,0 +1,42 @@
+"""Stores: one file a format; importing this room fills `STORES` with all of them."""
+
+from __future__ import annotations
+
+from singa_dask.data.stores import (
+    arrow,
+    cifar,
+    idx,
+    image,
+    kvfile,
+    lines,
+    lmdb,
+    npz,
+    parquet,
+    shards,
+    tar,
+    text,
+    tfrecord,
+)
+from singa_dask.data.stores.manifest import write_manifest
+from singa_dask.data.stores.store import STORES, Store, detect, open_store
+
+__all__ = [
+    "STORES",
+    "Store",
+    "arrow",
+    "cifar",
+    "detect",
+    "idx",
+    "image",
+    "kvfile",
+    "lines",
+    "lmdb",
+    "npz",
+    "open_store",
+    "parquet",
+    "shards",
+    "tar",
+    "text",
+    "tfrecord",
+    "write_manifest",
+]

@@ -1,0 +1,265 @@
+"""Records in an Arrow IPC file: fixed-size binary columns, one record batch a block.
+
+The default of the converters: blocks of a local file are views of its map, those of a remote one are one ranged
+read each. Compressed files are read too, at the price of a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+
+__all__ = ["ArrowStore"]
+
+MAGIC = b"ARROW1"
+METADATA = b"singa_dask"
+# what reading of a damaged schema, footer or batch raises
+DAMAGE = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    OSError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    pa.ArrowException,
+    struct.error,
+)
+
+
+@STORES.register("arrow")
+class ArrowStore(Store):
+    """Records of an Arrow IPC file.
+
+    Columns of fixed-size binary are arrays whose type and shape our converters note in the schema's metadata
+    (without a note: bytes, uint8, in a row); ``label`` is a column of integers.
+    """
+
+    suffixes = (".arrow", ".feather")
+
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        super().__init__(url, storage_options)
+        self._ranges = Ranges(url, storage_options)
+        try:
+            self._schema, places = _read_footer(self._ranges)
+            self.blocks, self._compressed = self._find_blocks(places)
+            self.schema = _fields(url, self._schema)
+            self.class_names = parse_names(_noted(self._schema).get("class_names"))
+        except DataError:
+            raise
+        except DAMAGE as error:
+            raise DataError(f"{url}: no Arrow IPC file, or a damaged one: {_tell(error)}.") from error
+        self.mapped = fs.local_path(url) is not None and not self._compressed
+        if not self.count:
+            raise DataError(f"{url}: no records.")
+
+    def _find_blocks(self, places: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
+        """Return the blocks, and whether any is compressed: from the manifest, else from each block's header."""
+        manifest = find_manifest(self.url, "arrow", self.url, self._ranges.size, self.storage_options)
+        if manifest is not None:
+            lengths = [(offset, meta + body) for offset, meta, body in places]
+            if lengths == [(block.offset, block.length) for block in manifest.blocks]:
+                return manifest.blocks, bool(manifest.opening.get("compressed"))
+            manifest.dismiss()
+        headers = [_batch_header(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+        blocks = tuple(
+            Block(i, n, self.url, offset, meta + body)
+            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
+        )
+        return blocks, any(compressed for _, compressed in headers)
+
+    def stored(self, block_id: int) -> memoryview:
+        block = self.blocks[block_id]
+        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._ranges.size, "compressed": self._compressed}
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def read_block(self, block_id: int) -> Arrays:
+        where = f"{self.url}, block {block_id}"
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(self.stored(block_id)))
+            batch = pa.ipc.read_record_batch(message, self._schema)
+            if len(batch) != self.blocks[block_id].n:
+                raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}: damaged.")
+            return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
+        except DataError:
+            raise
+        except DAMAGE as error:
+            raise DataError(f"{where}: {_tell(error)}") from error
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        block_bytes: int = BLOCK_BYTES,
+        compression: str | None = None,
+        class_names: Sequence[str] = (),
+    ) -> None:
+        """Write records in blocks of ``block_bytes``.
+
+        Parameters
+        ----------
+        compression : {None, "lz4", "zstd"}
+            Smaller files, without views.
+        class_names : sequence of str
+            Noted in the schema's metadata.
+        """
+        rows = Rows(url, records)
+        schema = _schema_for(rows.schema, class_names)
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
+            with pa.ipc.new_file(file, schema, options=options) as writer:
+                for block in rows.cut(rows_per_block(rows.record_bytes, block_bytes)):
+                    writer.write_batch(_batch(block, schema))
+
+    def close(self) -> None:
+        self._ranges.close()
+
+
+# -- columns -----------------------------------------------------------------------------------------
+
+
+def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
+    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    columns = [
+        pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
+        for name, field in fields.items()
+    ]
+    note: dict[str, Any] = {"version": 1, "fields": noted}
+    if class_names:
+        note["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
+
+
+def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        pa.Array.from_buffers(field.type, len(rows[field.name]), [None, pa.py_buffer(_contiguous(rows[field.name]))])
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
+
+
+def _noted(schema: pa.Schema) -> dict[str, Any]:
+    """Return what our converters noted in the metadata."""
+    return json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))  # type: ignore[no-any-return]
+
+
+def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
+    noted = _noted(schema)["fields"]
+    fields = {}
+    for column in schema:
+        if column.name in noted and pa.types.is_fixed_size_binary(column.type):
+            note = noted[column.name]
+            fields[column.name] = Field(np.dtype(note["dtype"]), tuple(note["shape"]))
+        elif pa.types.is_fixed_size_binary(column.type):
+            fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
+        elif pa.types.is_integer(column.type):
+            fields[column.name] = Field(np.dtype(np.int32))
+    for name, field in fields.items():
+        column_type = schema.field(name).type
+        if field.shape and column_type.byte_width != field.size_bytes:
+            raise DataError(f"{url}: column {name} of {column_type} is noted as {field.shape} {field.dtype}.")
+    if not any(field.shape for field in fields.values()):
+        raise DataError(f"{url}: no column of fixed-size binary. Columns: {', '.join(schema.names)}.")
+    return fields
+
+
+def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise DataError(f"{where}: {column.null_count} records are null.")
+    if not field.shape:
+        # column.to_numpy() would import pandas, where it is installed
+        return as_labels(np.from_dlpack(column), where)
+    values = np.frombuffer(
+        column.buffers()[1],
+        field.dtype,
+        count=len(column) * (field.size_bytes // field.dtype.itemsize),
+        offset=column.offset * field.size_bytes,
+    )
+    return values.reshape(len(column), *field.shape)
+
+
+# -- footer: pyarrow opens it but does not tell where the batches lie ---------------------------------------
+
+
+def _read_footer(ranges: Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
+    """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
+    tail = bytes(ranges.read(max(0, ranges.size - 10), min(10, ranges.size)))
+    if len(tail) < 10 or not tail.endswith(MAGIC):
+        raise DataError(f"{ranges.url}: no Arrow IPC file, or one that is cut short: its end is not {MAGIC!r}.")
+    (length,) = struct.unpack("<i", tail[:4])
+    if not 0 < length <= ranges.size - 10:
+        raise DataError(f"{ranges.url}: no Arrow IPC file: a footer of {length} bytes.")
+    footer = bytes(ranges.read(ranges.size - 10 - length, length))
+    table = _root(footer)
+    at = _slot(footer, table, 3)
+    start, n = 0, 0
+    if at:
+        start = at + _unpack("<I", footer, at) + 4
+        n = _unpack("<I", footer, start - 4)
+    places = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
+    # the schema message stands after the magic, padded to eight bytes
+    size = _unpack("<i", bytes(ranges.read(12, 4)), 0)
+    schema = pa.ipc.read_schema(pa.py_buffer(ranges.read(8, size + 8)))
+    return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in places]
+
+
+def _batch_header(metadata: memoryview) -> tuple[int, bool]:
+    """Return the rows of a record batch, and whether it is compressed (Message.header.length and .compression)."""
+    message = bytes(metadata[8:])
+    table = _root(message)
+    at = _slot(message, table, 2)
+    header = at + _unpack("<I", message, at)
+    rows = _slot(message, header, 0)
+    return _unpack("<q", message, rows) if rows else 0, _slot(message, header, 3) > 0
+
+
+def _root(data: bytes) -> int:
+    return _unpack("<I", data, 0)
+
+
+def _slot(data: bytes, table: int, index: int) -> int:
+    """Return where a flatbuffer table keeps its field ``index``, 0 if it has none."""
+    vtable = table - _unpack("<i", data, table)
+    if 4 + 2 * index >= _unpack("<H", data, vtable):
+        return 0
+    offset = _unpack("<H", data, vtable + 4 + 2 * index)
+    return table + offset if offset else 0
+
+
+def _tell(error: Exception) -> str:
+    """Return an error of a library as text: pyarrow's as it is, others with their type."""
+    text = str(error).rstrip(".")
+    return text if isinstance(error, (pa.ArrowException, OSError, struct.error)) else f"{type(error).__name__}: {text}"
+
+
+def _unpack(kind: str, data: bytes, offset: int) -> int:
+    return int(struct.unpack_from(kind, data, offset)[0])

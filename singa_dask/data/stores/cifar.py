@@ -1,0 +1,67 @@
+"""Records in CIFAR's binary form: label bytes, then the pixels of an image, channel by channel."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.fs.byte_source import open_bytes
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.column import Column, ColumnStore
+from singa_dask.data.stores.store import STORES
+from singa_dask.data.types import Field
+from singa_dask.errors import DataError
+
+__all__ = ["CifarStore"]
+
+# by the bytes of a label
+NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
+
+
+@STORES.register("cifar")
+class CifarStore(ColumnStore):
+    """Records of one batch file, gzipped or not; told by no suffix, so name the backend.
+
+    Parameters
+    ----------
+    url : str
+        The names of the classes are read from the ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) beside it.
+    storage_options : mapping, optional
+    label_bytes : int
+        1 in CIFAR-10, 2 in CIFAR-100; the last is the label.
+    shape : sequence of int
+        Of an image.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        label_bytes: int = 1,
+        shape: Sequence[int] = (3, 32, 32),
+    ) -> None:
+        super().__init__(url, storage_options, label_bytes=label_bytes, shape=tuple(shape))
+        self.class_names = self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        """Return the class names in the file that CIFAR has beside its batches."""
+        url = fs.join(posixpath.dirname(self.url), NAME_FILES.get(self.options["label_bytes"], NAME_FILES[1]))
+        if not fs.exists(url, self.storage_options):
+            return ()
+        text = fs.read_bytes(url, storage_options=self.storage_options).decode(errors="replace")
+        return parse_names(text.split())
+
+    def open_columns(self) -> tuple[dict[str, Column], int]:
+        source = open_bytes(self.url, self.storage_options)
+        labels, byte = self.options["label_bytes"], np.dtype(np.uint8)
+        stride = labels + int(np.prod(self.options["shape"], dtype=np.int64))
+        if not source.size or source.size % stride:
+            raise DataError(f"{self.url}: {source.size} bytes are no whole number of CIFAR records of {stride} bytes.")
+        columns = {
+            "pixel": Column(source, byte, Field(byte, self.options["shape"]), labels, stride),
+            "label": Column(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),
+        }
+        return columns, source.size // stride

@@ -1,0 +1,67 @@
+"""Lines of a text as they are, for a parser of the user's own: one record a line, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from singa_dask.data import fs
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store
+from singa_dask.data.stores.text import TextStore
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+
+__all__ = ["LineStore"]
+
+NEWLINE = ord("\n")
+
+
+@STORES.register("lines")
+class LineStore(TextStore):
+    """Records of one field, ``line``, uint8: the bytes of a line without its end, filled up with zeros to the longest.
+
+    Blanks and empty lines at the end of the file are no records.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    block_bytes : int
+        About how long a block is.
+    """
+
+    suffixes = ()
+    takes_torn = False
+
+    def __init__(self, url: str, storage_options: fs.Options = None, block_bytes: int = BLOCK_BYTES) -> None:
+        Store.__init__(self, url, storage_options, block_bytes=block_bytes)
+        self._ranges = Ranges(url, storage_options)
+        self.blocks = self._cut(block_bytes)
+        if not self.count:
+            raise DataError(f"{url}: no lines.")
+        longest = max(int(self._read(block.id)[1].max()) for block in self.blocks)
+        self.schema = {"line": Field(np.dtype(np.uint8), (max(longest, 1),))}
+
+    def _read(self, block_id: int) -> tuple[Any, Any]:
+        """Return the bytes of a block's lines, one after the other, and the length of each line."""
+        block = self.blocks[block_id]
+        text = bytes(self._ranges.read(block.offset, block.length)).replace(b"\r\n", b"\n").removesuffix(b"\n")
+        characters = np.frombuffer(text, np.uint8)
+        ends = np.append(np.flatnonzero(characters == NEWLINE), len(characters))
+        return characters[characters != NEWLINE], np.diff(ends, prepend=-1) - 1
+
+    def read_block(self, block_id: int) -> Arrays:
+        characters, lengths = self._read(block_id)
+        (longest,) = self.schema["line"].shape
+        lines = np.zeros((len(lengths), longest), np.uint8)
+        lines[np.arange(longest) < lengths[:, None]] = characters
+        return {"line": lines}
+
+    def stored(self, block_id: int) -> None:  # type: ignore[override]
+        """Return nothing: there are no manifests of lines."""
+        return None
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        return Store.salvage(self, block_id)

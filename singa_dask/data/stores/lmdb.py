@@ -1,0 +1,375 @@
+"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
+
+Read-only and without locks, so read-only disks serve; one environment a process and file, as LMDB demands. The
+file is measured before it is mapped: reading a map beyond the end of its file would kill the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.lmdb_file import MAGIC, MAGIC_AT, ValueMap, check_length
+from singa_dask.data.codecs.record import (
+    Decoder,
+    check_schema,
+    decode_datums,
+    decode_records,
+    decode_values,
+    salvage_values,
+    schema_of,
+)
+from singa_dask.data.fs.cache import key_of, open_cache
+from singa_dask.data.fs.ranges import version
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.store import STORES, Store, rows_per_block
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+
+__all__ = ["LMDBStore"]
+
+# sorts behind all keys
+NOTE = b"__singa_dask__"
+KEY = b"%012d"
+DATA_FILE = "data.mdb"
+FETCH_BYTES = 1 << 22
+FIRST_MAP_BYTES = 1 << 24
+TRANSACTION_BYTES = 1 << 23
+TRANSACTION_PAIRS = 1000
+
+
+Key = tuple[int, int, int]
+
+
+class _Environments:
+    """Open environments of this process: LMDB allows each file to be opened once.
+
+    A file is known by its inode, not by its path: one that took another's place is another file.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Key, tuple[Any, int]] = {}
+
+    def acquire(self, path: Path) -> tuple[Key, Any]:
+        status = path.stat()
+        key = (os.getpid(), status.st_dev, status.st_ino)
+        with self._lock:
+            environment, users = self._open.get(key, (None, 0))
+            if environment is None:
+                environment = lmdb.open(
+                    str(path), subdir=False, readonly=True, lock=False, readahead=True, meminit=False, max_spare_txns=0
+                )
+            self._open[key] = (environment, users + 1)
+        return key, environment
+
+    def release(self, key: Key) -> None:
+        # what a parent process opened is not this one's to close
+        if key[0] != os.getpid():
+            return
+        with self._lock:
+            environment, users = self._open.pop(key)
+            if users > 1:
+                self._open[key] = (environment, users - 1)
+            else:
+                environment.close()
+
+
+_ENVIRONMENTS = _Environments()
+
+
+@STORES.register("lmdb")
+class LMDBStore(Store):
+    """Records of an LMDB directory (or of its data file). One that is not local is fetched into the cache first.
+
+    Raises
+    ------
+    DataError
+        The file is missing, cut short, larger than the cache may be, or its values are no records.
+    """
+
+    suffixes = (".lmdb", ".mdb")
+
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        super().__init__(url, storage_options)
+        self._file, self._path, self._bytes = self._locate()
+        check_length(self._file, self._path, self._bytes)
+        self._key: Key | None = None
+        self._environment: Any = None
+        self._decoder: Decoder | None = None
+        self._map: ValueMap | None = None
+        # where in the file raw blocks, or the pixels of each record begin; what else the records hold
+        self._places: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
+        try:
+            self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
+            self._map = ValueMap(self._path, self._environment.stat()["psize"])
+            self._open_records()
+            manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
+            if manifest is not None:
+                self.blocks = manifest.attach(self.blocks)
+                self.class_names = self.class_names or manifest.class_names
+        except lmdb.Error as error:
+            self.close()
+            raise DataError(f"{url}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _locate(self) -> tuple[str, Path, int]:
+        """Return URL and length of the records' file, and where it lies, fetched if need be."""
+        local = fs.local_path(self.url)
+        if local is not None:
+            path = local / DATA_FILE if local.is_dir() else local
+            return str(path), path, path.stat().st_size if path.exists() else 0
+        options = self.storage_options
+        url = fs.join(self.url, DATA_FILE) if fs.is_dir(self.url, options) else self.url
+        n_bytes = fs.size(url, options)
+
+        def chunks() -> Iterator[bytes]:
+            with fs.open(url, storage_options=options) as file:
+                while chunk := file.read(FETCH_BYTES):
+                    yield chunk
+
+        key = key_of("file", url, n_bytes, version(url, options))
+        # longer than it was by the cache's seal
+        return url, open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks), n_bytes
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head[MAGIC_AT : MAGIC_AT + 4] == MAGIC or super().matches(url, head)
+
+    def _open_records(self) -> None:
+        with self._environment.begin() as transaction:
+            note = transaction.get(NOTE)
+            if note is not None:
+                self._open_raw(*self._read_note(note))
+                return
+            with transaction.cursor() as cursor:
+                if not cursor.first():
+                    raise DataError(f"{self.url}: no records.")
+                self._decoder, arrays = _recognise(self.url, bytes(cursor.value()))
+                self.schema = schema_of(arrays)
+                n = rows_per_block(len(cursor.value()))
+                length = n * len(cursor.value())
+                keys = list(cursor.iternext(keys=True, values=False))
+        self._first_keys = keys[::n]
+        self.blocks = tuple(
+            Block(i, min(n, len(keys) - first), self.url, first, length)
+            for i, first in enumerate(range(0, len(keys), n))
+        )
+
+    def _read_note(self, note: bytes) -> tuple[int, int]:
+        """Take the schema from the note of our converters; return the records, and those of one value."""
+        try:
+            noted = json.loads(note)
+            self.schema = {
+                name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in noted["fields"].items()
+            }
+            self.class_names = parse_names(noted.get("class_names"))
+            count, n = int(noted["count"]), int(noted["records_per_value"])
+            n_bytes = count * sum(field.size_bytes for field in self.schema.values())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {type(error).__name__}: {error}.") from error
+        if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
+            text = f"{count} records, {n} a value, of {n_bytes} bytes in a file of {self._bytes}"
+            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {text}.")
+        return count, n
+
+    def _open_raw(self, count: int, n: int) -> None:
+        self._first_keys = [KEY % first for first in range(0, count, n)]
+        record_bytes = sum(field.size_bytes for field in self.schema.values())
+        self.blocks = tuple(
+            Block(i, min(n, count - first), self.url, first, min(n, count - first) * record_bytes)
+            for i, first in enumerate(range(0, count, n))
+        )
+        self._find_values()
+
+    def _find_values(self) -> None:
+        """Find the values of raw blocks, which are views of the map then."""
+        assert self._map is not None
+        with self._environment.begin(buffers=True) as transaction:
+            for block, key in zip(self.blocks, self._first_keys, strict=True):
+                value = transaction.get(key)
+                places = self._map.find([value]) if value is not None and len(value) == block.length else None
+                if places is not None:
+                    self._places[block.id] = places, {}
+        self.mapped = bool(self._places)
+
+    def read_block(self, block_id: int) -> Arrays:
+        block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
+        if self._map is not None and block_id in self._places:
+            places, others = self._places[block_id]
+            if self._decoder is None:
+                value = self._map.view(int(places[0]), block.length)
+                return self._split(self.checked(block_id, value), block.n, where)
+            field = self.schema["pixel"]
+            return {"pixel": self._map.rows(places, field.size_bytes).reshape(block.n, *field.shape), **others}
+        with self._values(block_id) as values:
+            if block.crc is not None and block_id not in self._verified:
+                self.checked(block_id, memoryview(b"".join(values)))
+            if self._decoder is None:
+                return self._split(bytes(values[0]), block.n, where)
+            arrays = self._find_pixels(block_id, values) or decode_values(values, self._decoder)
+        return check_schema(arrays, self.schema, where)
+
+    def _find_pixels(self, block_id: int, values: list[memoryview]) -> Arrays | None:
+        """Decode a block, and note where in the file its pixels lie: from then on, they alone are read.
+
+        None if its records differ in their layout, are not what the store holds, or cannot be found.
+        """
+        if self._map is None or self._decoder is None or len(set(map(len, values))) > 1:
+            return None
+        places = self._map.find(values)
+        if places is None:
+            return None
+        rows = self._map.rows(places, len(values[0]))
+        try:
+            arrays = self._decoder(rows)
+        except ValueError:
+            # said of one record when they are decoded one by one
+            return None
+        if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
+            return None
+        others = {name: array for name, array in arrays.items() if name != "pixel"}
+        self._places[block_id] = places + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
+        return arrays
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        if self._decoder is None:
+            return super().salvage(block_id)
+        self.stored(block_id)
+        with self._values(block_id) as values:
+            if len(values) != self.blocks[block_id].n:
+                return super().salvage(block_id)
+            return salvage_values(values, self.schema, self._decoder)
+
+    def stored(self, block_id: int) -> memoryview:
+        with self._values(block_id) as values:
+            return self.checked(block_id, memoryview(b"".join(values)))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._bytes}
+
+    @contextlib.contextmanager
+    def _values(self, block_id: int) -> Iterator[list[memoryview]]:
+        """Give a block's values, which are valid in the ``with`` statement only."""
+        block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
+        n = block.n if self._decoder is not None else 1
+        try:
+            # an environment must not be used in a child of the process that opened it
+            if self._key is None or self._key[0] != os.getpid():
+                self._key, self._environment = _ENVIRONMENTS.acquire(self._locate()[1])
+            with self._environment.begin(buffers=True) as transaction, transaction.cursor() as cursor:
+                if not cursor.set_key(self._first_keys[block_id]):
+                    raise DataError(f"{where}: no key {self._first_keys[block_id]!r}.")
+                yield list(itertools.islice(cursor.iternext(keys=False), n))
+        except ValueError as error:
+            raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
+        except lmdb.Error as error:
+            raise DataError(f"{where}: {error}") from error
+
+    def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
+        if len(value) != n * sum(field.size_bytes for field in self.schema.values()):
+            raise DataError(f"{where}: {len(value)} bytes do not make {n} records.")
+        arrays, at = {}, 0
+        for name, field in self.schema.items():
+            size = n * field.size_bytes
+            arrays[name] = np.frombuffer(value[at : at + size], field.dtype).reshape(n, *field.shape)
+            at += size
+        return arrays
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        records_per_value: int = 256,
+        class_names: Sequence[str] = (),
+    ) -> None:
+        """Write a new directory with a ``data.mdb`` of raw arrays.
+
+        Parameters
+        ----------
+        records_per_value : int
+            One value holds so many records, the array of each field after the other.
+        class_names : sequence of str
+            Written beside the records.
+        """
+        if fs.local_path(url) is None:
+            raise DataError(f"{url}: LMDB can be written to a local disk only.")
+        write_environment(url, _raw_pairs(Rows(url, records), records_per_value, class_names))
+
+    def close(self) -> None:
+        if self._key is not None:
+            _ENVIRONMENTS.release(self._key)
+        self._key = self._environment = self._map = None
+
+
+def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write pairs in the order of their keys as a new LMDB directory, whole or not at all."""
+    with fs.staged(fs.join(url, DATA_FILE)) as path:
+        with lmdb.open(str(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
+            for batch in _batches(pairs):
+                _put(environment, batch)
+            environment.sync(True)
+
+
+def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield as many pairs at a time as make one transaction."""
+    batch: list[tuple[bytes, bytes]] = []
+    n_bytes = 0
+    for pair in pairs:
+        batch.append(pair)
+        n_bytes += len(pair[1])
+        if n_bytes >= TRANSACTION_BYTES or len(batch) == TRANSACTION_PAIRS:
+            yield batch
+            batch, n_bytes = [], 0
+    yield batch
+
+
+def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
+    while True:
+        try:
+            with environment.begin(write=True) as transaction:
+                for key, value in batch:
+                    transaction.put(key, value, append=True)
+            return
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"])
+
+
+def _raw_pairs(rows: Rows, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield a pair for each ``n`` records, and at last the note of what they are."""
+    for first, block in zip(itertools.count(0, n), rows.cut(n), strict=False):
+        yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
+    fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
+    note: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    if class_names:
+        note["class_names"] = list(class_names)
+    yield NOTE, json.dumps(note).encode()
+
+
+def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
+    """Tell by the first value whether the records are Datum or RecordProto."""
+    reasons = []
+    # a Datum has its pixels in field 4, where a RecordProto has packed floats: what fits its shape is right
+    for decoder in (decode_records, decode_datums):
+        try:
+            return decoder, decode_values([value], decoder)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise DataError(f"{url}: neither SINGA's records ({reasons[0]}) nor Caffe's ({reasons[1]}).")

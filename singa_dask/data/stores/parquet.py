@@ -1,0 +1,269 @@
+"""Records in Parquet: a row group is a block; columns of fixed-size binary, or lists of numbers of one length.
+
+Lists of numbers are some 15 times slower to read than fixed-size binary, which is what we write.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.fs.range_file import RangeFile
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+
+__all__ = ["ParquetStore"]
+
+MAGIC = b"PAR1"
+METADATA = b"singa_dask"
+# where Hugging Face's datasets note their features
+HUGGING_FACE = b"huggingface"
+VALUE_NAMES = ("image", "images", "pixel", "data", "x")
+LABEL_NAMES = ("label", "labels", "y")
+
+
+@STORES.register("parquet")
+class ParquetStore(Store):
+    """Records of a Parquet file.
+
+    A column of fixed-size binary holds bytes in a row, or what our converters noted in the metadata; a column of
+    lists of uint8 is ``pixel``, one of lists of other numbers ``data``; a column of integers is ``label``. Of several
+    the first is taken that is called image, pixel, data or x, or label or y.
+    """
+
+    suffixes = (".parquet", ".pq")
+
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        super().__init__(url, storage_options)
+        self._lock = threading.Lock()
+        self._checked = set[int]()
+        local = fs.local_path(url)
+        # an exact error for a missing file, before pyarrow says something about it
+        if not fs.size(url, storage_options):
+            raise DataError(f"{url}: no Parquet file: it is empty.")
+        with self._errors(url):
+            self._source: Any = pa.memory_map(str(local)) if local else self._open_far()
+            self._file = pq.ParquetFile(self._source, pre_buffer=False)
+            self._checking = pq.ParquetFile(
+                self._source, metadata=self._file.metadata, pre_buffer=False, page_checksum_verification=True
+            )
+        groups = [self._file.metadata.row_group(i) for i in range(self._file.metadata.num_row_groups)]
+        self.blocks = tuple(
+            Block(i, group.num_rows, url, _offset(group), sum(_sizes(group))) for i, group in enumerate(groups)
+        )
+        if not self.count:
+            raise DataError(f"{url}: no records.")
+        with self._errors(url):
+            self.schema = self._fields(self._file.schema_arrow)
+            self.class_names = self._names(self._file.schema_arrow)
+
+    def _open_far(self) -> Any:
+        if fs.CACHE in self.storage_options:
+            ranges = Ranges(self.url, self.storage_options)
+            return RangeFile(ranges, ranges.close)
+        return fs.open(self.url, storage_options=self.storage_options)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def read_block(self, block_id: int) -> Arrays:
+        where = f"{self.url}, block {block_id}"
+        with self._errors(where), self._lock:
+            # checksums take several times as long as reading: each page is checked once in a process
+            file = self._file if block_id in self._checked else self._checking
+            table = file.read_row_group(block_id, columns=list(self._columns.values()), use_threads=False)
+            self._checked.add(block_id)
+        return {
+            name: _array(_joined(table.column(self._columns[name])), field, f"{where}, {self._columns[name]}")
+            for name, field in self.schema.items()
+        }
+
+    def _fields(self, schema: pa.Schema) -> dict[str, Field]:
+        """Return the fields, and note the column of each."""
+        noted = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
+        if noted:
+            self._columns = {name: name for name in noted}
+            fields = {name: Field(np.dtype(note["dtype"]), tuple(note["shape"])) for name, note in noted.items()}
+            for name, field in fields.items():
+                kind = schema.field(name).type
+                if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
+                    raise DataError(f"{self.url}: column {name} of {kind} is noted as {field.shape} {field.dtype}.")
+            return fields
+        found = {column.name: held for column in schema if (held := self._field(column))}
+        value = _chosen([name for name, field in found.items() if field.shape], VALUE_NAMES)
+        label = _chosen([name for name, field in found.items() if not field.shape], LABEL_NAMES)
+        if value is None:
+            names = ", ".join(schema.names)
+            raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
+        self._columns = {"pixel" if found[value].dtype == np.uint8 else "data": value}
+        if label is not None:
+            self._columns["label"] = label
+        return {name: found[column] for name, column in self._columns.items()}
+
+    def _names(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Return the class names in the metadata: those of our converters, or those of Hugging Face's."""
+        metadata = schema.metadata or {}
+        ours = json.loads(metadata.get(METADATA, b"{}")).get("class_names")
+        if ours or "label" not in self._columns:
+            return parse_names(ours)
+        try:
+            features = json.loads(metadata.get(HUGGING_FACE, b"{}"))["info"]["features"]
+            return parse_names(features[self._columns["label"]]["names"])
+        except (KeyError, TypeError, ValueError):
+            return ()
+
+    def _field(self, column: pa.Field) -> Field | None:
+        """Return what a column of others holds, None if it is neither records nor integers."""
+        kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
+        if pa.types.is_fixed_size_binary(kind):
+            return Field(np.dtype(np.uint8), (kind.byte_width,))
+        if pa.types.is_integer(kind):
+            return Field(np.dtype(np.int32))
+        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        if any(is_list(kind) for is_list in lists) and not pa.types.is_nested(kind.value_type):
+            return self._list_field(column.name, column.type, kind)
+        return None
+
+    def _list_field(self, name: str, kind: pa.DataType, storage: pa.DataType) -> Field:
+        """Read the shape of records that are lists: what the type says, else the length of the first."""
+        shape = tuple(kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else ()
+        if not shape and pa.types.is_fixed_size_list(storage):
+            shape = (storage.list_size,)
+        if not shape:
+            with self._errors(self.url), self._lock:
+                first = self._file.read_row_group(0, columns=[name], use_threads=False).column(name)[0]
+            shape = (len(first or ()),)
+        return Field(np.dtype(np.uint8 if storage.value_type == pa.uint8() else np.float32), shape)
+
+    @contextmanager
+    def _errors(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except DataError:
+            raise
+        except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
+            raise DataError(f"{where}: no Parquet, or a damaged one: {error}") from error
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        block_bytes: int = BLOCK_BYTES,
+        compression: str | None = None,
+        class_names: Sequence[str] = (),
+    ) -> None:
+        """Write records in row groups of ``block_bytes``, pages with checksums.
+
+        Parameters
+        ----------
+        compression : {None, "zstd", "snappy", "lz4"}
+            Smaller files, which take longer to read.
+        class_names : sequence of str
+            Noted in the schema's metadata.
+        """
+        rows = Rows(url, records)
+        schema = _schema_for(rows.schema, class_names)
+        per_group = max(1, block_bytes // max(rows.record_bytes, 1))
+        with fs.staged(url, storage_options) as path:
+            writer = pq.ParquetWriter(
+                str(path),
+                schema,
+                compression=compression or "none",
+                use_dictionary=False,
+                write_statistics=False,
+                write_page_checksum=True,
+            )
+            with writer:
+                for group in rows.cut(per_group):
+                    columns = [_column(group[name]) for name in schema.names]
+                    writer.write_table(pa.table(columns, schema=schema), row_group_size=per_group)
+
+    def close(self) -> None:
+        self._file.close()
+        self._checking.close()
+        self._source.close()
+
+
+def _chosen(found: list[str], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in found), found[0] if found else None)
+
+
+def _sizes(group: Any) -> list[int]:
+    return [int(group.column(i).total_compressed_size) for i in range(group.num_columns)]
+
+
+def _offset(group: Any) -> int:
+    return min(int(group.column(i).data_page_offset) for i in range(group.num_columns))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    chunks = column.chunks
+    array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise DataError(f"{where}: {column.null_count} records are null.")
+    n = len(column)
+    if not field.shape:
+        # column.to_numpy() would import pandas, where it is installed
+        return as_labels(np.from_dlpack(column), where)
+    if pa.types.is_fixed_size_binary(column.type):
+        size = field.size_bytes // field.dtype.itemsize
+        flat = np.frombuffer(column.buffers()[1], field.dtype, n * size, column.offset * field.size_bytes)
+        return flat.reshape(n, *field.shape)
+    return _of_lists(column, field, where)
+
+
+def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    size = field.size_bytes // field.dtype.itemsize
+    if not pa.types.is_fixed_size_list(column.type):
+        lengths = np.diff(np.from_dlpack(column.offsets))
+        if wrong := np.flatnonzero(lengths != size).tolist():
+            raise DataError(f"{where}, record {wrong[0]}: {lengths[wrong[0]]} values, expected {size}.")
+    flat = column.flatten()
+    if flat.null_count:
+        raise DataError(f"{where}: {flat.null_count} values are null.")
+    numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
+    values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
+    return values.astype(field.dtype, copy=False)
+
+
+def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
+    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    kinds = {
+        name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
+        for name, field in fields.items()
+    }
+    columns = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
+    note: dict[str, Any] = {"version": 1, "fields": noted}
+    if class_names:
+        note["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
+
+
+def _column(array: npt.NDArray[Any]) -> pa.Array:
+    if array.ndim == 1:
+        return pa.array(array)
+    flat = np.ascontiguousarray(array).reshape(len(array), -1)
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(flat.shape[1] * flat.itemsize), len(flat), [None, pa.py_buffer(flat)]
+    )

@@ -1,0 +1,333 @@
+"""Store: records at a URL, as blocks of whole arrays; STORES: the formats a job can name.
+
+A block (about 1 MiB) is the unit of reading, placing and shuffling. A store never looks at records one by one
+where it can help it, and travels between processes as its URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+from singa_dask.data.fs.cache import open_cache
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+from singa_dask.registry import Registry
+
+__all__ = [
+    "BLOCK_BYTES",
+    "NOTES",
+    "STORES",
+    "Store",
+    "count_of",
+    "cut_blocks",
+    "detect",
+    "is_pattern",
+    "open_store",
+    "rows_per_block",
+]
+
+BLOCK_BYTES = 1 << 20
+# folder of the manifests, beside the data
+NOTES = "_singa"
+# batches of a power of two then lie within one block
+EVEN_ROWS = 256
+# entries of a directory that are tried as folders of images
+MAX_LOOKED_AT = 16
+
+STORES: Registry[Store]
+
+
+class Store(ABC):
+    """Records at a URL.
+
+    A member says ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and has
+    ``read_block`` and ``close``; ``suffixes`` or ``matches`` where it is to be told from a file's name or first bytes,
+    and ``write`` where records can be converted to it.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+        Passed to the filesystem.
+    options
+        What the format needs to know beside the file, e.g. ``separator`` of text.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+    schema : dict of str to Field
+        ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
+    mapped : bool
+        Blocks are views of a mapped file: it costs no memory to keep them.
+    class_names : tuple of str
+        Name of each class, by label; empty where the store does not know them.
+    tail : str
+        Says what is torn off at the end of the file, where it was opened nevertheless (``torn=True``); else empty.
+
+    Raises
+    ------
+    DataError
+        The file is missing or is not of this format.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    blocks: tuple[Block, ...] = ()
+    takes_torn: ClassVar[bool] = False
+    mapped: bool = False
+    class_names: tuple[str, ...] = ()
+    tail: str = ""
+    schema: dict[str, Field]
+
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        self.url = url
+        self.storage_options = dict(storage_options or {})
+        self.options = options
+        self._verified: set[int] = set()
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        """Say whether a file that begins with ``head`` (empty for a directory) is of this format."""
+        return url.lower().endswith(cls.suffixes) if cls.suffixes else False
+
+    @classmethod
+    def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
+        """Write records as a new store, whole or not at all.
+
+        Parameters
+        ----------
+        records : dict of str to ndarray, or iterable of those
+            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any. The
+            bytes written do not depend on how an iterable cuts them into chunks; only a few blocks are in memory.
+        options
+            Of the format. One that has a place for the names of classes takes ``class_names``.
+        """
+        raise DataError(f"{url}: records cannot be written in this format.")
+
+    @abstractmethod
+    def read_block(self, block_id: int) -> Arrays:
+        """Read one block: an array of (n, *shape) for each field, views of the file where possible.
+
+        Raises
+        ------
+        DataError
+            Names URL, block and record.
+        """
+
+    def stored(self, block_id: int) -> memoryview | bytes | None:
+        """Return a block's bytes as a manifest's checksum covers them, None if this format has no manifests.
+
+        Raises
+        ------
+        DataError
+            They cannot be read, or are not those that the manifest speaks of.
+        """
+        return None
+
+    def noted(self) -> dict[str, Any]:
+        """Return what a manifest notes for the next opening: ``bytes`` of the file, and what the format adds."""
+        return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
+
+    def checked(self, block_id: int, data: memoryview) -> memoryview:
+        """Return a block's bytes; at their first reading they are compared with the manifest's checksum.
+
+        Raises
+        ------
+        DataError
+            They differ.
+        """
+        block = self.blocks[block_id]
+        if block.crc is not None and block_id not in self._verified:
+            found = checksum_of(data)
+            if found != block.crc:
+                raise DataError(
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
+                    f", expected {block.crc:08x}: damaged, or newer than its manifest. If the data is right, write the "
+                    "manifest anew: singa-dask data verify URL --write-manifest."
+                )
+            self._verified.add(block_id)
+        return data
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        """Read what can be read of a block that `read_block` fails at.
+
+        Returns
+        -------
+        dict of str to ndarray
+            (n, *shape) for each field, zeros in the rows of bad records.
+        dict of int to str
+            Row of each bad record, and what is wrong with it.
+
+        Raises
+        ------
+        DataError
+            All of it is bad; so it is in formats whose records cannot be read one by one.
+        """
+        raise DataError(f"{self.url}, block {block_id}: nothing of it can be read.")
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of the file of each record from ``first`` to ``stop``; empty unless each has its own file."""
+        return []
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return int(self.starts[-1])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """First record of each block, and the count at the end."""
+        return np.concatenate([[0], np.cumsum([block.n for block in self.blocks], dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Short hash of what makes an order of these records: their number, type and blocks, not their place."""
+        schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
+        blocks = [(block.n, block.length) for block in self.blocks]
+        return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self.url, self.storage_options, self.options)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+STORES = Registry("store backend")
+STORES.base = Store
+
+
+def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:
+    return cls(url, storage_options, **options)
+
+
+def count_of(url: str, records: Arrays) -> int:
+    """Return the number of records that are to be written.
+
+    Raises
+    ------
+    DataError
+        The arrays have different lengths, or hold nothing.
+    """
+    lengths = {name: len(array) for name, array in records.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise DataError(f"{url}: nothing to write, or arrays that do not belong together: {lengths}.")
+    return next(iter(lengths.values()))
+
+
+def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
+    """Return how many records of one size make a block: at least one, and if many, a multiple of 256."""
+    return _even(max(1, block_bytes // max(record_bytes, 1)))
+
+
+def _even(n: int) -> int:
+    return n - n % EVEN_ROWS if n > EVEN_ROWS else n
+
+
+def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
+    """Cut consecutive records into blocks of about ``block_bytes``, each record in one block.
+
+    Parameters
+    ----------
+    offsets : (n + 1,) int64
+        Where each record begins, and the end of the last.
+    """
+    blocks: list[Block] = []
+    first, n = 0, len(offsets) - 1
+    while first < n:
+        end = int(np.searchsorted(offsets, offsets[first] + block_bytes, side="right")) - 1
+        end = min(first + _even(max(end - first, 1)), n)
+        start = int(offsets[first])
+        blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
+        first = end
+    return tuple(blocks)
+
+
+def is_pattern(url: str) -> bool:
+    """Say whether the last part of a URL is a pattern of file names."""
+    return any(character in url.rpartition("/")[2] for character in "*?[")
+
+
+def detect(url: str, storage_options: fs.Options = None) -> str | None:
+    """Return the backend that a URL's suffix or first bytes speak for, None if none does."""
+    if not fs.exists(url, storage_options):
+        raise DataError(f"{url}: no such file or directory.")
+    is_dir = fs.is_dir(url, storage_options)
+    head = b"" if is_dir else fs.read_bytes(url, 0, min(64, fs.size(url, storage_options)), storage_options)
+    names = fs.ls(url, storage_options) if is_dir else []
+    for name in STORES.names():
+        inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
+        if any(STORES.find(name).matches(path, head) for path in inside):
+            return name
+    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
+
+
+def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
+    """Say whether a directory holds images, or its first folder does."""
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return True
+    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != NOTES)
+    first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
+    return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
+
+
+def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:
+    """Open the records at a URL.
+
+    Parameters
+    ----------
+    url : str
+        With a pattern as its last part (``part-*.arrow``) the stores that match, in the order of their names, are
+        one store.
+    backend : str, optional
+        Name in `STORES`; told from suffix or first bytes when it is not given.
+    storage_options : mapping, optional
+        Passed to the filesystem; with `with_cache`, blocks that come from far are kept on a local disk.
+    options
+        Passed to the store. ``torn=True`` may be given to all: it opens files of text and key-value files that end
+        within a record; files of other formats cannot be read when they are cut short.
+
+    Raises
+    ------
+    ConfigError
+        There is no such backend.
+    DataError
+        There is no such file, or it is not of that format.
+    """
+    if is_pattern(url):
+        return STORES.find("shards")(url, storage_options, backend=backend, **options)
+    backend = backend or detect(url, storage_options)
+    if not backend:
+        raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")
+    found = STORES.find(backend)
+    if not found.takes_torn:
+        options.pop("torn", None)
+    return _checked_cache(found(url, storage_options, **options))
+
+
+def _checked_cache(store: Store) -> Store:
+    """Find now, not at the first batch, that a cache has no room for one block."""
+    settings = store.storage_options.get(fs.CACHE)
+    if settings is not None and fs.local_path(store.url) is None:
+        try:
+            open_cache(settings).check_fits(max((block.length for block in store.blocks), default=0))
+        except DataError:
+            store.close()
+            raise
+    return store

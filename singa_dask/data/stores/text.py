@@ -1,0 +1,276 @@
+"""Records as text: a record a line, numbers parted by separators, the label first.
+
+A block is a range of bytes cut at a line's end, parsed as a whole. Lines are looked at one by one only to say
+which of them is wrong.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.codecs.text_lines import LineParser
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+
+__all__ = ["TextStore"]
+
+NEWLINE = ord("\n")
+HEAD_BYTES = 1 << 14
+BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+
+
+@STORES.register("csv", "textfile")
+class TextStore(Store):
+    """Records of a text file.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    separator : str
+        Any of these characters parts two numbers; see `text_lines.LineParser`.
+    has_label : bool
+        The first number of a line is its label, an integer.
+    shape : sequence of int
+        Of one record; all numbers of the first line in a row when it is not given.
+    header : bool, optional
+        Whether the first line has the names of the columns, and is no record. When not given it is told from that line:
+        a header has no numbers, or numbers that count columns beside a name (``label,0,1,2``).
+    block_bytes : int
+        About how long a block is.
+    torn : bool
+        Open a file that ends within a line: what is before it is the store, and ``tail`` says what is left out. A
+        line whose last number alone is cut short cannot be told from a whole one.
+
+    Raises
+    ------
+    DataError
+        The file is missing or empty, or its first lines are no header and no record. `read_block` names URL, line and
+        column of what is no record.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
+    takes_torn = True
+    # byte at which the first record begins
+    _start = 0
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        separator: str = ",",
+        has_label: bool = True,
+        shape: Sequence[int] = (),
+        header: bool | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        torn: bool = False,
+    ) -> None:
+        super().__init__(
+            url,
+            storage_options,
+            separator=separator,
+            has_label=has_label,
+            shape=shape,
+            header=header,
+            block_bytes=block_bytes,
+            torn=torn,
+        )
+        self._has_label = has_label
+        self._ranges = Ranges(url, storage_options)
+        self._block_bytes = block_bytes
+        self._start, self._lines = self._open_lines(separator, header)
+        self.blocks = self._noted_blocks() or self._cut(block_bytes)
+        if not self.count:
+            raise DataError(f"{url}: no lines{' but the header' if self._lines.names else ''}.")
+        # without a shape the first block is read, which a cache keeps
+        first = self._line_at(self._start) if shape else self._first_line()
+        shape = shape or (len(self._lines.split(first)) - has_label,)
+        self.schema = {"data": Field(np.dtype(np.float32), tuple(shape))}
+        if has_label:
+            self.schema["label"] = Field(np.dtype(np.int32))
+        self._lines.n_columns = int(np.prod(shape, dtype=np.int64)) + has_label
+        self._check_first_lines(first, torn)
+        if torn:
+            self._leave_out_half_a_line()
+
+    def _open_lines(self, separator: str, header: bool | None) -> tuple[int, LineParser]:
+        """Return where the first record begins, and what reads it."""
+        line = self._line_at(0)
+        if line.startswith(WIDE_BOMS):
+            raise DataError(f"{self.url}: text of 16 bits a character (UTF-16). Write it as UTF-8.")
+        start = len(BOM) if line.startswith(BOM) else 0
+        try:
+            lines = LineParser(separator, self._has_label, line[start:], header)
+        except (csv.Error, ValueError) as error:
+            raise DataError(f"{self.url}, line 1{error}.") from None
+        return (len(line) if lines.names else start), lines
+
+    def _line_at(self, start: int) -> bytes:
+        """Return the line that begins at a byte, with its end."""
+        length, line = HEAD_BYTES, b""
+        while not line.endswith(b"\n") and start + len(line) < self._ranges.size:
+            line = bytes(self._ranges.scan(start, min(length, self._ranges.size - start)))
+            line = line[: line.find(b"\n") + 1] or line
+            length *= 16
+        return line
+
+    def _first_line(self) -> bytes:
+        first = self.blocks[0]
+        return bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
+
+    def _check_first_lines(self, line: bytes, torn: bool) -> None:
+        """Check the header, and the first record where a wrong one is an error anyway."""
+        n_names, lines = len(self._lines.names), self._lines
+        if n_names and n_names != lines.n_columns:
+            hint = lines.superfluous_label(n_names)
+            raise DataError(f"{self.url}, line 1: a header of {n_names} columns, expected {lines.expected}.{hint}")
+        reason = "" if torn else lines.why(line.removesuffix(b"\n"))
+        if reason:
+            raise DataError(f"{self.url}, line {self._line_number(0)}{reason}.")
+
+    def _line_number(self, record: int) -> int:
+        """Return the number of a record's line, as editors count."""
+        return record + 1 + bool(self._lines.names)
+
+    def _noted_blocks(self) -> tuple[Block, ...]:
+        """Return the blocks that a manifest knows, none if it has blocks of another size."""
+        found = find_manifest(self.url, "csv", self.url, self._ranges.size, self.storage_options)
+        self.class_names = found.class_names if found else ()
+        if found and found.blocks and found.blocks[0].offset != self._start:
+            found.dismiss()
+            return ()
+        return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
+
+    def stored(self, block_id: int) -> memoryview:
+        block = self.blocks[block_id]
+        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+
+    def noted(self) -> dict[str, Any]:
+        return {"bytes": self._ranges.size, "block_bytes": self._block_bytes}
+
+    def _cut(self, block_bytes: int) -> tuple[Block, ...]:
+        """Count the lines, and cut the file at line ends."""
+        size = self._text_bytes()
+        blocks: list[Block] = []
+        start = position = self._start
+        lines = 0
+        while position < size:
+            data = np.frombuffer(self._ranges.scan(position, min(block_bytes, size - position)), np.uint8)
+            ends = np.flatnonzero(data == NEWLINE)
+            lines += len(ends)
+            cut = position + int(ends[-1]) + 1 if len(ends) else start
+            position += len(data)
+            if position == size:
+                # blanks at the end are cut off, and with them the end of the last line
+                blocks.append(Block(len(blocks), lines + 1, self.url, start, size - start))
+            elif cut > start:
+                blocks.append(Block(len(blocks), lines, self.url, start, cut - start))
+                start, lines = cut, 0
+        return tuple(blocks)
+
+    def _text_bytes(self) -> int:
+        """Return the length of the file without blanks and empty lines at its end."""
+        size = self._ranges.size
+        while size:
+            length = min(BLOCK_BYTES, size)
+            tail = len(bytes(self._ranges.scan(size - length, length)).rstrip())
+            if tail:
+                return size - length + tail
+            size -= length
+        return 0
+
+    def _leave_out_half_a_line(self) -> None:
+        last = self.blocks[-1]
+        text = bytes(self._ranges.read(last.offset, self._ranges.size - last.offset))
+        line = text[: last.length].rpartition(b"\n")[2]
+        reason = self._lines.why(line)
+        if not reason or text.endswith(b"\n"):
+            return
+        if self.count == 1:
+            raise DataError(f"{self.url}: no whole line.")
+        self.tail = f"torn in line {self._line_number(self.count - 1)}{reason}"
+        rest = dataclasses.replace(last, n=last.n - 1, length=last.length - len(line), crc=None)
+        self.blocks = (*self.blocks[:-1], *([rest] if rest.n else []))
+        del self.starts
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        lines = bytes(self.stored(block_id)).split(b"\n")
+
+        def read_row(row: int) -> Arrays:
+            rows = self._lines.parse(lines[row], 1)
+            if rows is None:
+                reason = self._lines.why(lines[row]) or ": cannot be parsed"
+                raise ValueError(f"line {self._line_number(first + row)}{reason}")
+            return {name: array[0] for name, array in self._arrays(rows).items()}
+
+        return salvage_rows(n, self.schema, read_row)
+
+    def read_block(self, block_id: int) -> Arrays:
+        text = bytes(self.stored(block_id))
+        rows = self._lines.parse(text, self.blocks[block_id].n)
+        if rows is None:
+            raise self._complain(text, int(self.starts[block_id]))
+        return self._arrays(rows)
+
+    def _arrays(self, rows: npt.NDArray[np.float64]) -> Arrays:
+        if not self._has_label:
+            return {"data": self._shaped(rows)}
+        return {"data": self._shaped(rows[:, 1:]), "label": rows[:, 0].astype(np.int32)}
+
+    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
+
+    def _complain(self, text: bytes, first: int) -> DataError:
+        """Find the line that cannot be read."""
+        for i, line in enumerate(text.split(b"\n")):
+            reason = self._lines.why(line)
+            if reason:
+                return DataError(f"{self.url}, line {self._line_number(first + i)}{reason}.")
+        return DataError(f"{self.url}: lines from {self._line_number(first)} on cannot be parsed.")
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        separator: str = ",",
+    ) -> None:
+        """Write a line for each record; numbers get as many digits as it takes to read them back exactly.
+
+        Parameters
+        ----------
+        separator : str
+            One character.
+        """
+        rows = Rows(url, records)
+        options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            for block in rows.cut(rows_per_block(rows.record_bytes)):
+                pyarrow.csv.write_csv(_table(block), file, options)
+
+    def close(self) -> None:
+        self._ranges.close()
+
+
+def _table(records: Arrays) -> pa.Table:
+    values = records["data"] if "data" in records else records["pixel"]
+    columns = list(values.reshape(len(values), -1).T)
+    if "label" in records:
+        columns.insert(0, records["label"])
+    return pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})

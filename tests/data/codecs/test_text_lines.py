@@ -1,0 +1,179 @@
+"""Lines of CSV files as people have them: headers, quotes, empty fields; right, or refused with line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.data import convert, fs, open_store, write_manifest
+from singa_dask.data.stores.text import TextStore
+from singa_dask.errors import ConfigError, DataError
+from tests.contracts.records import read_all
+from tests.layers.test_input import layer_of, read
+
+
+def csv(tmp_path: Path, text: str | bytes, **options: Any) -> TextStore:
+    path = tmp_path / "x.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return TextStore(str(path), **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("label,x,y\n1,2,3\n0,4,5\n", {}),
+        ("label,x,y\n1,2,3\n0,4,5", {}),
+        ('"label","x, or not","y"\r\n1,2,3\r\n"0","4"," 5 "\r\n', {}),
+        ("\ufeff1,2,3\n0,4,5\n", {}),
+        ("\ufefflabel,x,y\n1,2,3\n0,4,5\n", {}),
+        ("label,0,1\n1,2,3\n0,4,5\n", {}),
+        ("label;x;y\n1;2;3\n0;4;5\n", {"separator": ";"}),
+        ("label x y\n1 2 3\n0  4 5\n", {}),
+        ("label\tx\ty\n1\t2\t3\n0\t4\t 5\n", {"separator": "\t"}),
+        ("label\tx or not\ty\n1\t2\t3\n0\t4\t5\n", {}),
+        ("# label,x,y\n1,2,3\n0,4,5\n", {}),
+        ("digit,x,y\n1,2,3\n0,4,5\n", {}),
+        ("7,7,7\n1,2,3\n0,4,5\n", {"header": True}),
+        ("1.0,2e0,+3\n0,.4e1,5.\n", {}),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1 << 20, 3])
+def test_files_that_are_read_right(text: str, options: dict[str, Any], block_bytes: int, tmp_path: Path) -> None:
+    with csv(tmp_path, text, block_bytes=block_bytes, **options) as store:
+        found = read_all(store)
+    assert found["data"].tolist() == [[2, 3], [4, 5]]
+    assert found["label"].tolist() == [1, 0]
+
+
+EMPTY = "it is empty, expected a number"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("label,x,y\n1,,3\n", {}, rf"line 2, column 2 \(x\): {EMPTY}"),
+        ("label,x,y\n1,2,3\n1,2,\n", {}, rf"line 3, column 3 \(y\): {EMPTY}"),
+        ("1,2,3\n,4,5\n", {}, f"line 2, column 1: {EMPTY}"),
+        ("1,2,3\n1,,2,3\n", {}, "line 2: 4 columns, expected 3: a label and 2 numbers"),
+        ("1,2,3\n1,2\n", {}, "line 2: 2 columns, expected 3: a label and 2 numbers"),
+        ("1,2,3\n1,2,3,\n", {}, "line 2: 4 columns, expected 3"),
+        ("0,1,\n1,,4\n", {}, f"line 1, column 3: {EMPTY}"),
+        ("1,2,3\n1,NA,3\n", {}, "line 2, column 2: 'NA' is no number"),
+        ("1,NA,3\n", {}, r"line 1, column 2: 'NA' is no number\.$"),
+        ("1,2,3\n1,nan,3\n", {}, "line 2, column 2: 'nan' is no number"),
+        ("1,2,3\n1,1_0,3\n", {}, "line 2, column 2: '1_0' is no number"),
+        ("1,2,3\n1,0x1,3\n", {}, "line 2, column 2: '0x1' is no number"),
+        ("1,2,3\n1,2 3,4\n", {}, "line 2, column 2: '2 3' is no number"),
+        ("1,2\n1,3x", {}, "line 2, column 2: '3x' is no number"),
+        ("1,2\n1,3-2", {}, "line 2, column 2: '3-2' is no number"),
+        ('1,2\n1,"2,5"', {}, "line 2: 3 columns, expected 2"),
+        ('1,2\n1,"2', {}, "line 2, column 2: '\"2' is no number"),
+        ('1,2\n1,""', {}, f"line 2, column 2: {EMPTY}"),
+        ("1\t2\t3\n1\t\t3", {"separator": "\t"}, f"line 2, column 2: {EMPTY}"),
+        ("1 2;3\n4;;5 6", {"separator": " ;"}, "line 2: 4 columns, expected 3"),
+        ("1 2 3\n1,2,3", {}, "line 2: 1 columns, expected 3"),
+        ("1,1\n1,1e39\n", {}, "line 2, column 2: 1e39 does not fit in a float of 32 bits"),
+        ("1,1\n4294967299,1\n", {}, "line 2: the label 4294967299 does not fit in 32 bits"),
+        ("1,1\n1.5,1\n", {}, "line 2: the label 1.5 is no integer"),
+        (
+            "species,x\nsetosa,5\n",
+            {},
+            r"line 2, column 1 \(species\): 'setosa' is no number\. A label is the number of",
+        ),
+        (
+            "5.1,3.5,setosa\n",
+            {},
+            "line 1, column 3: 'setosa' is no number.*no header either; set header: true if it is",
+        ),
+        (
+            "x0,x1,y\n1,2,0\n",
+            {},
+            "line 1, column 3: it is called 'y', but the label .* first number, here 'x0'. Put that",
+        ),
+        ("x,y,label\n1,2,0\n", {}, "line 1, column 3: it is called 'label', .*has_label: false"),
+        (",label,x\n0,1,2\n", {}, "line 1, column 1: it has no name, as the index that pandas writes.*index=False"),
+        ("Unnamed: 0,label,x\n0,1,2\n", {}, "line 1, column 1: it has no name, as the index"),
+        ("1;2;3\n", {}, "line 1: there is no ',' in it, but ';'. Set separator: ';'"),
+        ("label,x\n", {}, "no lines but the header"),
+        ("label,x\n1,2,3\n", {"shape": (2,)}, "line 1: a header of 2 columns, expected 3: a label and 2 numbers"),
+        (
+            "label,x,y\n1,2,3\n",
+            {"shape": (2,), "has_label": False},
+            "line 1: a header of 3 columns, expected 2: 2 numbers. Leave out the column 'label'",
+        ),
+        ("1,2,3\n", {"shape": (3,)}, "line 1: 3 columns, expected 4"),
+        ("label,x\n1,2\n", {"header": False}, "line 1, column 1: 'label' is no number"),
+        ("1,2\r3,4\r", {}, "line 1: carriage returns alone end its lines"),
+        ("1,2\n".encode("utf-16"), {}, "text of 16 bits a character"),
+    ],
+)
+def test_files_that_are_refused(text: str | bytes, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"x\.csv(, |: ){message}"):
+        with csv(tmp_path, text, **options) as store:
+            read_all(store)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["", "1", "2.5", "x", " 3 "]), min_size=1, max_size=4), min_size=1, max_size=6),
+    st.sampled_from([",", ";", "\t"]),
+    st.integers(1, 30),
+)
+def test_nothing_is_shifted(rows: list[list[str]], separator: str, block_bytes: int) -> None:
+    text = "\n".join(separator.join(["7", "8", "9"]) for _ in range(2))
+    text += "".join(f"\n{separator.join(row)}" for row in rows)
+    fs.write_atomic("memory://shift.csv", text.encode())
+    # empty lines at the end are none
+    while rows and not "".join(rows[-1]) and (len(rows[-1]) == 1 or separator == "\t"):
+        rows = rows[:-1]
+    right = all(len(row) == 3 and all(field.strip() in ("1", "2.5", "3") for field in row) for row in rows)
+    right = right and all(row[0] != "2.5" for row in rows)
+    try:
+        with TextStore("memory://shift.csv", separator=separator, block_bytes=block_bytes) as store:
+            found = read_all(store)["data"].tolist()
+    except DataError:
+        assert not right
+        return
+    assert right
+    assert found == [[8, 9], [8, 9], *([float(row[1]), float(row[2])] for row in rows)]
+
+
+def test_a_bad_line_below_a_header_is_passed_over(tmp_path: Path) -> None:
+    with csv(tmp_path, "label,x\n1,2\n3,\n4,5\n", torn=True) as store:
+        arrays, bad = store.salvage(0)
+    assert bad == {1: f"line 3, column 2 (x): {EMPTY}"}
+    assert arrays["data"].tolist() == [[2], [0], [5]]
+
+
+def test_a_manifest_of_a_file_with_a_header(tmp_path: Path) -> None:
+    with csv(tmp_path, "label,x\n1,2\n3,4\n") as store:
+        url, fingerprint = store.url, store.fingerprint
+    write_manifest(url)
+    with open_store(url) as store:
+        assert store.fingerprint == fingerprint
+        assert store.blocks[0].crc is not None
+        assert read_all(store)["label"].tolist() == [1, 3]
+    # the same bytes, but the first line counts as a record
+    (tmp_path / "x.csv").write_text("9999999\n1,2\n3,4\n")
+    with pytest.raises(DataError, match="line 1: 1 columns, expected 2"):
+        open_store(url, shape=(1,))
+
+
+def test_a_header_in_convert_and_in_a_net(tmp_path: Path) -> None:
+    with csv(tmp_path, "label,x,y\n1,2,3\n0,4,5\n") as store:
+        url = store.url
+    convert("csv", [url], str(tmp_path / "x.arrow"), verify=True)
+    with open_store(str(tmp_path / "x.arrow")) as store:
+        assert read_all(store)["data"].tolist() == [[2, 3], [4, 5]]
+    for kind in ("CSVInput", "RecordInput"):
+        layer = layer_of(kind, path=url, batchsize=2, shape=[2])
+        layer.check_source()
+        np.testing.assert_array_equal(read(layer), [[2, 3], [4, 5]])
+        layer.close()
+    Path(url).write_text("label,x,y\n1,,3\n")
+    with pytest.raises(ConfigError, match=rf"store_conf.path: .*x\.csv, line 2, column 2 \(x\): {EMPTY}"):
+        layer_of("CSVInput", path=url, batchsize=2, shape=[2]).check_source()

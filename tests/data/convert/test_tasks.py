@@ -1,0 +1,204 @@
+"""Plans and tasks of conversions: the same bytes whoever does the tasks and in whatever order, resumed or not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.data import convert, fs, open_store
+from singa_dask.data.convert import plan as convert_plan
+from singa_dask.data.convert.tasks import Task
+from singa_dask.errors import DataError
+from tests.contracts.records import assert_same, floats, pixels, read_all, written
+
+OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return written(tmp_path, "arrow", pixels(500, (4, 5)), "source", block_bytes=1000)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runs and buckets of a few records."""
+    monkeypatch.setattr(convert_plan, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(convert_plan, "RUN_BYTES", 1500)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def backwards(tasks: Sequence[Task]) -> Iterator[int]:
+    # as they travel to other processes
+    return (pickle.loads(pickle.dumps(task))() for task in reversed(tasks))
+
+
+def by_threads(tasks: Sequence[Task]) -> Iterable[int]:
+    with ThreadPoolExecutor(3) as pool:
+        return list(pool.map(Task.__call__, tasks))
+
+
+@pytest.mark.parametrize("options", [OPTIONS, {**OPTIONS, "shuffle": None}, {"shuffle": 1, "limit": 77, "shards": 5}])
+def test_the_bytes_do_not_depend_on_who_does_the_tasks(
+    options: dict[str, Any], source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("direct", "backwards", "threads"):
+        if folder == "backwards":
+            monkeypatch.setattr(convert_plan, "DIRECT_BYTES", 1000)
+            monkeypatch.setattr(convert_plan, "RUN_BYTES", 1500)
+        more = {"run": {"backwards": backwards, "threads": by_threads}[folder]} if folder != "direct" else {}
+        target, mean = tmp_path / folder / "{split}.arrow", tmp_path / folder / "mean.bin"
+        convert("arrow", [source], str(target), mean=str(mean), verify=True, **options, **more)
+    expected = contents(tmp_path / "direct")
+    assert len(expected) > 4
+    assert contents(tmp_path / "backwards") == contents(tmp_path / "threads") == expected
+
+
+@given(
+    n=st.integers(1, 60),
+    shards=st.integers(1, 4),
+    seed=st.none() | st.integers(0, 5),
+    limit=st.none() | st.integers(1, 70),
+    run_bytes=st.integers(1, 300),
+    direct=st.booleans(),
+)
+def test_each_record_is_written_once(
+    n: int,
+    shards: int,
+    seed: int | None,
+    limit: int | None,
+    run_bytes: int,
+    direct: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("each")
+    records = {"pixel": np.arange(n, dtype=np.uint8)[:, None], "label": np.arange(n, dtype=np.int32)}
+    source = written(folder, "arrow", records, "source", block_bytes=20)
+    count = min(n, limit or n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert_plan, "DIRECT_BYTES", 1 << 20 if direct else 0)
+        patch.setattr(convert_plan, "RUN_BYTES", run_bytes)
+        options: dict[str, Any] = {"shuffle": seed, "limit": limit, "shards": min(shards, count)}
+        urls = convert("arrow", [source], str(folder / "out.arrow"), **options)
+    found = np.concatenate([read_all(open_store(url))["label"] for url in urls])
+    if seed is None:
+        np.testing.assert_array_equal(found, np.arange(count))
+    assert len(set(found.tolist()) & set(range(n))) == len(found) == count
+
+
+@pytest.mark.usefixtures("small")
+def test_it_goes_on_where_it_was_stopped(source: str, tmp_path: Path) -> None:
+    done: list[tuple[str, int]] = []
+    said: list[str] = []
+
+    def run(tasks: Sequence[Task]) -> Iterator[int]:
+        for task in tasks:
+            if len(done) in (3, 15):
+                done.append(("stopped", 0))
+                raise KeyboardInterrupt
+            done.append((task.step, task.index))
+            yield task()
+
+    target = str(tmp_path / "out" / "{split}.arrow")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            convert("arrow", [source], target, **OPTIONS, run=run, say=said.append)
+        assert os.listdir(tmp_path / "out") == [".a.arrow.convert"]
+    convert("arrow", [source], target, **OPTIONS, run=run, say=said.append)
+    assert said == [f"{tmp_path}/out/.a.arrow.convert: a conversion that was stopped, it goes on."] * 2
+    finished = [task for task in done if task[0] != "stopped"]
+    assert len(finished) == len(set(finished))
+    convert("arrow", [source], str(tmp_path / "whole" / "{split}.arrow"), **OPTIONS)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def stop(tasks: Sequence[Task]) -> Iterator[int]:
+    if tasks and tasks[0].step == "manifest":
+        raise KeyboardInterrupt
+    return (task() for task in tasks)
+
+
+def test_another_conversion_starts_anew(source: str, tmp_path: Path) -> None:
+    target, said = str(tmp_path / "out" / "x.arrow"), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        convert("arrow", [source], target, run=lambda tasks: stop([Task(tasks[0].plan, "manifest", 0, "")]))
+    convert("arrow", [source], target, limit=7, say=said.append)
+    assert "with other arguments, was stopped here: it is dropped" in said[0]
+    with open_store(target) as store:
+        assert store.count == 7
+    assert sorted(os.listdir(tmp_path / "out")) == ["_singa", "x.arrow"]
+
+
+def test_stopped_when_all_is_in_its_place(source: str, tmp_path: Path) -> None:
+    target, mean = str(tmp_path / "out" / "x.arrow"), str(tmp_path / "out" / "mean.bin")
+    with pytest.raises(KeyboardInterrupt):
+        convert("arrow", [source], target, mean=mean, run=stop)
+    convert("arrow", [source], target, mean=mean, run=stop_never)
+    assert sorted(os.listdir(tmp_path / "out")) == ["_singa", "mean.bin", "x.arrow"]
+
+
+def stop_never(tasks: Sequence[Task]) -> Iterator[int]:
+    assert {task.step for task in tasks} <= {"manifest"}
+    return (task() for task in tasks)
+
+
+def test_a_directory_of_others_is_left_alone(source: str, tmp_path: Path) -> None:
+    precious = tmp_path / ".x.arrow.convert" / "thesis.tex"
+    precious.parent.mkdir()
+    precious.touch()
+    with pytest.raises(DataError, match=r"\.x\.arrow\.convert: is in the way, no conversion has made it"):
+        convert("arrow", [source], str(tmp_path / "x.arrow"))
+    assert precious.exists()
+
+
+def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
+    def run(tasks: Sequence[Task]) -> Iterator[int]:
+        written(tmp_path, "arrow", pixels(30, (4, 5)), "source")
+        return by_other_sessions(tasks)
+
+    with pytest.raises(DataError, match=r"source\.arrow: changed while it was converted"):
+        convert("arrow", [source], str(tmp_path / "x.arrow"), run=run)
+    assert not (tmp_path / "x.arrow").exists()
+
+
+def by_other_sessions(tasks: Sequence[Task]) -> Iterator[int]:
+    return (Task(task.plan, task.step, task.index, "elsewhere")() for task in tasks)
+
+
+def test_the_mean_of_floats_does_not_depend_on_the_blocks(tmp_path: Path) -> None:
+    records, means = floats(300, (7,)), []
+    for i, block_bytes in enumerate((100, 1 << 20)):
+        source = written(tmp_path, "arrow", records, f"s{i}", block_bytes=block_bytes)
+        convert("arrow", [source], str(tmp_path / f"o{i}.arrow"), mean=str(tmp_path / f"mean{i}.bin"))
+        means.append((tmp_path / f"mean{i}.bin").read_bytes())
+    assert means[0] == means[1]
+    with open_store(str(tmp_path / "mean0.bin")) as store:
+        np.testing.assert_allclose(read_all(store)["data"][0], records["data"].mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_target_that_is_not_local(source: str) -> None:
+    target = "memory://converted/x.arrow"
+    urls = convert("arrow", [source], target, shuffle=1, shards=2, verify=True)
+    assert sorted(fs.ls("memory://converted")) == ["_singa", *(url.rpartition("/")[2] for url in urls)]
+    with open_store("memory://converted/x-*.arrow") as store:
+        assert store.count == 500
+    fs.remove_tree("memory://converted")
+
+
+def test_a_set_is_converted_as_a_whole(source: str, tmp_path: Path) -> None:
+    convert("arrow", [source], str(tmp_path / "s.arrow"), shards=3)
+    convert("arrow", [str(tmp_path / "s-*.arrow")], str(tmp_path / "one.parquet"), verify=True)
+    with open_store(source) as first, open_store(str(tmp_path / "one.parquet")) as second:
+        assert_same(read_all(first), read_all(second))

@@ -1,0 +1,235 @@
+"""Loader: whole batches in order, read ahead within a bound, stopped at once, and errors that reach the caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.data import Batch, Loader, Order, Store
+from singa_dask.data.types import Arrays
+from singa_dask.errors import Aborted, DataError
+from tests.contracts.records import pixels, stored
+
+N = 3000
+RECORDS = pixels(N, (600,))
+
+
+@pytest.fixture(params=["arrow", "kvfile", "lmdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with stored(tmp_path, request.param, RECORDS) as opened:
+        yield opened
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Store]:
+    with stored(tmp_path, "arrow", RECORDS, block_bytes=100_000) as opened:
+        yield opened
+
+
+def order_of(store: Store, batch_size: int = 60, shuffle: Any = "none", **more: Any) -> Order:
+    return Order([block.n for block in store.blocks], batch_size, shuffle, 1, fingerprint=store.fingerprint, **more)
+
+
+def assert_right(batch: Batch) -> None:
+    for name, array in batch.arrays.items():
+        np.testing.assert_array_equal(array, RECORDS[name][batch.ids])
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+def test_batches_are_what_the_order_says(store: Store, shuffle: str, prefetch: bool) -> None:
+    order = order_of(store, 70, shuffle)
+    with Loader(store, order, 1, 2, prefetch=prefetch) as loader:
+        for step in range(2 * N // 70):
+            batch = loader.next()
+            np.testing.assert_array_equal(batch.ids, order.rows(step, 1, 2)[0])
+            assert_right(batch)
+    assert loader.bytes_read > 0
+    assert loader.wait_s > 0
+
+
+def test_a_batch_in_one_block_is_a_view(small: Store) -> None:
+    with Loader(small, order_of(small, 5), prefetch=False) as loader:
+        assert loader.next().arrays["pixel"].base is not None
+        assert not loader.next().arrays["pixel"].flags.writeable
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+def test_a_cursor_resumes_exactly(small: Store, shuffle: str, prefetch: bool) -> None:
+    with Loader(small, order_of(small, 60, shuffle), prefetch=prefetch) as loader:
+        for _ in range(73):
+            loader.next()
+        cursor = loader.cursor()
+        expected = [loader.next().ids.copy() for _ in range(30)]
+        loader.seek(cursor)
+        np.testing.assert_array_equal([loader.next().ids for _ in range(30)], expected)
+        loader.rewind()
+        assert loader.cursor()["samples_seen"] == 0
+    with Loader(small, order_of(small, 60, shuffle), prefetch=prefetch) as other:
+        other.seek(cursor)
+        np.testing.assert_array_equal([other.next().ids for _ in range(30)], expected)
+        assert_right(other.next())
+
+
+def test_a_cursor_of_other_records_is_refused(small: Store) -> None:
+    with Loader(small, order_of(small)) as loader:
+        with pytest.raises(DataError, match="fingerprint"):
+            loader.seek({**loader.cursor(), "fingerprint": "other"})
+
+
+class Watched(Store):
+    """A store that counts its reads, waits for leave, or fails at a block."""
+
+    def __init__(self, inner: Store, fails_at: int = -1, error: Exception | None = None) -> None:
+        super().__init__(inner.url)
+        self.inner, self.blocks, self.schema = inner, inner.blocks, inner.schema
+        self.fails_at, self.error = fails_at, error
+        self.leave = threading.Event()
+        self.leave.set()
+        self.asked = threading.Event()
+        self.reads: list[int] = []
+
+    def read_block(self, block_id: int) -> Arrays:
+        self.reads.append(block_id)
+        self.asked.set()
+        self.leave.wait()
+        if block_id == self.fails_at and self.error is not None:
+            raise self.error
+        return self.inner.read_block(block_id)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def test_blocks_are_read_once_an_epoch(small: Store) -> None:
+    for shuffle in ("none", "block", "full"):
+        watched = Watched(small)
+        with Loader(watched, order_of(small, 60, shuffle), prefetch=False) as loader:
+            for _ in range(N // 60):
+                loader.next()
+        # what is read ahead may reach into the next epoch
+        assert sorted(set(watched.reads)) == list(range(len(small.blocks)))
+        assert len(watched.reads) <= 2 * len(small.blocks)
+
+
+def test_reading_ahead_is_bounded(small: Store) -> None:
+    batch_bytes = 10 * 604
+    watched = Watched(small)
+    with Loader(watched, order_of(small, 10), bytes_bound=10 * batch_bytes) as loader:
+        for step in range(100):
+            loader.next()
+            most = (step + 1) * 10 + 3 * 10 * 10
+            assert watched.inner.starts[max(watched.reads)] <= most
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_errors_reach_the_caller_with_url_and_block(small: Store, prefetch: bool) -> None:
+    watched = Watched(small, 2, RuntimeError("disk on fire"))
+    with Loader(watched, order_of(small, 60), prefetch=prefetch) as loader:
+        with pytest.raises(DataError, match=r"records\.arrow, block 2: RuntimeError: disk on fire"):
+            for _ in range(N // 60):
+                loader.next()
+        # it can go on when the trouble is over
+        watched.error = None
+        assert_right(loader.next())
+
+
+def test_closing_while_batches_wait(small: Store) -> None:
+    loader = Loader(small, order_of(small, 60), name="closing")
+    loader.next()
+    loader.close()
+    loader.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch-closing"]
+    assert_right(loader.next())
+    loader.close()
+
+
+def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
+    watched = Watched(small)
+    watched.leave.clear()
+    loader = Loader(watched, order_of(small, 60))
+    raised: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            loader.next()
+        except Aborted as error:
+            raised.append(error)
+
+    consumer, closer = threading.Thread(target=consume), threading.Thread(target=loader.close)
+    consumer.start()
+    assert watched.asked.wait(10)
+    closer.start()
+    consumer.join(10)
+    assert "closed while a batch was waited for" in str(raised[0])
+    watched.leave.set()
+    closer.join(10)
+    assert not closer.is_alive()
+
+
+@pytest.mark.parametrize("shuffle", ["none", "block"])
+def test_reading_begins_before_the_first_batch_is_asked_for(small: Store, shuffle: str) -> None:
+    watched = Watched(small)
+    with Loader(watched, order_of(small, 60, shuffle)) as loader:
+        loader.start()
+        loader.wait()
+        assert watched.reads
+        assert loader.wait_s == 0
+        loader.start()
+        for step in range(2 * N // 60):
+            batch = loader.next()
+            np.testing.assert_array_equal(batch.ids, loader.order.ids(step))
+            assert_right(batch)
+            loader.wait()
+
+
+def test_what_goes_wrong_ahead_is_said_at_the_first_batch(small: Store) -> None:
+    with Loader(Watched(small, 0, RuntimeError("disk on fire")), order_of(small, 60)) as loader:
+        loader.start()
+        loader.wait()
+        with pytest.raises(DataError, match="disk on fire"):
+            loader.next()
+
+
+def test_nothing_begins_without_prefetching(small: Store) -> None:
+    watched = Watched(small)
+    with Loader(watched, order_of(small, 60), prefetch=False) as loader:
+        loader.start()
+        loader.wait()
+        assert not watched.reads
+
+
+def test_closing_before_the_first_batch(small: Store) -> None:
+    Loader(small, order_of(small)).close()
+
+
+def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.data.loading.assemble.TABLE_BYTES", 0)
+    with Loader(small, order_of(small, 60, "full")) as loader:
+        for _ in range(2 * N // 60):
+            assert_right(loader.next())
+
+
+def test_a_table_of_the_blocks_in_use_alone(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = order_of(small, 60, "block", window=2, streams=2)
+    in_use = order.blocks_in_use()
+    assert in_use is not None and in_use < len(small.blocks)
+    most = max(block.n for block in small.blocks) * (600 + 4) * in_use
+    monkeypatch.setattr("singa_dask.data.loading.assemble.TABLE_BYTES", most)
+    watched = Watched(small)
+    with Loader(watched, order, prefetch=False, bytes_bound=4 * 60 * 604) as loader:
+        for _ in range(3 * N // 60):
+            assert_right(loader.next())
+    assert 3 * len(small.blocks) <= len(watched.reads) <= 8 * len(small.blocks)
+
+
+def test_what_is_kept_cannot_be_written(small: Store) -> None:
+    with Loader(small, order_of(small, 5)) as loader:
+        with pytest.raises(ValueError, match="read-only"):
+            loader.next().arrays["pixel"][0] = 0

@@ -1,0 +1,187 @@
+"""Stores that read by ranges: their blocks come from the cache the second time, scans pass it by."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.data import Loader, Order, fs, open_store, with_cache, write_manifest
+from singa_dask.data.fs.cache import Cache, open_cache
+from singa_dask.data.fs.ranges import LEAST_CACHED_BYTES, Ranges, version
+from singa_dask.data.stores import kvfile as kvfile_store
+from singa_dask.errors import DataError
+from tests.contracts.records import assert_same, floats, pixels, read_all, written
+from tests.data.stores.test_manifest import uneven
+
+READ_BY_RANGES = ["arrow", "csv", "kvfile", "parquet"]
+
+
+class Far:
+    """A folder that is not local, and a cache for it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = f"memory://{tmp_path.name}-cached"
+        self.settings = {"dir": str(tmp_path / "cache"), "limit_gb": 0.1}
+        self.options: Any = with_cache(None, self.settings)
+
+    @property
+    def cache(self) -> Cache:
+        return open_cache(self.settings)
+
+    def put(self, near: str) -> str:
+        url = fs.join(self.folder, Path(near).name)
+        fs.write_atomic(url, Path(near).read_bytes())
+        return url
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "default"))
+    return Far(tmp_path)
+
+
+@pytest.mark.parametrize("backend", READ_BY_RANGES)
+def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path: Path) -> None:
+    records = floats(20_000, (40,))
+    url = far.put(written(tmp_path, backend, records))
+    with open_store(url, storage_options=far.options) as store:
+        n = sum(block.length >= LEAST_CACHED_BYTES for block in store.blocks)
+        assert n > 2
+        before = far.cache.misses
+        assert_same(read_all(store), records)
+        misses = far.cache.misses
+        # text has read its first block to see how long a line is, and Parquet 64 KiB of footer
+        assert before == (backend in ("csv", "parquet"))
+        assert misses == n + (backend == "parquet")
+        assert_same(read_all(store), records)
+        assert far.cache.misses == misses
+        assert far.cache.hits >= n
+    with open_store(url, storage_options=far.options) as store, open_store(url) as plain:
+        assert store.fingerprint == plain.fingerprint
+        assert_same(read_all(store), records)
+        assert far.cache.misses == misses
+
+
+def test_a_loader_reads_through_the_cache(far: Far, tmp_path: Path) -> None:
+    records = pixels(5000, (28, 28))
+    url = far.put(written(tmp_path, "arrow", records))
+    with open_store(url, storage_options=far.options) as store:
+        order = Order([block.n for block in store.blocks], 250, "none", seed=0)
+        for _ in range(2):
+            with Loader(store, order) as loader:
+                for step in range(20):
+                    got = loader.next().arrays["pixel"]
+                    np.testing.assert_array_equal(got, records["pixel"][step * 250 : (step + 1) * 250])
+    assert far.cache.hits >= len(store.blocks)
+
+
+@pytest.mark.parametrize("backend", READ_BY_RANGES)
+def test_a_file_written_again_is_another(backend: str, far: Far, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        records = pixels(3000, (50,), seed=seed) if backend != "csv" else floats(3000, (50,), seed=seed)
+        url = far.put(written(tmp_path, backend, records))
+        with open_store(url, storage_options=far.options) as store:
+            assert_same(read_all(store), records)
+
+
+def test_small_reads_and_scans_pass_the_cache_by(far: Far, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(300_000))
+    ranges = Ranges(far.put(str(path)), far.options)
+    ranges.scan(0, 300_000)
+    ranges.read(0, 65_535)
+    assert far.cache.misses == 0
+    assert not isinstance(ranges.read(0, 65_536).obj, mmap.mmap)
+    assert isinstance(ranges.read(0, 65_536).obj, mmap.mmap)
+    with pytest.raises(DataError, match="of a file of 300000 bytes"):
+        ranges.read(200_000, 200_000)
+
+
+def test_local_files_are_not_cached(far: Far, tmp_path: Path) -> None:
+    url = written(tmp_path, "arrow", pixels(5000, (28, 28)))
+    with open_store(url, storage_options=far.options) as store:
+        read_all(store)
+        assert store.mapped
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_version_tells_what_was_written_again(far: Far, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    url = far.put(str(path))
+    first = version(url, far.options)
+    assert first == version(url)
+    far.put(str(path))
+    assert version(url) != first
+
+
+def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.data.fs.ranges.VERSIONS", ())
+    url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
+    with open_store(url, storage_options=far.options) as store:
+        assert_same(read_all(store), pixels(5000, (28, 28)))
+    assert (far.cache.hits, far.cache.misses) == (0, 0)
+
+
+def test_a_limit_below_one_block_is_told_at_opening(far: Far, tmp_path: Path) -> None:
+    url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
+    options = with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 0.0005})
+    with pytest.raises(DataError, match="but the limit is 500000"):
+        open_store(url, storage_options=options)
+
+
+def test_shards_are_cached(far: Far, tmp_path: Path) -> None:
+    for seed, name in enumerate("ab"):
+        far.put(written(tmp_path, "arrow", pixels(3000, (28, 28), seed=seed), name=name))
+    with open_store(f"{far.folder}/*.arrow", storage_options=far.options) as store:
+        first = read_all(store)
+        assert_same(read_all(store), first)
+        assert far.cache.hits == far.cache.misses == len(store.blocks)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_the_index_of_a_key_value_file_is_kept(
+    constant: bool, far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = far.put(written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path))
+    with open_store(url) as store:
+        records = read_all(store)
+    # short files are not worth it
+    assert not (tmp_path / "default").exists()
+    monkeypatch.setattr(kvfile_store, "NOTED_BYTES", 0)
+    for _ in range(2):
+        with open_store(url) as store:
+            assert_same(read_all(store), records)
+        n_bytes: list[int] = []
+        scan = Ranges.scan
+        with monkeypatch.context() as patch:
+            patch.setattr(Ranges, "scan", lambda *given, n=n_bytes, scan=scan: (n.append(given[2]), scan(*given))[1])
+            open_store(url).close()
+        assert sum(n_bytes) < 500
+    # data of another time is read through
+    fs.write_atomic(url, fs.read_bytes(url))
+    with open_store(url) as store:
+        assert_same(read_all(store), records)
+
+
+def test_an_unusable_default_cache_costs_only_the_scan(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "default").write_text("a file")
+    monkeypatch.setattr(kvfile_store, "NOTED_BYTES", 0)
+    with open_store(far.put(uneven(tmp_path))) as store:
+        assert store.count == 300
+    assert "the index is not kept" in caplog.text
+
+
+def test_manifest_and_cache_together(far: Far, tmp_path: Path) -> None:
+    url = far.put(written(tmp_path, "kvfile", pixels(5000, (28, 28))))
+    write_manifest(url, storage_options=far.options)
+    with open_store(url, storage_options=far.options) as store:
+        assert store.blocks[0].crc is not None
+        for _ in range(2):
+            assert_same(read_all(store), pixels(5000, (28, 28)))

@@ -1,0 +1,148 @@
+"""Class names: kept by every format that has a place for them, and matched by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from singa_dask.data import convert, open_store, write_manifest
+from singa_dask.data.stores.class_names import ClassNames, label_table, relabel
+from singa_dask.errors import DataError
+from tests.contracts.records import read_all
+
+GREY = {"ant": 10, "bee": 20, "cat": 30}
+
+
+def picture_folder(folder: Path, classes: dict[str, int], n: int = 2) -> str:
+    """Write ``n`` grey pictures of each class: the class can be told from the pixels."""
+    for name, grey in classes.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(n):
+            Image.fromarray(np.full((4, 4, 3), grey, np.uint8)).save(folder / name / f"{i}.png")
+    return str(folder)
+
+
+def greys(url: str) -> list[tuple[int, int]]:
+    """Return (label, grey) of each record."""
+    with open_store(url) as store:
+        records = read_all(store)
+    values = records["pixel" if "pixel" in records else "data"].reshape(len(records["label"]), -1)[:, 0]
+    return list(zip(records["label"].tolist(), values.astype(int).tolist(), strict=True))
+
+
+def test_folders_are_the_class_names_but_hidden_ones_are_not(tmp_path: Path) -> None:
+    url = picture_folder(tmp_path / "pictures", {**GREY, ".cache": 40})
+    with open_store(url, "image-folder") as store:
+        assert store.class_names == ("ant", "bee", "cat")
+        assert store.count == 6
+
+
+@pytest.mark.parametrize("name", ["x.arrow", "x.parquet", "x.npz", "x.lmdb", "x.bin", "x.csv"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_convert_keeps_them(name: str, shards: int, tmp_path: Path) -> None:
+    url = picture_folder(tmp_path / "pictures", GREY)
+    target = str(tmp_path / "out" / name)
+    convert("image-folder", [url], target, shuffle=1, shards=shards, verify=True)
+    target = target if shards == 1 else target.replace("x.", "x-*.")
+    with open_store(target) as store:
+        assert store.class_names == ("ant", "bee", "cat")
+    # of what a new manifest is made: the store, or the older manifest
+    write_manifest(target)
+    with open_store(target) as store:
+        assert store.class_names == ("ant", "bee", "cat")
+
+
+def test_convert_from_a_named_store_keeps_them(tmp_path: Path) -> None:
+    url = picture_folder(tmp_path / "pictures", GREY)
+    convert("image-folder", [url], str(tmp_path / "a.arrow"))
+    convert("arrow", [str(tmp_path / "a.arrow")], str(tmp_path / "b.arrow"), split={"train": 0.5, "test": 0.5})
+    for part in ("train", "test"):
+        with open_store(str(tmp_path / f"b-{part}.arrow")) as store:
+            assert store.class_names == ("ant", "bee", "cat")
+
+
+def test_a_store_without_names_is_written_as_before(tmp_path: Path) -> None:
+    records = {"data": np.zeros((3, 2), np.float32), "label": np.arange(3, dtype=np.int32)}
+    np.savez(tmp_path / "a.npz", x=records["data"], y=records["label"])
+    convert("npz", [str(tmp_path / "a.npz")], str(tmp_path / "a.arrow"))
+    with open_store(str(tmp_path / "a.arrow")) as store:
+        assert store.class_names == ()
+    assert b"class_names" not in (tmp_path / "a.arrow").read_bytes()
+    assert "class_names" not in json.loads((tmp_path / "_singa" / "a.arrow.json").read_text())
+
+
+def test_several_folders_are_converted_by_name(tmp_path: Path) -> None:
+    first = picture_folder(tmp_path / "first", GREY, 1)
+    second = picture_folder(tmp_path / "second", {"bee": 20, "cat": 30}, 1)
+    convert("image-folder", [first, second], str(tmp_path / "x.arrow"))
+    assert greys(str(tmp_path / "x.arrow")) == [(0, 10), (1, 20), (2, 30), (1, 20), (2, 30)]
+    third = picture_folder(tmp_path / "third", {"dog": 50, "bee": 20}, 1)
+    with pytest.raises(DataError, match=r"third: unknown class names: dog\. .* are bee, dog\. .*ant, bee, cat"):
+        convert("image-folder", [first, third], str(tmp_path / "y.arrow"))
+
+
+def test_names_beside_batches_of_cifar(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(bytes(3073) * 2)
+    (tmp_path / "batches.meta.txt").write_text("airplane\nautomobile\n\n")
+    with open_store(str(tmp_path / "data_batch_1.bin"), "cifar") as store:
+        assert store.class_names == ("airplane", "automobile")
+
+
+def test_names_in_parquet_of_hugging_face(tmp_path: Path) -> None:
+    features = {"x": {}, "label": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    table = pa.table({"x": [[0.5, 1.5]] * 3, "label": [0, 1, 1]})
+    noted = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(noted, tmp_path / "x.parquet")
+    with open_store(str(tmp_path / "x.parquet")) as store:
+        assert store.class_names == ("no", "yes")
+    for strange in ("[]", "{", '{"info": {"features": {"label": {"names": "no"}}}}'):
+        pq.write_table(table.replace_schema_metadata({"huggingface": strange}), tmp_path / "x.parquet")
+        with open_store(str(tmp_path / "x.parquet")) as store:
+            assert store.class_names == ()
+
+
+def test_a_table_of_labels() -> None:
+    assert label_table("u", ["a", "b"], ["a", "b"], "training") is None
+    assert label_table("u", ["a", "b"], ["a", "b", "c"], "training") is None
+    assert label_table("u", [], ["a"], "training") is None
+    assert label_table("u", ["a"], [], "training") is None
+    table = label_table("u", ["b", "a"], ["a", "c", "b"], "training")
+    assert table is not None
+    assert relabel(np.array([0, 1, 1]), table, "u").tolist() == [2, 0, 0]
+    with pytest.raises(DataError, match=r"u: label 2 has no class name. Expected 0 to 1"):
+        relabel(np.array([0, 2]), table, "u")
+    with pytest.raises(DataError, match=r"u: unknown class names: z\. .* are z, a\. Expected .* training: a, b"):
+        label_table("u", ["z", "a"], ["a", "b"], "training")
+
+
+def test_which_names_a_layer_has_to_use() -> None:
+    names = ClassNames()
+    assert names.learn("data", ["a", "b"]) == ("a", "b")
+    assert names.find("data") == names.find("test") == names.common() == ("a", "b")
+    assert names.learn("other", []) == ()
+    assert names.find("test") == ("a", "b")
+    names.learn("third", ["x"])
+    assert (names.find("third"), names.find("other")) == (("x",), ())
+    with pytest.raises(DataError, match=r"layer test: .*different classes: data: a, b; other: ; third: x"):
+        names.find("test")
+
+
+def test_names_of_values_that_a_run_starts_from() -> None:
+    names = ClassNames()
+    names.inherited = {"data": ("a", "b", "c")}
+    assert names.learn("images", ["b", "c"]) == ("a", "b", "c")
+    names = ClassNames()
+    names.inherited = {"data": ("a", "b", "c")}
+    assert names.learn("images", ["b", "d"]) == ("b", "d")
+
+
+def test_names_are_read_where_training_has_not_begun() -> None:
+    names = ClassNames()
+    names.readers = {"data": lambda: ("a", "b")}
+    assert names.find("test") == ("a", "b")

@@ -1,0 +1,189 @@
+"""Manifests: written beside the data, used at opening where they fit, each block checked at its first read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from singa_dask.data import Store, fs, open_store, write_manifest
+from singa_dask.data.codecs import kvfile
+from singa_dask.data.codecs.kvfile import write_pairs
+from singa_dask.data.codecs.record import encode_record
+from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.stores.manifest import manifest_url
+from singa_dask.errors import DataError
+from tests.contracts.records import assert_same, floats, pixels, read_all, written
+from tests.data.stores.test_lmdb import datum, write_values
+
+WITH_MANIFEST = ["arrow", "csv", "kvfile", "lmdb"]
+
+
+def uneven(folder: Path | str, n: int = 300) -> str:
+    """Write a key-value file whose pairs have different lengths."""
+    url = fs.join(str(folder), "uneven.bin")
+    write_pairs(url, (("k" * (1 + i % 3), encode_record((1, 4), i % 7, bytes(4))) for i in range(n)))
+    return url
+
+
+def opened_quietly(url: str, caplog: pytest.LogCaptureFixture) -> Store:
+    """Open a store whose manifest must not be complained of."""
+    caplog.clear()
+    store = open_store(url)
+    assert not caplog.records
+    return store
+
+
+@pytest.mark.parametrize("backend", WITH_MANIFEST)
+def test_a_manifest_tells_the_blocks_and_their_checksums(
+    backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = floats(3000, (200,))
+    url = written(tmp_path, backend, records)
+    with open_store(url) as before:
+        fingerprint, blocks = before.fingerprint, before.blocks
+        assert [block.crc for block in blocks] == [None] * len(blocks)
+    assert write_manifest(url) == [manifest_url(url)] == [str(tmp_path / "_singa" / f"{Path(url).name}.json")]
+    with opened_quietly(url, caplog) as store:
+        assert store.fingerprint == fingerprint
+        assert [(b.n, b.offset, b.length) for b in store.blocks] == [(b.n, b.offset, b.length) for b in blocks]
+        assert None not in [block.crc for block in store.blocks]
+        assert_same(read_all(store), records)
+        assert_same(read_all(store), records)
+    noted = json.loads(fs.read_bytes(manifest_url(url)))
+    assert noted["fingerprint"] == fingerprint
+    assert noted["backend"] == backend
+
+
+def test_records_of_caffe_and_of_several_lengths(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for url in (
+        write_values(tmp_path, [datum(np.full((1, 2, 3), i, np.uint8), i) for i in range(9)]),
+        uneven(tmp_path),
+    ):
+        with open_store(url) as store:
+            records = read_all(store)
+        write_manifest(url)
+        with opened_quietly(url, caplog) as store:
+            assert None not in [block.crc for block in store.blocks]
+            assert_same(read_all(store), records)
+
+
+@pytest.mark.parametrize("backend", WITH_MANIFEST)
+def test_a_flipped_bit_is_found(backend: str, tmp_path: Path) -> None:
+    url = written(tmp_path, backend, pixels(50, (100,)) if backend != "csv" else floats(50, (100,)))
+    write_manifest(url)
+    path = Path(url) / "data.mdb" if backend == "lmdb" else Path(url)
+    with open_store(url) as store:
+        last = store.stored(len(store.blocks) - 1)
+        assert last is not None
+        at = path.read_bytes().index(bytes(last)[-30:]) + 4
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with open_store(url) as store:
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"block 0 \(.*\): crc32c .*, expected .*: damaged, or newer than"):
+                store.read_block(0)
+    write_manifest(url)
+    with open_store(url) as store:
+        assert store.checked(0, memoryview(store.stored(0) or b""))
+
+
+def test_a_manifest_of_other_data_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for backend in WITH_MANIFEST:
+        url = written(tmp_path, backend, floats(50), name="a")
+        write_manifest(url)
+        written(tmp_path, backend, floats(20000, (20,)), name="a")
+        caplog.clear()
+        with open_store(url) as store:
+            assert store.count == 20000
+            assert store.blocks[0].crc is None
+            assert_same(read_all(store), floats(20000, (20,)))
+        assert len(caplog.records) == 1
+        assert "not used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"version": 1, "backend": "arrow", "opening": {"bytes": "x"}, "blocks": [{}]}', "\xff"]
+)
+def test_what_is_no_manifest_is_left_alone(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for backend in WITH_MANIFEST:
+        url = written(tmp_path, backend, floats(50))
+        fs.write_atomic(manifest_url(url), text.encode("latin-1"))
+        with open_store(url) as store, caplog.at_level(logging.WARNING):
+            assert_same(read_all(store), floats(50))
+        assert "not used" in caplog.text
+
+
+def test_blocks_that_are_not_those_of_the_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for backend in ("arrow", "kvfile", "lmdb"):
+        url = written(tmp_path, backend, floats(50))
+        write_manifest(url)
+        noted = json.loads(fs.read_bytes(manifest_url(url)))
+        noted["blocks"][0]["length"] += 1
+        fs.write_atomic(manifest_url(url), json.dumps(noted).encode())
+        caplog.clear()
+        with open_store(url) as store:
+            assert_same(read_all(store), floats(50))
+        assert "not used: its blocks" in caplog.text
+
+
+def test_a_stride_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
+    url = written(tmp_path, "kvfile", pixels(60))
+    write_manifest(url)
+    noted = json.loads(fs.read_bytes(manifest_url(url)))
+    noted["opening"]["stride"] *= 2
+    fs.write_atomic(manifest_url(url), json.dumps(noted).encode())
+    with open_store(url) as store:
+        assert_same(read_all(store), pixels(60))
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_key_value_file_with_a_manifest_is_not_read_through(
+    constant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path)
+    write_manifest(url)
+    n_bytes: list[int] = []
+    read = Ranges.read
+    monkeypatch.setattr(Ranges, "read", lambda *given: (n_bytes.append(given[2]), read(*given))[1])
+    index = open_store(url)._index  # type: ignore[attr-defined]
+    assert isinstance(index, kvfile.KVFile)
+    assert sum(n_bytes) < 500
+    index.close()
+
+
+def test_each_file_of_a_pattern_has_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in "ab":
+        written(tmp_path, "arrow", pixels(10), name=name)
+    pattern = str(tmp_path / "*")
+    assert [Path(url).name for url in write_manifest(pattern)] == ["a.arrow.json", "b.arrow.json"]
+    with opened_quietly(pattern, caplog) as store:
+        assert store.count == 20
+        assert None not in [block.crc for block in store.blocks]
+
+
+def test_formats_with_checksums_of_their_own_have_no_manifest(tmp_path: Path) -> None:
+    url = written(tmp_path, "parquet", pixels(10))
+    assert write_manifest(url) == []
+    assert [path.name for path in tmp_path.iterdir()] == [Path(url).name]
+
+
+def test_text_cut_into_other_blocks_does_without(tmp_path: Path) -> None:
+    url = written(tmp_path, "csv", floats(500))
+    write_manifest(url)
+    with open_store(url, block_bytes=1000) as store:
+        assert len(store.blocks) > 5
+        assert_same(read_all(store), floats(500))
+
+
+def test_manifests_at_a_url(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = uneven(f"memory://{tmp_path.name}")
+    with open_store(url) as store:
+        records = read_all(store)
+    assert write_manifest(url) == [f"memory://{tmp_path.name}/_singa/uneven.bin.json"]
+    with opened_quietly(url, caplog) as store:
+        assert_same(read_all(store), records)

@@ -1,0 +1,73 @@
+"""Rows: any chunks in, chunks of one length out; so a store's bytes are the same however its records came."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.data import STORES
+from singa_dask.data.stores.rows import Rows
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError
+from tests.contracts.records import SUFFIX, floats, pixels
+
+
+def chunks(records: Arrays, cuts: list[int]) -> Iterator[Arrays]:
+    """Cut records; some chunks are empty."""
+    n = len(next(iter(records.values())))
+    places = [0, *sorted(min(cut, n) for cut in cuts), n]
+    for first, end in itertools.pairwise(places):
+        yield {name: array[first:end] for name, array in records.items()}
+
+
+@given(n=st.integers(1, 50), cuts=st.lists(st.integers(0, 50), max_size=8), length=st.integers(1, 60))
+def test_chunks_of_one_length(n: int, cuts: list[int], length: int) -> None:
+    records = pixels(n, (2,))
+    rows = Rows("x", chunks(records, cuts))
+    found = list(rows.cut(length))
+    assert [len(chunk["label"]) for chunk in found[:-1]] == [length] * (len(found) - 1)
+    assert (rows.taken, rows.record_bytes) == (n, 6)
+    for name, array in records.items():
+        np.testing.assert_array_equal(np.concatenate([chunk[name] for chunk in found]), array)
+
+
+@pytest.mark.parametrize("records", [pixels(3000, (30, 30)), floats(3000, (100,), labels=False)], ids=["u8", "f32"])
+@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb", "parquet", "csv"])
+def test_the_bytes_do_not_depend_on_the_chunks(backend: str, records: Arrays, tmp_path: Path) -> None:
+    cuts = [[], [1, 2, 2, 1000, 2999], list(range(0, 3000, 256)), [777]]
+    urls = [tmp_path / f"{i}{SUFFIX[backend]}" for i in range(len(cuts))]
+    for url, places in zip(urls, cuts, strict=True):
+        STORES.find(backend).write(str(url), chunks(records, places) if places else records)
+    contents = {(url / "data.mdb" if url.is_dir() else url).read_bytes() for url in urls}
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        ([], "x: nothing to write"),
+        ([{"pixel": np.zeros((0, 2), np.uint8)}], "x: nothing to write"),
+        ([pixels(2, (2,)), pixels(2, (3,))], r"x: holds pixel \(3,\) uint8.*expected pixel \(2,\) uint8"),
+        ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "do not belong together"),
+    ],
+)
+def test_what_is_no_stream_of_records(stream: list[Arrays], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(Rows("x", stream).cut(3))
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    def stream() -> Iterator[Arrays]:
+        yield pixels(5000)
+        raise KeyError
+
+    for backend in ("arrow", "kvfile", "lmdb", "parquet", "csv"):
+        with pytest.raises(KeyError):
+            STORES.find(backend).write(str(tmp_path / f"x{SUFFIX[backend]}"), stream())
+    assert [path.name for path in tmp_path.rglob("*")] == ["x.lmdb"]

@@ -1,0 +1,89 @@
+"""Text: blocks cut at line ends, whole blocks parsed, and the line that is wrong named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.data import fs
+from singa_dask.data.stores.text import TextStore
+from singa_dask.errors import DataError
+from tests.contracts.records import read_all
+
+SINGA = Path(__file__).parents[1] / "singa"
+
+
+def lines(tmp_path: Path, text: str, **options: Any) -> TextStore:
+    path = tmp_path / "lines.csv"
+    path.write_text(text)
+    return TextStore(str(path), **options)
+
+
+def test_a_file_of_singa() -> None:
+    with TextStore(str(SINGA / "small.csv")) as store:
+        found = read_all(store)
+    assert found["data"].shape == (40, 6)
+    np.testing.assert_array_equal(found["label"][:3], [0, 1, 2])
+    np.testing.assert_allclose(found["data"][0], [-0.9, 0.4, -0.2, -0.8, 0.5, -0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("1,2,3\n4,5,6\n", ","),
+        ("1 2;3\n4;5 6", " ;"),
+        ("1\t2\t3\r\n4\t5\t6\r\n\r\n\n", "\t"),
+        (" 1, 2, 3 \n4,5,6", ","),
+    ],
+)
+def test_separators_and_ends(text: str, separator: str, tmp_path: Path) -> None:
+    with lines(tmp_path, text, separator=separator) as store:
+        assert store.count == 2
+        assert read_all(store)["data"].tolist() == [[2, 3], [5, 6]]
+        assert read_all(store)["label"].tolist() == [1, 4]
+
+
+def test_shape_and_no_label(tmp_path: Path) -> None:
+    with lines(tmp_path, "1,2,3,4\n5,6,7,8", has_label=False, shape=(2, 2)) as store:
+        assert list(store.schema) == ["data"]
+        assert read_all(store)["data"].tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("3,4", "line 3: 2 columns, expected 3: a label and 2 numbers"),
+        ("3,4,5,6", "line 3: 4 columns, expected 3"),
+        ("", "line 3: 0 columns, expected 3"),
+        ("3,x,5", "line 3, column 2: 'x' is no number"),
+        ("3,4-5,5", "line 3, column 2: '4-5' is no number"),
+        ("3.5,4,5", "line 3: the label 3.5 is no integer"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1 << 20, 7])
+def test_the_wrong_line_is_named(bad: str, message: str, block_bytes: int, tmp_path: Path) -> None:
+    with lines(tmp_path, f"0,1,2\n1,2,3\n{bad}\n2,2,2\n", block_bytes=block_bytes) as store:
+        with pytest.raises(DataError, match=f"lines.csv, {message}"):
+            read_all(store)
+
+
+def test_half_a_line_at_the_end(tmp_path: Path) -> None:
+    with lines(tmp_path, "0,1,2\n1,2") as store:
+        with pytest.raises(DataError, match="line 2: 2 columns"):
+            read_all(store)
+
+
+@given(
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=30), st.integers(1, 40), st.sampled_from(["", "\n", "\n\n"])
+)
+def test_blocks_of_any_size_hold_the_same_lines(numbers: list[int], block_bytes: int, end: str) -> None:
+    text = "\n".join(f"{i},{number}" for i, number in enumerate(numbers)) + end
+    fs.write_atomic("memory://lines.csv", text.encode())
+    with TextStore("memory://lines.csv", block_bytes=block_bytes) as store:
+        assert store.count == len(numbers)
+        assert read_all(store)["data"][:, 0].tolist() == numbers
