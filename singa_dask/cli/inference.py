@@ -21,8 +21,8 @@ from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.runtime.inference.job import inference_job, with_data
-from singa_dask.runtime.inference.part import Done, Part, build
-from singa_dask.runtime.inference.parts import Facts, look, plan_parts
+from singa_dask.runtime.inference.part import Part, PartResult, build
+from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.job.cluster import Runner
 
 __all__ = ["PHASES", "Inference", "Running", "Workers", "ends_at_once", "running"]
@@ -126,20 +126,20 @@ class Inference:
         other.part = replace(self.part, job=job.model_dump_json())
         return other
 
-    def run(self, workers: Workers, steps: int, quiet: bool) -> tuple[Facts, list[Done]]:
+    def run(self, workers: Workers, steps: int, quiet: bool) -> tuple[Facts, list[PartResult]]:
         """Do `compute` with these workers."""
         with running(workers) as cluster:
             return self.compute(cluster, steps, quiet)
 
-    def compute(self, cluster: Running, steps: int, quiet: bool) -> tuple[Facts, list[Done]]:
+    def compute(self, cluster: Running, steps: int, quiet: bool) -> tuple[Facts, list[PartResult]]:
         """Compute so many batches, or all records if ``steps`` is 0; return the parts in order."""
         run, n_workers, n_beside = cluster
         with self._located():
-            (facts,) = run([functools.partial(look, self.part)])
+            (facts,) = run([functools.partial(inspect_net, self.part)])
             n_threads = runtime.n_threads(self._wanted.job, n_beside)
             parts = plan_parts(replace(self.part, n_threads=n_threads), facts, steps, n_workers)
 
-            def compute(parts: Sequence[Part]) -> Iterator[Done]:
+            def compute(parts: Sequence[Part]) -> Iterator[PartResult]:
                 return run(parts)
 
             done = list(shown(compute, lambda each: each.part.index, quiet)(parts))

@@ -5,14 +5,14 @@ Dask, and is imported by its own name.
 """
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.slicing import Slice, partition_slices, slice_sizes, slice_table
+from singa_dask.comm.slicing import ParamSlice, partition_slices, slice_sizes, slice_table
 from singa_dask.comm.stub import Share, Stub
 
 __all__ = [
     "Address",
     "Message",
+    "ParamSlice",
     "Share",
-    "Slice",
     "Stub",
     "pack",
     "partition_slices",

@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.errors import CommError
 
-__all__ = ["Address", "Message", "Place", "pack"]
+__all__ = ["Address", "Message", "ReceiveBuffer", "pack"]
 
 
 class Address(NamedTuple):
@@ -26,7 +26,7 @@ class Address(NamedTuple):
     group : int
         Worker or server group; the process, for a stub.
     id : int
-        Place in the group; 0 for a stub.
+        Index in the group; 0 for a stub.
     """
 
     kind: str
@@ -117,13 +117,13 @@ class Message:
         }
 
     @classmethod
-    def from_header(cls, header: Mapping[str, Any], place: Place | None = None) -> Message:
+    def from_header(cls, header: Mapping[str, Any], receive_buffer: ReceiveBuffer | None = None) -> Message:
         """Build a message from what `header` returned, with arrays whose bytes are still to come.
 
         Parameters
         ----------
         header : mapping
-        place : callable, optional
+        receive_buffer : callable, optional
             (message without arrays) -> the memory that its one array is to be read into, or None for new memory.
             Memory of another size or type is not taken. Asked for each part of a pack.
 
@@ -136,11 +136,11 @@ class Message:
             fields = dict(header)
             described = [(_plain_dtype(dtype), tuple(shape)) for dtype, shape in fields.pop("arrays")]
             src, dst = Address(*fields.pop("src")), Address(*fields.pop("dst"))
-            parts = tuple(cls.from_header(part, place) for part in fields.pop("parts"))
+            parts = tuple(cls.from_header(part, receive_buffer) for part in fields.pop("parts"))
             bare = cls(src=src, dst=dst, parts=parts, **fields)
             if not described:
                 return bare
-            given = place(bare) if place and len(described) == 1 else None
+            given = receive_buffer(bare) if receive_buffer and len(described) == 1 else None
             if given is not None and (given.dtype, given.shape) == described[0]:
                 return replace(bare, arrays=(given,))
             return replace(bare, arrays=tuple(np.empty(shape, dtype) for dtype, shape in described))
@@ -166,4 +166,4 @@ def _plain_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-Place = Callable[[Message], "np.ndarray | None"]
+ReceiveBuffer = Callable[[Message], "np.ndarray | None"]

@@ -10,19 +10,19 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["MAX_SLICE", "Slice", "partition_slices", "slice_sizes", "slice_table"]
+__all__ = ["MAX_SLICE", "ParamSlice", "partition_slices", "slice_sizes", "slice_table"]
 
 MAX_SLICE = 1 << 20
 """Values in a slice at most (4 MiB of float32): a large slice travels while the next is updated."""
 
 
-class Slice(NamedTuple):
+class ParamSlice(NamedTuple):
     """A piece of one logical param.
 
     Attributes
     ----------
     id : int
-        Place in the table of all slices of the job.
+        Index in the table of all slices of the job.
     param : int
         Index of the param among the unique params of the net.
     start, stop : int
@@ -101,7 +101,7 @@ def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
     return boxes
 
 
-def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[Slice]:
+def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
     """Cut all params of a job and say who holds each slice.
 
     Parameters
@@ -115,14 +115,14 @@ def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> l
     coarse = [size for pieces in per_param for size in pieces]
     servers = partition_slices(n_servers, coarse)
     masters = partition_slices(n_server_groups, coarse)
-    table: list[Slice] = []
-    place = 0
+    table: list[ParamSlice] = []
+    index = 0
     for param, pieces in enumerate(per_param):
         start = 0
         for size in pieces:
             for low in range(start, start + size, MAX_SLICE):
                 high = min(low + MAX_SLICE, start + size)
-                table.append(Slice(len(table), param, low, high, servers[place], masters[place]))
+                table.append(ParamSlice(len(table), param, low, high, servers[index], masters[index]))
             start += size
-            place += 1
+            index += 1
     return table

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.slicing import Slice
+from singa_dask.comm.slicing import ParamSlice
 
 __all__ = ["Share", "Stub"]
 
@@ -68,7 +68,7 @@ class Stub:
     Parameters
     ----------
     process : int
-    slices : sequence of Slice
+    slices : sequence of ParamSlice
         Of all params, the same table in every process.
     process_of : mapping of Address to int
         Where every unit lives.
@@ -88,7 +88,7 @@ class Stub:
     def __init__(
         self,
         process: int,
-        slices: Sequence[Slice],
+        slices: Sequence[ParamSlice],
         process_of: Mapping[Address, int],
         n_sharers: Sequence[int],
         server_group_of: Callable[[int], int],
@@ -104,7 +104,7 @@ class Stub:
         self.server_group_of = server_group_of
         self.share_memory = share_memory
         self.dtype = np.dtype(dtype)
-        self._slices: list[list[Slice]] = [[] for _ in n_sharers]
+        self._slices: list[list[ParamSlice]] = [[] for _ in n_sharers]
         for piece in slices:
             self._slices[piece.param].append(piece)
         self._all = list(slices)
@@ -113,7 +113,7 @@ class Stub:
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        self._places: dict[tuple[str, Address, int, int], np.ndarray] = {}
+        self._receive_buffers: dict[tuple[str, Address, int, int], np.ndarray] = {}
         self._asked: dict[tuple[int, int], int] = {}
         self._leaving: dict[tuple[int, Address], _Leaving] = defaultdict(_Leaving)
 
@@ -148,12 +148,12 @@ class Stub:
         """Let go of all memory, once nobody sends anything any more."""
         self._memory.clear()
         self._shares.clear()
-        self._places.clear()
+        self._receive_buffers.clear()
 
-    def place(self, message: Message) -> np.ndarray | None:
-        """Return where the array of a message from another process belongs: values straight into their memory.
+    def receive_buffer(self, message: Message) -> np.ndarray | None:
+        """Return the memory that the array of a message from another process is read into; values have their own.
 
-        Gradients and changes have a place for each sender: it sends the next only when this one was answered.
+        Gradients and changes have a buffer for each sender: it sends the next only when this one was answered.
         """
         if message.slice < 0 or message.kind == "put":
             return None
@@ -162,9 +162,9 @@ class Stub:
             values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
             return values
         key = (message.kind, message.src, message.slice, message.info.get("group", -1))
-        if key not in self._places:
-            self._places[key] = np.empty(piece.size, self.dtype)
-        return self._places[key]
+        if key not in self._receive_buffers:
+            self._receive_buffers[key] = np.empty(piece.size, self.dtype)
+        return self._receive_buffers[key]
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -219,7 +219,9 @@ class Stub:
     def _on_pack(self, message: Message) -> list[Message]:
         return pack(following for part in message.parts for following in self.handle(part))
 
-    def _to_server(self, message: Message, piece: Slice, arrays: tuple[np.ndarray, ...] = (), n: int = 0) -> Message:
+    def _to_server(
+        self, message: Message, piece: ParamSlice, arrays: tuple[np.ndarray, ...] = (), n: int = 0
+    ) -> Message:
         group = message.src.group
         to = Address.server(self.server_group_of(group), piece.server)
         here = self.process_of[to] == self.process and self.share_memory

@@ -23,7 +23,7 @@ from distributed.comm.core import Comm, connect, listen
 from distributed.comm.inproc import InProc
 from distributed.protocol.serialize import to_serialize
 
-from singa_dask.comm.message import Message, Place
+from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.errors import CommError
 
 __all__ = ["Transport"]
@@ -52,9 +52,9 @@ class Transport:
         Called with each incoming message, in the thread of the transport: it must only hand it on.
     on_lost : callable
         Called with the address of a peer that could not be reached or went away, and why.
-    place : callable, optional
+    receive_buffer : callable, optional
         (message without its array) -> memory that the array is read into, or None. Called in the thread of the
-        transport; a sender may use a place again only when the last message to it was answered.
+        transport; a sender may use a buffer again only when the last message to it was answered.
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
@@ -67,7 +67,7 @@ class Transport:
         on_message: Callable[[Message], None],
         on_lost: Callable[[str, str], None],
         *,
-        place: Place | None = None,
+        receive_buffer: ReceiveBuffer | None = None,
         listen_args: Mapping[str, Any] | None = None,
         connect_args: Mapping[str, Any] | None = None,
         timeout_s: float = 10.0,
@@ -77,7 +77,7 @@ class Transport:
         self.received_bytes = 0
         self._on_message = on_message
         self._on_lost = on_lost
-        self._place = place
+        self._receive_buffer = receive_buffer
         self._connect_args = dict(connect_args or {})
         self._timeout_s = timeout_s
         self._outboxes: dict[str, asyncio.Queue[Message]] = {}
@@ -108,8 +108,8 @@ class Transport:
 
     async def _listen(self, host: str, listen_args: dict[str, Any]) -> str:
         scheme = host.partition("://")[0]
-        place = "inproc://" if scheme == "inproc" else f"{host}:0"
-        self._listener = listen(place, self._receive, **listen_args)
+        endpoint = "inproc://" if scheme == "inproc" else f"{host}:0"
+        self._listener = listen(endpoint, self._receive, **listen_args)
         await self._listener.start()
         return str(self._listener.contact_address)
 
@@ -173,7 +173,7 @@ class Transport:
         self._comms.add(comm)
         try:
             while True:
-                message = await _read(comm, self._place)
+                message = await _read(comm, self._receive_buffer)
                 self.received_bytes += message.n_bytes
                 self._on_message(message)
         except CommError as error:
@@ -252,8 +252,8 @@ def _copied(message: Message) -> Message:
     return replace(message, arrays=tuple(map(np.array, message.arrays)), parts=parts)
 
 
-async def _read(comm: Comm, place: Place | None) -> Message:
-    """Read a message; from a stream its arrays straight into the memory that ``place`` names.
+async def _read(comm: Comm, receive_buffer: ReceiveBuffer | None) -> Message:
+    """Read a message; from a stream its arrays straight into the memory that ``receive_buffer`` names.
 
     From a stream nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all. Other
     comms take messages apart themselves, and trust who sends them as Dask does.
@@ -261,22 +261,22 @@ async def _read(comm: Comm, place: Place | None) -> Message:
     stream = getattr(comm, "stream", None)
     if stream is None:
         found = await comm.read(deserializers=["dask", "error"])
-        return found if isinstance(found, Message) else _from_parts(found, place)
+        return found if isinstance(found, Message) else _from_parts(found, receive_buffer)
     mark, n_bytes = _PREFIX.unpack(await stream.read_bytes(_PREFIX.size))
     if mark != _MARK or n_bytes > _MAX_HEADER:
         raise CommError(_REFUSED)
-    message = _from_header(await stream.read_bytes(n_bytes), place)
+    message = _from_header(await stream.read_bytes(n_bytes), receive_buffer)
     for array in message.all_arrays:
         if array.size:
             await stream.read_into(_bytes_of(array))
     return message
 
 
-def _from_parts(found: object, place: Place | None) -> Message:
+def _from_parts(found: object, receive_buffer: ReceiveBuffer | None) -> Message:
     """Return a message that a comm has taken apart."""
     if not isinstance(found, list | tuple) or len(found) < 2 or found[0] != _MARK:
         raise CommError(_REFUSED)
-    message = _from_header(found[1], place)
+    message = _from_header(found[1], receive_buffer)
     try:
         for array, values in zip(message.all_arrays, found[2:], strict=True):
             np.copyto(_flat(array), values, casting="no")
@@ -285,12 +285,12 @@ def _from_parts(found: object, place: Place | None) -> Message:
     return message
 
 
-def _from_header(packed: bytes, place: Place | None) -> Message:
+def _from_header(packed: bytes, receive_buffer: ReceiveBuffer | None) -> Message:
     try:
         header = msgpack.unpackb(packed)
     except (TypeError, ValueError) as error:
         raise CommError(f"{_REFUSED}: {error}") from error
-    return Message.from_header(header, place)
+    return Message.from_header(header, receive_buffer)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

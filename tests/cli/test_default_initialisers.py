@@ -14,7 +14,7 @@ from singa_dask.conf import InitConf, JobConf, Phase, load
 from singa_dask.layers import Param
 from singa_dask.ops import philox
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.train import init, with_initialisers
 from tests.cli.conftest import ROOT, Call
 
@@ -135,7 +135,7 @@ def test_a_param_that_is_shared_needs_none(net: Path) -> None:
 def test_the_same_bits_for_any_partition(net: Path, cluster: dict[str, int], dim: int) -> None:
     def values(path: Path, *sets: str) -> dict[str, Any]:
         job = job_files.complete(job_files.read(str(path), sets, None)).job
-        start, found = Start(job), dict[str, Any]()
+        start, found = InitialState(job), dict[str, Any]()
         for layer, _ in build_nets(job)[Phase.TRAIN].layers_of_job():
             for param in layer.params:
                 found[param.name] = whole(start, param)
@@ -149,7 +149,7 @@ def test_the_same_bits_for_any_partition(net: Path, cluster: dict[str, int], dim
         np.testing.assert_array_equal(value, shared[name])
 
 
-def whole(start: Start, param: Param) -> Any:
+def whole(start: InitialState, param: Param) -> Any:
     """Return the whole param as the worker that has a part of it draws it, and check that part."""
     assert param.conf.init is not None
     made = init(param.conf.init, param.name, param.whole_shape, start.job.seed)

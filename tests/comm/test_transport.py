@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message, pack
+from singa_dask.comm import Address, Message, pack, transport
 from singa_dask.comm.transport import Transport
 
 TIMEOUT_S = 20
@@ -87,17 +87,19 @@ def test_a_peer_that_is_not_there_is_reported() -> None:
     end.transport.close()
 
 
-def test_a_stranger_is_refused_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stranger_is_refused_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(transport.logger, "warning", lambda text, *args: warnings.put(text % args))
     end, stranger = End("tcp://127.0.0.1"), End("tcp://127.0.0.1")
     odd = Message("put", Address.worker(0, 0), Address.server(0, 0), info={"n": 1}, arrays=(np.zeros(3),))
     object.__setattr__(odd, "header", lambda: {"kind": "put"})
     stranger.transport.send(end.transport.address, odd)
+    assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S)
     other = End("tcp://127.0.0.1")
     other.transport.send(end.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=5))
     assert end.messages.get(timeout=TIMEOUT_S).step == 5
     for each in (end, stranger, other):
         each.transport.close()
-    assert "not of this protocol" in caplog.text
 
 
 def test_a_pack_arrives_whole(ends: tuple[End, End]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from singa_dask.ops import OPS
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.units import host_mirror
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from tests.backends import backend
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, mlp, run_job
@@ -113,29 +113,29 @@ def test_every_precision_trains_alike(run_job: Run, precision: str, rtol: float)
 
 @pytest.mark.parametrize("name", ["one", "a GPU and a CPU", "two processes"])
 def test_a_job_that_is_ended_in_the_middle_leaves_nothing(run_job: Run, name: str) -> None:
-    def end(nodes: list[Node], event: dict[str, Any]) -> None:
+    def end(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and event["step"] == 3:
-            nodes[0].abort({"reason": "enough"})
+            hosts[0].abort({"reason": "enough"})
 
     cluster, gpus, _ = LIES[name]
     outcome = run_job(mlp(cluster=cluster, gpu=gpus, train_steps=10**6), on_event=end)
     assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
 
 
-def test_an_error_of_the_courier_ends_the_job_by_its_worker(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = host_mirror.Mirror.send
+def test_an_error_of_the_sender_ends_the_job_by_its_worker(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = host_mirror.HostMirror.send
 
     class Broken:
         def synchronize(self) -> None:
             raise RuntimeError("an illegal address was encountered")
 
-    def break_one(self: host_mirror.Mirror, message: Any, param: Any = None) -> None:
+    def break_one(self: host_mirror.HostMirror, message: Any, param: Any = None) -> None:
         if message.step == 5:
-            self._leaving.put((Broken(), message))
+            self._outgoing.put((Broken(), message))
         else:
             send(self, message, param)
 
-    monkeypatch.setattr(host_mirror.Mirror, "send", break_one)
+    monkeypatch.setattr(host_mirror.HostMirror, "send", break_one)
     outcome = run_job(mlp(cluster=ALLREDUCE, gpu=[0], train_steps=10**6))
     assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
     reasons = {report["reason"].split(",")[0] for report in outcome.reports.values()}

@@ -1,4 +1,4 @@
-"""Jobs run without Dask: the nodes and units of a job as threads of the test, messages over real TCP."""
+"""Jobs run without Dask: the hosts and units of a job as threads of the test, messages over real TCP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from singa_dask.layers import input as input_layer
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.units.unit import run_unit
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.ahead import LittleAhead
 
 TIMEOUT_S = 60
@@ -51,17 +51,17 @@ class Outcome:
         return {step: float(np.divide(*np.sum(pairs, axis=0))) for step, pairs in sorted(told.items())}
 
 
-def start_nodes(
+def start_hosts(
     job: JobConf, emit: Callable[[dict[str, Any]], None], deals: Mapping[str, Sequence[int]] | None = None
-) -> list[Node]:
-    """Start one node for each process of a job."""
+) -> list[UnitHost]:
+    """Start one host for each process of a job."""
     layout = plan_processes(job.cluster)
     several = len(layout.processes) > 1
     transport = partial(Transport, "tcp://127.0.0.1") if several else None
-    nodes = [Node("test", process, job, transport, emit, deals) for process in range(len(layout.processes))]
-    for node in nodes:
-        node.connect([each.address for each in nodes])
-    return nodes
+    hosts = [UnitHost("test", process, job, transport, emit, deals) for process in range(len(layout.processes))]
+    for host in hosts:
+        host.connect([each.address for each in hosts])
+    return hosts
 
 
 def run_to_its_end(
@@ -69,23 +69,25 @@ def run_to_its_end(
     url: str,
     resume: str | None = None,
     init_from: Sequence[str] = (),
-    on_event: Callable[[list[Node], dict[str, Any]], None] | None = None,
+    on_event: Callable[[list[UnitHost], dict[str, Any]], None] | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
 ) -> Outcome:
     """Run a job with its run directory at ``url``."""
     outcome = Outcome(url)
-    nodes: list[Node] = []
+    hosts: list[UnitHost] = []
 
     def emit(event: dict[str, Any]) -> None:
         outcome.events.append(event)
         if on_event:
-            on_event(nodes, event)
+            on_event(hosts, event)
 
-    def host(node: Node, unit: Any) -> None:
-        outcome.reports[str(unit)] = run_unit(node, unit, fs.join(url, "checkpoint"), resume, init_from)
+    def run_one(host: UnitHost, unit: Any) -> None:
+        outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)
 
-    nodes += start_nodes(job, emit, deals)
-    threads = [threading.Thread(target=host, args=(node, unit), daemon=True) for node in nodes for unit in node.local]
+    hosts += start_hosts(job, emit, deals)
+    threads = [
+        threading.Thread(target=run_one, args=(host, unit), daemon=True) for host in hosts for unit in host.local
+    ]
     try:
         for thread in threads:
             thread.start()
@@ -93,8 +95,8 @@ def run_to_its_end(
             thread.join(TIMEOUT_S)
             assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"
     finally:
-        for node in nodes:
-            node.close()
+        for host in hosts:
+            host.close()
     return outcome
 
 
@@ -102,7 +104,7 @@ def run_to_its_end(
 def run_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Return a function that runs a job to its end: (job, ...), as `run_to_its_end` but for the place.
 
-    ``on_event`` takes the nodes and each event, in the thread of the unit that tells it.
+    ``on_event`` takes the hosts and each event, in the thread of the unit that tells it.
     """
     monkeypatch.setattr(input_layer, "Loader", LittleAhead)
     counter = iter(range(1000))

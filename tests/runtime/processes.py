@@ -129,8 +129,8 @@ def kill_worker(place: int) -> Callable[[Driven, dict[str, Any]], None]:
     """Return a watcher that kills the Dask worker of one of the processes of a job when training has begun."""
 
     def watch(driven: Driven, event: dict[str, Any]) -> None:
-        nodes = driven.client.run(process_of_node)
-        pids = {process: pid for process, pid in nodes.values() if process is not None}
+        hosts = driven.client.run(process_of_host)
+        pids = {process: pid for process, pid in hosts.values() if process is not None}
         os.kill(pids[max(pids) if place else 0], signal.SIGKILL)
 
     return watch
@@ -142,10 +142,10 @@ def kill_workers(client: Client, n: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def process_of_node(dask_worker: Worker) -> tuple[int | None, int]:
+def process_of_host(dask_worker: Worker) -> tuple[int | None, int]:
     """Return the process of the job that a Dask worker hosts, if it hosts one, and its pid."""
-    nodes = [plugin.node for name, plugin in dask_worker.plugins.items() if name.startswith("singa-dask-")]
-    return next((node.process for node in nodes if node), None), os.getpid()
+    hosts = [plugin.host for name, plugin in dask_worker.plugins.items() if name.startswith("singa-dask-")]
+    return next((host.process for host in hosts if host), None), os.getpid()
 
 
 def residue(client: Client) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
 from singa_dask.conf import Phase
 from singa_dask.observe import show_figures, to_json
-from singa_dask.runtime.inference.results import merge_figures
+from singa_dask.runtime.inference.results import merge_metrics
 
 __all__ = ["test"]
 
@@ -42,7 +42,7 @@ def test(
     with ends_at_once():
         inference = Inference(read, which, init_from, in_order=not steps, opened=False)
         facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps, quiet)
-    figures = merge_figures(parts, facts.batchsize)
+    figures = merge_metrics(parts, facts.batchsize)
     n_batches = sum(done.part.n_batches for done in parts)
     outputs = job.outputs([inference.net])
     summary = {

@@ -1,4 +1,4 @@
-"""Snapshots: checkpoints on their way, as the worker that asked for them follows them."""
+"""PendingCheckpoints: checkpoints on their way, as the worker that asked for them follows them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.retention import Retention
 
-__all__ = ["Snapshots", "add_told", "describe_params"]
+__all__ = ["PendingCheckpoints", "describe_params", "merge_cursors"]
 
 
 @dataclass
-class _Snapshot:
+class _Pending:
     facts: dict[str, Any]
     parts: list[dict[str, Any]] = field(default_factory=list)
     told: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
 
 
-class Snapshots:
+class PendingCheckpoints:
     """Collects the parts of servers and the places of worker groups; writes the manifest after the last of them.
 
     Parameters
@@ -33,28 +33,28 @@ class Snapshots:
         URL that ``step-<n>`` directories go to.
     n_parts, n_groups : int
         Servers that write a part, worker groups that say where they are.
-    n_tellers : int
+    n_reporters : int
         Workers of each group that say where it is.
     keep : KeepConf, optional
         Which checkpoints stay; all, if not given.
     """
 
     def __init__(
-        self, directory: str, n_parts: int, n_groups: int, n_tellers: int = 1, keep: KeepConf | None = None
+        self, directory: str, n_parts: int, n_groups: int, n_reporters: int = 1, keep: KeepConf | None = None
     ) -> None:
         self.directory = directory
         self.n_parts = n_parts
         self.n_groups = n_groups
-        self.n_tellers = n_tellers
+        self.n_reporters = n_reporters
         self._retention = Retention(directory, keep) if keep else None
-        self._pending: dict[int, _Snapshot] = {}
+        self._pending: dict[int, _Pending] = {}
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> str:
         """Expect the checkpoint of a step; return its URL. ``facts`` go into the manifest."""
-        self._pending[step] = _Snapshot(dict(facts))
+        self._pending[step] = _Pending(dict(facts))
         return checkpoint.step_url(self.directory, step)
 
     def take(self, message: Message) -> dict[str, Any] | None:
@@ -73,7 +73,7 @@ class Snapshots:
         if message.kind == "r-progress":
             told = snapshot.told.setdefault(message.src.group, [])
             told.append(message.info["steps"])
-            if len(told) == self.n_tellers:
+            if len(told) == self.n_reporters:
                 snapshot.facts["groups"][str(message.src.group)] = _merged(told)
         else:
             snapshot.parts.append(dict(message.info))
@@ -110,7 +110,7 @@ def _merged(told: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     return {"step": step, "cursors": cursors}
 
 
-def add_told(where: Mapping[str, Any], names: dict[str, Any], told: list[Message]) -> None:
+def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], told: list[Message]) -> None:
     """Add to what the first worker knows, cursors and class names, what others of its group have told; that is taken.
 
     Parameters

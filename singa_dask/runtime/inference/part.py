@@ -1,6 +1,6 @@
 """Inference: what a trained net computes of records, in parts that any process can compute.
 
-A part is some whole batches. Which records make a batch does not depend on who computes it, so that figures, features
+A part is some whole batches. Which records make a batch does not depend on who computes it, so that metrics, features
 and predictions are the same for any number of workers. All records, each once, are batches of the job's size in file
 order, and at the end a part of its own, a smaller batch of those that are left.
 """
@@ -27,23 +27,23 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.planning.devices import device_of_part, memory_told
+from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
 from singa_dask.train import ALGORITHMS
 
-__all__ = ["Done", "Part", "build", "fill", "load_modules", "told"]
+__all__ = ["Part", "PartResult", "build", "fill", "load_modules", "locate_errors"]
 
-Figures = dict[str, tuple[float, float]]
+Metrics = dict[str, tuple[float, float]]
 
 
-class Done(NamedTuple):
+class PartResult(NamedTuple):
     """What became of a part.
 
     Attributes
     ----------
     part : Part
-    figures : list of dict
+    metrics : list of dict
         Of each batch.
     arrays : list of dict of str to ndarray
         Of each layer, where they are not written to a folder.
@@ -53,7 +53,7 @@ class Done(NamedTuple):
     """
 
     part: Part
-    figures: list[Figures]
+    metrics: list[Metrics]
     arrays: list[Arrays]
     bad_records: int
     files: list[str]
@@ -111,7 +111,7 @@ class Part:
         """Records of all its batches."""
         return self.n_batches * self.batchsize
 
-    def __call__(self) -> Done:
+    def __call__(self) -> PartResult:
         """Compute it.
 
         Raises
@@ -119,14 +119,14 @@ class Part:
         SingaError
             Whatever went wrong: what users' code raises might not be known where this is told.
         """
-        with told(lambda: f"records from {self.first} on"), ExitStack() as stack:
+        with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
             stack.enter_context(limit_thread(self.n_threads))
             load_modules(self.sources)
             job = JobConf.model_validate_json(self.job)
             ops = find_ops(job, device_of_part(job, self.index))
             net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
-            stack.enter_context(memory_told(lambda: [net]))
+            stack.enter_context(explain_memory_errors(lambda: [net]))
             stack.enter_context(ops.activate())
             stack.callback(net.close)
             return _compute(self, net)
@@ -185,7 +185,7 @@ def build(
 # -- a part ----------------------------------------------------------------------------------------------
 
 
-def _compute(part: Part, net: NeuralNet) -> Done:
+def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part by a net that has no memory yet."""
     job = JobConf.model_validate_json(part.job)
     initial = InitialValues(job, part.init_from)
@@ -201,23 +201,23 @@ def _compute(part: Part, net: NeuralNet) -> Done:
     conf = job.train_one_batch
     algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
     algorithm.check_params()
-    figures: list[Figures] = []
+    metrics: list[Metrics] = []
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
         _go_on()
-        with told(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
+        with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
-        figures.append(net.take_metrics())
+        metrics.append(net.take_metrics())
         for name, arrays in zip(part.layers, kept, strict=True):
             arrays.append(_keep(net, name, part))
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     bad = sum(layer.bad_records for layer in inputs)
     files = inputs[0].record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
-        return Done(part, figures, joined, bad, files)
+        return PartResult(part, metrics, joined, bad, files)
     for name, values in zip(part.layers, joined, strict=True):
         STORES.find("arrow").write(part.url(name), values)
-    return Done(part, figures, [], bad, files)
+    return PartResult(part, metrics, [], bad, files)
 
 
 def _no_server(*_: object) -> None:
@@ -294,7 +294,7 @@ def _go_on() -> None:
 
 
 @contextlib.contextmanager
-def told(where: Callable[[], str]) -> Iterator[None]:
+def locate_errors(where: Callable[[], str]) -> Iterator[None]:
     """Turn what is no error of ours into one that says where it happened: in the user's code first, if it was there."""
     try:
         yield

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from singa_dask.runtime.inference.part import Done
+from singa_dask.runtime.inference.part import PartResult
 
 __all__ = ["Predicted", "csv_lines", "prediction_rows"]
 
@@ -21,12 +21,12 @@ class Predicted:
     ----------
     url : str
         As the user gave it.
-    parts : sequence of Done
+    parts : sequence of PartResult
         In order. Each record has pairs of class and probability, the likeliest first, for each time step.
     """
 
     url: str
-    parts: Sequence[Done]
+    parts: Sequence[PartResult]
 
     @property
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""What the parts of an inference make together: figures, and stores of records."""
+"""What the parts of an inference make together: metrics, and stores of records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.runtime.inference.part import Done
+from singa_dask.runtime.inference.part import PartResult
 
-__all__ = ["check_writes", "folder_beside", "merge_figures", "url_of_layer", "write_records"]
+__all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]
 
 
-def merge_figures(parts: Sequence[Done], batchsize: int) -> dict[str, float]:
+def merge_metrics(parts: Sequence[PartResult], batchsize: int) -> dict[str, float]:
     """Return the mean of each figure over all batches, a smaller one counting for less.
 
     Raises
@@ -28,8 +28,8 @@ def merge_figures(parts: Sequence[Done], batchsize: int) -> dict[str, float]:
     totals: dict[str, list[float]] = {}
     for done in parts:
         weight = done.part.batchsize / batchsize
-        for figures in done.figures:
-            for name, (total, count) in figures.items():
+        for metrics in done.metrics:
+            for name, (total, count) in metrics.items():
                 entry = totals.setdefault(name, [0.0, 0.0])
                 entry[0] += weight * total
                 entry[1] += weight * count
@@ -85,7 +85,9 @@ def folder_beside(url: str) -> Iterator[str]:
         fs.remove_tree(folder)
 
 
-def write_records(parts: Sequence[Done], layer: int, url: str, backend: str, class_names: Sequence[str] = ()) -> int:
+def write_records(
+    parts: Sequence[PartResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
+) -> int:
     """Write what the parts, in order, have kept of a layer as one store; return the number of records."""
     counts = []
 
@@ -100,7 +102,7 @@ def write_records(parts: Sequence[Done], layer: int, url: str, backend: str, cla
     return sum(counts)
 
 
-def _arrays(done: Done, layer: int) -> Iterator[Arrays]:
+def _arrays(done: PartResult, layer: int) -> Iterator[Arrays]:
     """Yield what a part has kept."""
     if done.arrays:
         yield done.arrays[layer]

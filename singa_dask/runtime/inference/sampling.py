@@ -15,7 +15,7 @@ from singa_dask.layers.text import CharRNNOutput, RNNDummy
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.part import fill
-from singa_dask.runtime.planning.devices import device_of_part, memory_told
+from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
 
@@ -53,7 +53,7 @@ def sample(
     net = build_net(job, Phase.TEST, ops)
     net.context.frozen = True
     with ExitStack() as stack:
-        stack.enter_context(memory_told(lambda: [net]))
+        stack.enter_context(explain_memory_errors(lambda: [net]))
         stack.enter_context(ops.activate())
         net.allocate()
         fill(net, InitialValues(job, init_from))

@@ -21,12 +21,12 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net, build_nets
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.planning.resources import cpu_count, machine_memory, size_text
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.train import ALGORITHMS, check_initialisers
 
 __all__ = ["absent_records", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
 
-LARGEST_MEMORY = 1 << 46
+MAX_MEMORY = 1 << 46
 
 
 def prepare(
@@ -62,9 +62,9 @@ def prepare(
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
-    start = Start(job, resume, init_from)
+    initial_state = InitialState(job, resume, init_from)
     if job.trains:
-        start.give_class_names(nets[Phase.TRAIN])
+        initial_state.give_class_names(nets[Phase.TRAIN])
     if check_sources:
         for net in nets.values():
             net.check_sources(absent)
@@ -77,7 +77,7 @@ def prepare(
     JobPlan.make(job, nets[Phase.TRAIN])
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
-    start.check(nets[Phase.TRAIN])
+    initial_state.check(nets[Phase.TRAIN])
     _check_metrics(job, nets)
     return nets
 
@@ -116,7 +116,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
     ConfigError
         They do not fit, with the layer that needs most.
     """
-    available = machine_memory() if here else LARGEST_MEMORY
+    available = machine_memory() if here else MAX_MEMORY
     for phase, net in nets.items():
         needed = net.memory_of_layers()
         total = sum(needed.values())

@@ -19,7 +19,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job.locality import Locality, Surveyed, names_of, survey, worth_a_survey
-from singa_dask.runtime.job.plugins import JobPlugin, NodePlugin, host_unit, node_address, plugin_name
+from singa_dask.runtime.job.plugins import HostPlugin, JobPlugin, host_address, host_unit, plugin_name
 from singa_dask.runtime.job.report import SIGNAL_CODES, MetricsMerger, Result, summarise
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import place, plan_processes
@@ -163,10 +163,10 @@ class Driver:
         name = plugin_name(self.job_id)
         self._client.subscribe_topic(name, lambda event: self._queue.put(("event", event[1])))
         self._client.register_plugin(JobPlugin(self.job_id, self._workers, self._client.id), name=name)
-        plugin = NodePlugin(self.job_id, self.job.model_dump_json(), self._workers, self._deals, self._sources)
+        plugin = HostPlugin(self.job_id, self.job.model_dump_json(), self._workers, self._deals, self._sources)
         self._client.register_plugin(plugin, name=name)
-        nodes = self._client.run(node_address, self.job_id, workers=self._workers)
-        peers = [nodes[worker] for worker in self._workers]
+        hosts = self._client.run(host_address, self.job_id, workers=self._workers)
+        peers = [hosts[worker] for worker in self._workers]
         # before any unit writes to the run directory
         self._publish(
             {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
@@ -292,7 +292,7 @@ class Driver:
             self._tell("abort", failure["reason"])
 
     def _tell(self, action: str, reason: str = "") -> None:
-        """Signal every node that is still there."""
+        """Signal every host that is still there."""
         message = {"op": plugin_name(self.job_id), "action": action, "reason": reason}
         scheduler: Any = self._client.scheduler
         try:

@@ -1,6 +1,6 @@
 """What a job installs on a Dask cluster, and takes away again.
 
-A node on each of its workers, and a watch on the scheduler that sees workers and clients go.
+A host on each of its workers, and a watch on the scheduler that sees workers and clients go.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.runtime.job.locality import names_of
 from singa_dask.runtime.units.unit import run_unit
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["JobPlugin", "NodePlugin", "host_unit", "node_address", "plugin_name"]
+__all__ = ["HostPlugin", "JobPlugin", "host_address", "host_unit", "plugin_name"]
 
 STEPS_INTERVAL_S = 1.0
 
@@ -36,17 +36,17 @@ def plugin_name(job_id: str) -> str:
 class _ToDriver(logging.Handler):
     """Sends what this package logs in a process to the job's driver."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, host: UnitHost) -> None:
         super().__init__(logging.INFO)
-        self.node = node
+        self.host = host
 
     def emit(self, record: logging.LogRecord) -> None:
         event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
-        self.node.emit({**event, "message": record.getMessage()})
+        self.host.emit({**event, "message": record.getMessage()})
 
 
-class NodePlugin(WorkerPlugin):
-    """Puts a `Node` on each Dask worker that the job was placed on; on others it does nothing.
+class HostPlugin(WorkerPlugin):
+    """Puts a `UnitHost` on each Dask worker that the job was placed on; on others it does nothing.
 
     Parameters
     ----------
@@ -75,16 +75,16 @@ class NodePlugin(WorkerPlugin):
         self.workers = list(workers)
         self.deals = dict(deals or {})
         self.sources = list(sources)
-        self.node: Node | None = None
+        self.host: UnitHost | None = None
         self.failure: UnitError | None = None
 
     def setup(self, worker: Worker) -> None:
-        """Start the node and listen for the driver's signals; if that fails, keep the reason for who asks for it."""
+        """Start the host and listen for the driver's signals; if that fails, keep the reason for who asks for it."""
         if worker.address not in self.workers:
             return
         try:
             self._load_modules(worker)
-            self.node = self._start(worker)
+            self.host = self._start(worker)
         except Exception as error:
             found = modules.blame(error)
             if found is None and not isinstance(error, SingaError):
@@ -92,7 +92,7 @@ class NodePlugin(WorkerPlugin):
             why = f"{found.place}: {found.text}" if found else str(error)
             self.failure = UnitError(f"process {self.workers.index(worker.address)} at {worker.address}: {why}")
             return
-        self._handler = _ToDriver(self.node)
+        self._handler = _ToDriver(self.host)
         logger = logging.getLogger("singa_dask")
         logger.addHandler(self._handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
@@ -103,7 +103,7 @@ class NodePlugin(WorkerPlugin):
         """Load the user's modules, unless another job that runs here has others of the same names."""
         texts = {source.name: source for source in self.sources}
         for other in worker.plugins.values():
-            if isinstance(other, NodePlugin) and other.node is not None:
+            if isinstance(other, HostPlugin) and other.host is not None:
                 changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
                 if changed:
                     raise ConfigError(
@@ -112,19 +112,19 @@ class NodePlugin(WorkerPlugin):
                     )
         modules.load(self.sources, REGISTRIES.values())
 
-    def _start(self, worker: Worker) -> Node:
+    def _start(self, worker: Worker) -> UnitHost:
         transport = None
         if len(self.workers) > 1:
-            scheme, _, place = worker.address.partition("://")
+            scheme, _, endpoint = worker.address.partition("://")
             transport = partial(
                 Transport,
-                f"{scheme}://{place.rpartition(':')[0]}",
+                f"{scheme}://{endpoint.rpartition(':')[0]}",
                 listen_args=worker.security.get_listen_args("worker"),
                 connect_args=worker.security.get_connection_args("worker"),
                 name=f"transport-{self.job_id}",
             )
-        hosts = map(get_address_host, self.workers)
-        return Node(
+        machines = map(get_address_host, self.workers)
+        return UnitHost(
             self.job_id,
             self.workers.index(worker.address),
             JobConf.model_validate_json(self.job),
@@ -132,60 +132,60 @@ class NodePlugin(WorkerPlugin):
             partial(worker.log_event, self.name),
             self.deals,
             names_of(worker),
-            [process for process, host in enumerate(hosts) if host == get_address_host(worker.address)],
+            [process for process, machine in enumerate(machines) if machine == get_address_host(worker.address)],
         )
 
     def _steps(self, worker: Worker) -> dict[str, int]:
-        return self.node.steps() if self.node else {}
+        return self.host.steps() if self.host else {}
 
     def _signal(self, action: str, reason: str = "") -> None:
-        assert self.node is not None
+        assert self.host is not None
         if action == "stop":
-            self.node.request_stop()
+            self.host.request_stop()
         else:
-            self.node.abort({"reason": reason}, tell=False)
+            self.host.abort({"reason": reason}, tell=False)
 
     def teardown(self, worker: Worker) -> None:
-        """End the node; also when the Dask worker closes in the middle of a job."""
-        if self.node is None:
+        """End the host; also when the Dask worker closes in the middle of a job."""
+        if self.host is None:
             return
         worker.handlers.pop(self.name, None)
         worker.metrics.pop(self.name, None)
-        node, self.node = self.node, None
+        host, self.host = self.host, None
         logging.getLogger("singa_dask").removeHandler(self._handler)
-        node.close()
+        host.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "node": None}
+        return {**self.__dict__, "host": None}
 
 
-def node_address(job_id: str, dask_worker: Worker) -> str:
-    """Return where the node of a Dask worker listens; for ``Client.run``.
+def host_address(job_id: str, dask_worker: Worker) -> str:
+    """Return where the host of a Dask worker listens; for ``Client.run``.
 
     Raises
     ------
     UnitError
         It could not be started.
     """
-    return _node(dask_worker, job_id).address
+    return _host_of(dask_worker, job_id).address
 
 
 def host_unit(
     job_id: str, unit: tuple[str, int, int], peers: Sequence[str], url: str, resume: str | None, init_from: list[str]
 ) -> dict[str, Any]:
     """Run one unit on this Dask worker; the task of a job."""
-    node = _node(get_worker(), job_id)
-    node.connect(peers)
-    return run_unit(node, Address(*unit), url, resume, init_from)
+    host = _host_of(get_worker(), job_id)
+    host.connect(peers)
+    return run_unit(host, Address(*unit), url, resume, init_from)
 
 
-def _node(worker: Worker, job_id: str) -> Node:
+def _host_of(worker: Worker, job_id: str) -> UnitHost:
     plugin = worker.plugins[plugin_name(job_id)]
-    assert isinstance(plugin, NodePlugin)
+    assert isinstance(plugin, HostPlugin)
     if plugin.failure is not None:
         raise plugin.failure
-    assert plugin.node is not None
-    return plugin.node
+    assert plugin.host is not None
+    return plugin.host
 
 
 class JobPlugin(SchedulerPlugin):
@@ -229,7 +229,7 @@ class JobPlugin(SchedulerPlugin):
         self.scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Tell driver and nodes that a process of the job is gone."""
+        """Tell driver and hosts that a process of the job is gone."""
         if worker not in self.workers:
             return
         process = self.workers.index(worker)

@@ -17,7 +17,7 @@ SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
 class MetricsMerger:
-    """Averages the metrics of the workers of each group; passes them on when the last worker has told its own.
+    """Averages the metrics of the workers of each group; passes them on when the last worker has reported its own.
 
     Parameters
     ----------
@@ -29,36 +29,36 @@ class MetricsMerger:
     latest : dict of str to dict
         Last metrics of each phase, of the first worker group.
     last_step : int
-        Last step that any worker has told something of; -1 before.
+        Last step that any worker has reported something of; -1 before.
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.latest: dict[str, dict[str, float]] = {}
         self.last_step = -1
-        self._told: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+        self._reported: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
 
     def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """Take the metrics of one worker; return those of its group if they are complete."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
-        told = self._told.setdefault(key, [])
-        told.append(event)
-        if len(told) < self.n_workers:
+        reported = self._reported.setdefault(key, [])
+        reported.append(event)
+        if len(reported) < self.n_workers:
             return None
-        del self._told[key]
-        names = {name: None for each in told for name in each["metrics"]}
-        metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in told) for name in names}
+        del self._reported[key]
+        names = {name: None for each in reported for name in each["metrics"]}
+        metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in reported) for name in names}
         if event["group"] == 0:
             self.latest[event["phase"]] = metrics
         figures = {
-            name: float(np.mean([each[name] for each in told]))
+            name: float(np.mean([each[name] for each in reported]))
             for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
             if name in event
         }
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
         # in a partitioned net some workers read no records
-        epochs = [each["epoch"] for each in told if each.get("epoch") is not None]
+        epochs = [each["epoch"] for each in reported if each.get("epoch") is not None]
         return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **figures}
 
 
@@ -76,7 +76,7 @@ class Result:
     state : str
         done, failed or stopped.
     step_ms, wait_ms : dict of str to float
-        Milliseconds a step; what a step is on a GPU, `StepClock` says.
+        Milliseconds a step; what a step is on a GPU, `StepTimer` says.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host where they lie, and others.

@@ -20,7 +20,7 @@ from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import n_threads
 
-__all__ = ["Devices", "device_names", "device_of_part", "is_gpu", "memory_told", "n_on_gpus", "params_stay"]
+__all__ = ["Devices", "device_names", "device_of_part", "explain_memory_errors", "is_gpu", "n_on_gpus", "params_stay"]
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Where it is set, be it by dask-cuda, a process has devices of its own, and begins with the first of them."""
@@ -166,7 +166,7 @@ class Devices:
 
 
 @contextlib.contextmanager
-def memory_told(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
+def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
     """Say what a worker needs, and what to do, where a GPU has too little memory.
 
     Parameters

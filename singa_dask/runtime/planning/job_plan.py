@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Slice, slice_table
+from singa_dask.comm import Address, ParamSlice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.param import Box
@@ -39,7 +39,7 @@ class JobPlan:
         Gradients for each in one step of a whole worker group.
     n_shares : tuple of int
         What the sum of these is divided by.
-    slices : tuple of Slice
+    slices : tuple of ParamSlice
     dtype : dtype
         Of params.
     """
@@ -51,7 +51,7 @@ class JobPlan:
     scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
     n_shares: tuple[int, ...]
-    slices: tuple[Slice, ...]
+    slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
 
     @classmethod
@@ -78,7 +78,7 @@ class JobPlan:
         )
 
 
-def _at_home(slices: Sequence[Slice], users: Sequence[Collection[int]], layout: Layout) -> Iterator[Slice]:
+def _at_home(slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout) -> Iterator[ParamSlice]:
     """Give slices that only workers of one process use to a server of that process, where there is one.
 
     So parts of params that no other worker has never leave their process. ``users``: workers of each param in every

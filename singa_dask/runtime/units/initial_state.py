@@ -1,4 +1,4 @@
-"""Start: where a job begins: fresh, from values of another run, or exactly where a run stopped."""
+"""InitialState: where a job begins: fresh, from values of another run, or exactly where a run stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from singa_dask.comm import Slice
+from singa_dask.comm import ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
@@ -18,14 +18,14 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.train import init
 
-__all__ = ["Start"]
+__all__ = ["InitialState"]
 
 logger = logging.getLogger(__name__)
 
 PHASES = {"train": Phase.TRAIN, "validation": Phase.VALIDATION, "test": Phase.TEST}
 
 
-class Start:
+class InitialState:
     """First step, values, updater state and cursors of a job.
 
     Parameters
@@ -107,7 +107,7 @@ class Start:
         assert param.conf.init is not None
         return init(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
-    def updater_state(self, plan: JobPlan, what: str, piece: Slice) -> np.ndarray | None:
+    def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
         """Return the updater state of a slice, None where the run starts without."""
         if self.resumed is None:
             return None

@@ -1,4 +1,4 @@
-"""Pace: where a worker is among those of its group, and how far ahead it may be."""
+"""Lockstep: where a worker is among those of its group, and how far ahead it may be."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 
-__all__ = ["Pace", "apart"]
+__all__ = ["Lockstep", "disconnected_workers"]
 
 # more than a worker takes while another one is asked
 RECENT = 64
 
 
-def apart(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the workers that bridges do not connect with the first, one for each lot that they connect."""
-    lots = list(range(n_workers))
+def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the workers that bridges do not connect with the first, one for each component that they connect."""
+    components = list(range(n_workers))
     for one, other in bridges:
-        low, high = sorted((lots[one], lots[other]))
-        lots = [low if lot == high else lot for lot in lots]
-    return sorted({*lots} - {0})
+        low, high = sorted((components[one], components[other]))
+        components = [low if component == high else component for component in components]
+    return sorted({*components} - {0})
 
 
-class Pace:
+class Lockstep:
     """Has a worker that no bridge connects with the first one, be it without layers, go on with it step by step.
 
     Parameters
@@ -52,11 +52,11 @@ class Pace:
             for layer, node in zip(net.all_layers, net.nodes, strict=True)
             if isinstance(layer, BridgeSrc) and node.worker is not None
         ]
-        others = apart(n_workers, bridges) if net.is_partitioned else []
+        others = disconnected_workers(n_workers, bridges) if net.is_partitioned else []
         self._me = worker
         self._peers = others if worker == 0 else [0] if worker in others else []
 
-    def tell(self, where: dict[str, Any]) -> None:
+    def record_progress(self, where: dict[str, Any]) -> None:
         """Note where the worker is, before a step or after the last one."""
         self.progress = (*self.progress, where)[-self._n_kept :]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Message, Slice, pack
+from singa_dask.comm import Address, Message, ParamSlice, pack
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.checkpoints.checkpoint import Piece
@@ -26,7 +26,7 @@ __all__ = ["Server"]
 class _Held:
     """One slice in the hands of this server."""
 
-    slice: Slice
+    slice: ParamSlice
     value: Any
     state: dict[str, Any]
     version: int = -1
@@ -43,7 +43,7 @@ class Server:
     Parameters
     ----------
     address : Address
-    slices : sequence of Slice
+    slices : sequence of ParamSlice
         Those that this server holds.
     values : callable
         Index of a param -> its values in this process, 1-D.
@@ -61,7 +61,7 @@ class Server:
     def __init__(
         self,
         address: Address,
-        slices: Sequence[Slice],
+        slices: Sequence[ParamSlice],
         values: Callable[[int], Any],
         scales: Sequence[tuple[float, float] | None],
         n_shares: Sequence[int],
@@ -85,11 +85,11 @@ class Server:
             for piece in slices
         }
 
-    def _new_state(self, piece: Slice, values: Any) -> dict[str, Any]:
+    def _new_state(self, piece: ParamSlice, values: Any) -> dict[str, Any]:
         names = self.updater.state_names if self.scales[piece.param] else ()
         return {name: self.ops.zeros(values.shape, values.dtype) for name in names}
 
-    def restore(self, state: Callable[[str, Slice], np.ndarray | None]) -> None:
+    def restore(self, state: Callable[[str, ParamSlice], np.ndarray | None]) -> None:
         """Take updater state from a checkpoint.
 
         Parameters

@@ -1,4 +1,4 @@
-"""StepClock: how long the steps of a worker take, also where their kernels are only enqueued."""
+"""StepTimer: how long the steps of a worker take, also where their kernels are only enqueued."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from singa_dask.ops import NumpyOps
 
-__all__ = ["AHEAD", "StepClock"]
+__all__ = ["AHEAD", "StepTimer"]
 
 AHEAD = 2
 """Steps that may be enqueued on a GPU and not be over: enough that it has always work, few that an end comes soon."""
 
 
-class StepClock:
+class StepTimer:
     """Measures the steps of one worker.
 
     On a CPU a step is over when its calls return. On a GPU they return early, so there a step lasts from the end of
@@ -54,7 +54,7 @@ class StepClock:
         if len(self._running) > AHEAD:
             self._finish()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait until all steps are over: what follows is no step, and is not counted."""
         while self._running:
             self._finish()

@@ -16,13 +16,13 @@ from singa_dask.errors import A_BUG, Aborted, SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.planning.devices import is_gpu, memory_told
+from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
-from singa_dask.runtime.units.host_mirror import Mirror
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.host_mirror import HostMirror
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_unit(
-    node: Node, address: Address, checkpoint_url: str, resume: str | None, init_from: Sequence[str]
+    host: UnitHost, address: Address, checkpoint_url: str, resume: str | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
     """Run one unit to its end.
 
@@ -45,30 +45,30 @@ def run_unit(
     thread = threading.current_thread()
     name, thread.name = thread.name, str(address)
     report: dict[str, Any] = {"unit": str(address)}
-    node.emit({"event": "unit", "unit": str(address)})
+    host.emit({"event": "unit", "unit": str(address)})
     try:
-        start = Start(node.job, resume, init_from)
+        initial_state = InitialState(host.job, resume, init_from)
         run = _run_worker if address.kind == "worker" else _run_server
-        report |= {"state": "done", **run(node, address, start, checkpoint_url)}
+        report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
     except Aborted:
-        report |= {"state": "aborted", **(node.failure or {})}
+        report |= {"state": "aborted", **(host.failure or {})}
     except BaseException as error:
-        report |= {"state": "failed", **_explain(node, address, error)}
+        report |= {"state": "failed", **_explain(host, address, error)}
         logger.error("%s", report["reason"])
-        node.abort({"reason": report["reason"]})
+        host.abort({"reason": report["reason"]})
     finally:
-        unit = node.units.get(address)
+        unit = host.units.get(address)
         report["step"] = getattr(unit, "step", -1)
         report["bad_records"] = getattr(unit, "bad_records", 0)
-        report["bytes"] = node.traffic()
+        report["bytes"] = host.traffic()
         report["peak_memory"] = peak_memory()
         thread.name = name
     return report
 
 
-def _explain(node: Node, address: Address, error: BaseException) -> dict[str, Any]:
+def _explain(host: UnitHost, address: Address, error: BaseException) -> dict[str, Any]:
     """Say where an exception happened: in the user's code if it was there; unit, step, layer."""
-    unit = node.units.get(address)
+    unit = host.units.get(address)
     where = str(address)
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
@@ -96,48 +96,48 @@ def _text_of(error: BaseException) -> str:
     return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
 
 
-def _run_worker(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
-    deals = start.resumed.deals if start.resumed else node.deals
-    ops, threads = node.devices.ops(address), node.devices.threads(address)
-    nets = build_nets(node.job, address.group, address.id, ops=ops, deals=deals, host_names=node.host_names)
+def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
+    deals = initial_state.resumed.deals if initial_state.resumed else host.deals
+    ops, threads = host.devices.ops(address), host.devices.threads(address)
+    nets = build_nets(host.job, address.group, address.id, ops=ops, deals=deals, host_names=host.host_names)
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
-        stack.enter_context(memory_told(nets.values))
+        stack.enter_context(explain_memory_errors(nets.values))
         stack.enter_context(ops.activate())
-        _tell_threads(node, ops, threads)
+        _tell_threads(host, ops, threads)
         for net in nets.values():
-            net.context.exchange = node.mailboxes[address]
+            net.context.exchange = host.mailboxes[address]
             net.allocate()
             stack.callback(net.close)
-        params = _params_of(node, address, nets[Phase.TRAIN], ops, stack)
-        start.give_class_names(nets[Phase.TRAIN])
-        start.seek(nets, address.group, node.job.cluster.nworker_groups)
+        params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
+        initial_state.give_class_names(nets[Phase.TRAIN])
+        initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
         worker = Worker(
-            address, node.job, node.plan, nets, start, checkpoint_url, params, node.post, node.inboxes[address],
-            node.emit,
+            address, host.job, host.plan, nets, initial_state, checkpoint_url, params, host.post, host.inboxes[address],
+            host.emit,
         )  # fmt: skip
-        node.add(worker)
+        host.add(worker)
         logger.info("starts at step %d", worker.step)
         figures = worker.run()
         logger.info("stops at step %d", worker.step)
     return {**figures, "ops": ops.name, "device": ops.device, "threads": threads}
 
 
-def _params_of(node: Node, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
+def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
     """Give the training net of a worker its params, and return the way to the servers, open until the stack ends."""
     mirror = None
-    if is_gpu(ops.device) and not node.devices.params_stay:
+    if is_gpu(ops.device) and not host.devices.params_stay:
 
         def fail(error: BaseException) -> None:
-            node.abort(_explain(node, worker, error))
+            host.abort(_explain(host, worker, error))
 
-        mirror = stack.enter_context(Mirror(worker, ops, node.post, fail))
-    node.give_memory(worker, net, mirror)
-    return WorkerParams(worker, net, node.plan, ops, node.post, mirror)
+        mirror = stack.enter_context(HostMirror(worker, ops, host.post, fail))
+    host.give_memory(worker, net, mirror)
+    return WorkerParams(worker, net, host.plan, ops, host.post, mirror)
 
 
-def _tell_threads(node: Node, ops: NumpyOps, threads: int) -> None:
-    wanted = node.job.threads
+def _tell_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
+    wanted = host.job.threads
     if is_gpu(ops.device):
         logger.info("computes with %s on %s", ops.name, ops.device)
         return
@@ -146,45 +146,45 @@ def _tell_threads(node: Node, ops: NumpyOps, threads: int) -> None:
     logger.info("computes with %s on %d threads", ops.name, threads)
 
 
-def _run_server(node: Node, address: Address, start: Start, checkpoint_url: str) -> dict[str, Any]:
-    plan = node.plan
+def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
+    plan = host.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
-    ops, values, job = node.devices.ops(address), node.server_values(address), node.job
+    ops, values, job = host.devices.ops(address), host.server_values(address), host.job
     # on a GPU it shares that with workers, and may be the first to find it full
-    with ops.activate(), memory_told(lambda: build_nets(job, 0, 0).values()):
+    with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
-        server.restore(lambda what, piece: start.updater_state(plan, what, piece))
-        node.add(server)
-        node.post(Message("hello", src=address, dst=Address.stub(0)))
+        server.restore(lambda what, piece: initial_state.updater_state(plan, what, piece))
+        host.add(server)
+        host.post(Message("hello", src=address, dst=Address.stub(0)))
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
-        _serve(node, server)
+        _serve(host, server)
     return {}
 
 
-def _serve(node: Node, server: Server) -> None:
+def _serve(host: UnitHost, server: Server) -> None:
     """Answer messages until the job ends."""
-    inbox = node.inboxes[server.address]
+    inbox = host.inboxes[server.address]
     while (message := inbox.get()).kind != "stop":
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
         if message.kind == "snapshot":
-            _snapshot(node, server, message)
+            _snapshot(host, server, message)
         elif message.kind != "start":
             for answer in server.handle(message):
-                node.post(answer)
+                host.post(answer)
 
 
-def _snapshot(node: Node, server: Server, message: Message) -> None:
+def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy what the server holds, let training go on, and write the copy meanwhile."""
     pieces = server.snapshot()
-    node.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
+    host.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
 
     def write() -> None:
         try:
-            n_parts = node.job.cluster.nservers_per_group
-            info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, node.plan.names)
+            n_parts = host.job.cluster.nservers_per_group
+            info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, host.plan.names)
         except Exception as error:  # said to the worker that asked: it decides what follows
             info = {"error": _text_of(error)}
-        node.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
+        host.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 
-    node.writer.submit(write)
+    host.writer.submit(write)

@@ -1,4 +1,4 @@
-"""Node: what hosts the units of one process: their inboxes, the stub, the endpoint, the way to the driver.
+"""UnitHost: what hosts the units of one process: their inboxes, the stub, the endpoint, the way to the driver.
 
 Messages of local units are routed in the caller's own thread, what comes from other processes in the transport's:
 nothing here waits, and a thread less to wake for each message is worth more than any queue.
@@ -28,17 +28,17 @@ from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.resources import limit_process
 from singa_dask.runtime.units.coordinator import Coordinator
-from singa_dask.runtime.units.host_mirror import Mirror
+from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["Node"]
+__all__ = ["UnitHost"]
 
 logger = logging.getLogger(__name__)
 
 
-class Node:
+class UnitHost:
     """One process of a job.
 
     Parameters
@@ -47,7 +47,7 @@ class Node:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost, place=) -> Transport of this process, or None when the job has one process only.
+        (on_message, on_lost, receive_buffer=) -> Transport of this process, or None when the job has one process only.
     emit : callable
         Takes an event, a dict that msgpack can write; called from any thread.
     deals : mapping of str to sequence of int, optional
@@ -109,7 +109,9 @@ class Node:
         self._coordinator = Coordinator(self.process_of)
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
-        self._transport = transport(self._receive, self._lose, place=self._place) if transport else None
+        self._transport = (
+            transport(self._receive, self._lose, receive_buffer=self._receive_buffer) if transport else None
+        )
 
     # -- what units use --------------------------------------------------------------------------------
 
@@ -122,10 +124,10 @@ class Node:
         """Learn the address of every process."""
         self._peers = list(peers)
 
-    def give_memory(self, worker: Address, net: NeuralNet, mirror: Mirror | None = None) -> None:
+    def give_memory(self, worker: Address, net: NeuralNet, mirror: HostMirror | None = None) -> None:
         """Give the params of a local worker their values in the memory of this process; attach its gradients.
 
-        With a ``mirror`` that memory, and that of the gradients, are the twins of what it computes with.
+        With a ``mirror`` that memory, and that of the gradients, are the host copies of what it computes with.
         """
         shares = []
         with self._lock:
@@ -202,7 +204,7 @@ class Node:
         elif message.kind == "checkpoint-at":
             unit.due_at = message.step
         else:
-            info = {"steps": list(unit.pace.progress)}
+            info = {"steps": list(unit.lockstep.progress)}
         self.post(Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info))
 
     def _receive(self, message: Message) -> None:
@@ -262,9 +264,9 @@ class Node:
         reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
         self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
 
-    def _place(self, message: Message) -> np.ndarray | None:
+    def _receive_buffer(self, message: Message) -> np.ndarray | None:
         with self._lock:
-            return self._stub.place(message)
+            return self._stub.receive_buffer(message)
 
     def steps(self) -> dict[str, int]:
         """Return the step of the slowest local worker of each group, by the group's number."""
@@ -288,7 +290,7 @@ class Node:
             self._transport.close()
         self.writer.shutdown(wait=False, cancel_futures=True)  # not to hold up a Dask worker while it uploads
         self._limits.close()
-        # units and transport know the node and each other: the next job should not have to wait for their memory
+        # units and transport know the host and each other: the next job should not have to wait for their memory
         self.units.clear()
         self._transport = None
         with self._lock:

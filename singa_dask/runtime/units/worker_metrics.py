@@ -12,7 +12,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.units.step_timer import StepClock
+from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.train import displayed_rate
 
@@ -98,15 +98,15 @@ class WorkerMetrics:
     def _data_wait_s(self) -> float:
         return sum(getattr(layer, "wait_s", 0.0) for layer in self._net.layers)
 
-    def summary(self, clock: StepClock, seconds: float) -> dict[str, Any]:
+    def summary(self, timer: StepTimer, seconds: float) -> dict[str, Any]:
         """Return what the summary of the job is made of, after ``seconds`` of training."""
-        step_ms = 1e3 * np.asarray(clock.seconds or [0.0])
-        n_steps = max(len(clock.seconds), 1)
+        step_ms = 1e3 * np.asarray(timer.seconds or [0.0])
+        n_steps = max(len(timer.seconds), 1)
         n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "seconds": seconds,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
-            "samples": len(clock.seconds) * self._n_rows * self._net.context.weight / self._n_workers,
+            "samples": len(timer.seconds) * self._n_rows * self._net.context.weight / self._n_workers,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
             "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }

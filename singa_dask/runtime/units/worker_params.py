@@ -13,8 +13,8 @@ from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.host_mirror import Mirror
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.host_mirror import HostMirror
+from singa_dask.runtime.units.initial_state import InitialState
 
 __all__ = ["WorkerParams"]
 
@@ -32,7 +32,7 @@ class WorkerParams:
         The worker's kernels.
     post : callable
         Delivers a message.
-    mirror : Mirror, optional
+    mirror : HostMirror, optional
         Of params that lie on a GPU and elsewhere too.
 
     Attributes
@@ -48,7 +48,7 @@ class WorkerParams:
         plan: JobPlan,
         ops: NumpyOps,
         post: Callable[[Message], None],
-        mirror: Mirror | None = None,
+        mirror: HostMirror | None = None,
     ) -> None:
         self.wait_s = 0.0
         self._worker = worker
@@ -66,25 +66,25 @@ class WorkerParams:
         """Whether gradients are copied from a GPU, each best as soon as it is there."""
         return self._mirror is not None
 
-    def begin(self, start: Start) -> None:
+    def begin(self, initial_state: InitialState) -> None:
         """Put the first values, if that is this worker's part; else get them."""
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = self._worker.group % per_server_group == 0
         for owner in self._net.owners:
             index = self._index[owner.key]
             if puts and self._net.logical[owner.key].holder == self._worker.id:
-                version = self._take_first(owner, start)
+                version = self._take_first(owner, initial_state)
                 owner.publish(version)
-                self._say("put", param=index, version=version, arrays=(self._memory(owner).reshape(-1),))
+                self._send("put", param=index, version=version, arrays=(self._memory(owner).reshape(-1),))
             else:
-                self._say("get", param=index, version=0)
+                self._send("get", param=index, version=0)
         for owner in self._net.owners:
             owner.wait(0)
             self._renew(owner)
 
-    def _take_first(self, owner: Param, start: Start) -> int:
+    def _take_first(self, owner: Param, initial_state: InitialState) -> int:
         """Put first values in the memory that others see, and return their version."""
-        values, version = start.values(owner)
+        values, version = initial_state.values(owner)
         if self._mirror is not None:
             np.copyto(self._mirror.values(owner), values)
         else:
@@ -126,13 +126,13 @@ class WorkerParams:
         if weight != 1 and not param.is_idle:
             self._ops.multiply(param.memory, weight, out=param.memory)
         info = {"share": self._share[param]}
-        self._say("update", param, param=self._index[owner.key], step=step, info=info)
+        self._send("update", param, param=self._index[owner.key], step=step, info=info)
 
     def flush(self) -> None:
         """Let the gradients leave that wait for others."""
-        self._say("flush")
+        self._send("flush")
 
-    def _say(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
+    def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
         message = Message(kind, src=self._worker, dst=self._stub, **fields)
         if self._mirror is None:
             self._post(message)

@@ -14,7 +14,7 @@ from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import find_values, load_values
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import mlp
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ def started(url: str | list[str], job: JobConf | None = None) -> dict[str, Array
     job = job or mlp()
     urls = [url] if isinstance(url, str) else url
     net = next(iter(prepare(job, init_from=urls).values()))
-    start = Start(job, init_from=urls)
+    start = InitialState(job, init_from=urls)
     return {owner.name: start.values(owner)[0] for owner in net.owners}
 
 

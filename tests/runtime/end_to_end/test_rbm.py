@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.runtime import prepare
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.initial_state import Start
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.train import BP
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, HOGWILD, HYBRID, SINGLE, Outcome, dense, mlp
 from tests.selection import mostly_long
@@ -160,7 +160,7 @@ def slopes(conf: JobConf, places: list[tuple[int, int]]) -> tuple[list[float], n
     net = build_nets(conf)[Phase.TRAIN]
     net.allocate()
     net.allocate_params()
-    start = Start(conf)
+    start = InitialState(conf)
     for owner in net.owners:
         owner.data[...] = start.values(owner)[0]
     weights, found = net.param("encoder.w").data, []

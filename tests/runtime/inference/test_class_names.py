@@ -16,7 +16,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.parts import look, plan_parts
+from singa_dask.runtime.inference.plan import inspect_net, plan_parts
 from singa_dask.runtime.inference.results import write_records
 from singa_dask.runtime.job.checks import prepare
 from tests.data.stores.test_class_names import picture_folder
@@ -75,8 +75,8 @@ def job_of(train: str, test: str = "", **changes: Any) -> JobConf:
 def figures_of(job: JobConf, url: str) -> dict[str, float]:
     """Return the figures of a checkpoint."""
     part = Part(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
-    done = [each() for each in plan_parts(part, look(part), 2, 1)]
-    return {name: total / count for name, (total, count) in done[-1].figures[-1].items()}
+    done = [each() for each in plan_parts(part, inspect_net(part), 2, 1)]
+    return {name: total / count for name, (total, count) in done[-1].metrics[-1].items()}
 
 
 @pytest.mark.parametrize("to", ["", "x.arrow", "x.bin"])
@@ -139,7 +139,7 @@ def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, ru
         data = picture_folder(tmp_path / f"new{len(classes)}", classes)
         new = with_data(inference_job(job, Phase.TEST, in_order=True, opened=True).job, "data", data, "image-folder")
         part = Part(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
-        facts = look(part)
+        facts = inspect_net(part)
         assert facts.class_names == ("ant", "bee", "cat")
         done = [each() for each in plan_parts(part, facts, 0, 1)]
         count = write_records(done, 0, out := str(tmp_path / f"out{len(classes)}.arrow"), "arrow", facts.class_names)

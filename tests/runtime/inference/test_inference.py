@@ -18,9 +18,9 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitE
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.checkpoint import load_values
 from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data
-from singa_dask.runtime.inference.part import Done, Part, build
-from singa_dask.runtime.inference.parts import Facts, look, plan_parts
-from singa_dask.runtime.inference.results import merge_figures
+from singa_dask.runtime.inference.part import Part, PartResult, build
+from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
+from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.job import cluster as dask_cluster
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until
@@ -52,7 +52,7 @@ def part_of(wanted: PhaseJob, url: str, **kept: Any) -> Part:
 
 
 def parts_of(part: Part, steps: int = 0, n_workers: int = 1) -> list[Part]:
-    return plan_parts(part, look(part), steps, n_workers)
+    return plan_parts(part, inspect_net(part), steps, n_workers)
 
 
 def every_record(job: JobConf, url: str, **kept: Any) -> Part:
@@ -114,7 +114,7 @@ def test_no_more_of_a_net_is_built_than_a_layer_needs() -> None:
 # -- any number of workers -------------------------------------------------------------------------------------
 
 
-def of_all(done: list[Done], layer: int = 0) -> dict[str, np.ndarray]:
+def of_all(done: list[PartResult], layer: int = 0) -> dict[str, np.ndarray]:
     ordered = sorted(done, key=lambda each: each.part.index)
     names = ordered[0].arrays[layer]
     return {name: np.concatenate([each.arrays[layer][name] for each in ordered]) for name in names}
@@ -138,7 +138,7 @@ def test_any_number_of_workers_gives_the_same(trained: str) -> None:
     features = every_record(small(), trained, layers=("fc1", "loss"))
     figures = every_record(small(), trained)
     here = [each() for each in parts_of(features)]
-    merged = merge_figures([each() for each in parts_of(figures)], BATCH)
+    merged = merge_metrics([each() for each in parts_of(figures)], BATCH)
     for n in (1, 2, 3):
         with local_cluster(n, processes=False) as client:
             there = list(on_dask(client)(parts_of(features, n_workers=n)))
@@ -146,7 +146,7 @@ def test_any_number_of_workers_gives_the_same(trained: str) -> None:
         for layer in (0, 1):
             for name, values in of_all(here, layer).items():
                 np.testing.assert_array_equal(of_all(there, layer)[name], values)
-        assert merge_figures(measured, BATCH) == merged
+        assert merge_metrics(measured, BATCH) == merged
 
 
 def test_figures_are_means_over_records(trained: str) -> None:
@@ -154,7 +154,7 @@ def test_figures_are_means_over_records(trained: str) -> None:
     kept = of_all([each() for each in parts_of(every_record(small(), trained, layers=("loss",)))])
     right = kept["data"].argmax(axis=1) == kept["label"]
     loss = -np.log(kept["data"][np.arange(2000), kept["label"]])
-    figures = merge_figures(done, BATCH)
+    figures = merge_metrics(done, BATCH)
     assert figures == {"accuracy": pytest.approx(right.mean(), abs=1e-6), "loss": pytest.approx(loss.mean(), abs=1e-5)}
 
 
@@ -163,7 +163,7 @@ def test_batches_of_a_shuffled_order_are_those_of_one_worker(trained: str) -> No
     cut = [each() for each in parts_of(part, 5, n_workers=3)]
     (whole,) = [replace(part, n_batches=5, batchsize=BATCH)()]
     assert len(cut) == 5
-    assert [figures for each in cut for figures in each.figures] == whole.figures
+    assert [figures for each in cut for figures in each.metrics] == whole.metrics
 
 
 def test_predictions_name_the_higher_of_equal_classes(trained: str) -> None:
@@ -265,9 +265,9 @@ def test_params_that_a_checkpoint_lacks_are_named(trained: str, tmp_path: Path) 
 
 def test_figures_that_are_no_numbers_are_an_error(trained: str) -> None:
     done = parts_of(every_record(small(), trained))[0]()
-    broken = done._replace(figures=[{"loss": (float("nan"), 1.0)}])
+    broken = done._replace(metrics=[{"loss": (float("nan"), 1.0)}])
     with pytest.raises(NumericError, match="loss is not finite"):
-        merge_figures([broken], BATCH)
+        merge_metrics([broken], BATCH)
 
 
 OWN = """\
@@ -335,7 +335,7 @@ def test_lost_workers_are_done_without_as_long_as_there_is_one(
 ) -> None:
     part = every_record(small(), trained, layers=("fc1",))
     here = of_all([each() for each in parts_of(part)])
-    found: list[Done] = []
+    found: list[PartResult] = []
     for done in on_dask(three)(parts_of(part, n_workers=3)):
         if not found:
             kill_workers(three, 2)

@@ -20,7 +20,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.checkpoint import load_values
-from singa_dask.runtime.job.plugins import node_address
+from singa_dask.runtime.job.plugins import host_address
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
     FRAMEWORKS,
@@ -268,7 +268,7 @@ def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
     addresses: list[str] = []
 
     def look(driven: Driven, event: dict[str, Any]) -> None:
-        addresses.extend(driven.client.run(node_address, driven.job_id).values())
+        addresses.extend(driven.client.run(host_address, driven.job_id).values())
 
     security = Security.temporary()
     with (

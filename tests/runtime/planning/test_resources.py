@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 
 from singa_dask.runtime.planning import resources
 from singa_dask.runtime.planning.resources import n_threads, peak_memory
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 
 
@@ -47,12 +47,12 @@ def test_a_worker_gets_what_it_asks_for_or_its_share(wanted: int, n_workers: int
 def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collection[int] | None, given: int) -> None:
     before = threadpool_info()
     job = mlp(cluster=FRAMEWORKS[framework])
-    node = Node("test", 0, job, None, lambda event: None, neighbours=neighbours)
+    host = UnitHost("test", 0, job, None, lambda event: None, neighbours=neighbours)
     try:
-        assert node.devices.n_threads == given
+        assert host.devices.n_threads == given
         assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {given}
     finally:
-        node.close()
+        host.close()
     assert threadpool_info() == before
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
 from tests.selection import mostly_long
@@ -26,13 +26,13 @@ def states(outcome: Outcome) -> dict[str, str]:
 # -- stops -------------------------------------------------------------------------------------------
 
 
-def stop_at(step: int) -> Callable[[list[Node], dict[str, Any]], None]:
-    """Return a watcher that asks all nodes to stop when the first worker has shown a step."""
+def stop_at(step: int) -> Callable[[list[UnitHost], dict[str, Any]], None]:
+    """Return a watcher that asks all hosts to stop when the first worker has shown a step."""
 
-    def watch(nodes: list[Node], event: dict[str, Any]) -> None:
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and (event["step"], event["group"], event["worker"]) == (step, 0, 0):
-            for node in nodes:
-                node.request_stop()
+            for host in hosts:
+                host.request_stop()
 
     return watch
 
@@ -63,13 +63,13 @@ def test_every_group_stops_at_a_step_of_its_own(run_job: Run, name: str) -> None
 
 
 def test_a_stop_that_comes_before_the_workers_are_there_is_not_forgotten(run_job: Run, monkeypatch: Any) -> None:
-    real = Node.__init__
+    real = UnitHost.__init__
 
-    def asked_at_once(self: Node, *args: Any, **given: Any) -> None:
+    def asked_at_once(self: UnitHost, *args: Any, **given: Any) -> None:
         real(self, *args, **given)
         self.request_stop()
 
-    monkeypatch.setattr(Node, "__init__", asked_at_once)
+    monkeypatch.setattr(UnitHost, "__init__", asked_at_once)
     stopped = run_job(mlp(train_steps=MANY, cluster=ALLREDUCE))
     assert {report["step"] for unit, report in stopped.reports.items() if unit.startswith("worker")} == {2}
 

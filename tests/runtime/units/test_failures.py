@@ -12,7 +12,7 @@ from singa_dask.errors import A_BUG
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.report import summarise
 from tests.cli.conftest import Call, call, job
-from tests.runtime.harness import ALLREDUCE, Outcome, mlp, run_job, start_nodes
+from tests.runtime.harness import ALLREDUCE, Outcome, mlp, run_job, start_hosts
 from tests.runtime.units.test_ends import Run, with_trap
 
 __all__ = ["call", "job", "run_job"]
@@ -59,21 +59,21 @@ def test_what_nobody_expects_is_called_a_bug(run_job: Run) -> None:
 
 
 def test_a_message_that_cannot_be_handled_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    (node,) = start_nodes(mlp(), lambda event: None)
+    (host,) = start_hosts(mlp(), lambda event: None)
     try:
 
         def fail(message: Any) -> None:
             raise KeyError("x")
 
-        monkeypatch.setattr(node, "post", fail)
+        monkeypatch.setattr(host, "post", fail)
         worker = Address.worker(0, 0)
-        node._receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
-        assert node.failure is not None
-        assert node.failure["reason"] == "process 0: update from worker-0-0: KeyError('x')"
-        assert node.failure["exit_code"] == 1
-        assert node.failure["error"].endswith(A_BUG)
+        host._receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
+        assert host.failure is not None
+        assert host.failure["reason"] == "process 0: update from worker-0-0: KeyError('x')"
+        assert host.failure["exit_code"] == 1
+        assert host.failure["error"].endswith(A_BUG)
     finally:
-        node.close()
+        host.close()
 
 
 @pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""The courier of a worker on a GPU, and the clock of its steps; the device does things when the test says so."""
+"""The sender of a worker on a GPU, and the timer of its steps; the device does things when the test says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.conf import ParamConf
 from singa_dask.layers import Param
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units import step_timer
-from singa_dask.runtime.units.host_mirror import Mirror
+from singa_dask.runtime.units.host_mirror import HostMirror
 
 WORKER = Address.worker(0, 0)
 TIMEOUT_S = 20
@@ -73,13 +73,15 @@ class Side:
         self.device = Device()
         self.posted: SimpleQueue[Message] = SimpleQueue()
         self.failed: SimpleQueue[BaseException] = SimpleQueue()
-        self.mirror = Mirror(WORKER, self.device, self.posted.put, self.failed.put)
+        self.mirror = HostMirror(WORKER, self.device, self.posted.put, self.failed.put)
         self.params = [Param(name, (3,), ParamConf()) for name in "ab"]
         self.params[0].take_grad(np.zeros(3, np.float32))
         self.params[1].is_idle = True
         self.values = [np.zeros(3, np.float32) for _ in self.params]
         pairs = zip(self.params, self.values, strict=True)
-        self.twins = [twin for param, values in pairs for twin in self.mirror.add(param, values, [param])]
+        self.host_copies = [
+            host_copy for param, values in pairs for host_copy in self.mirror.add(param, values, [param])
+        ]
         self.device.events.clear()
 
     def send(self, step: int, param: Param | None = None) -> None:
@@ -91,7 +93,7 @@ class Side:
 
 def test_a_message_leaves_after_its_gradient_and_those_before_it() -> None:
     side = Side()
-    assert [twin.size for twin in side.twins] == [3, 0]
+    assert [host_copy.size for host_copy in side.host_copies] == [3, 0]
     with side.mirror:
         side.params[0].grad[:] = 7
         side.send(0, side.params[0])
@@ -101,15 +103,15 @@ def test_a_message_leaves_after_its_gradient_and_those_before_it() -> None:
         idle.happen()
         computed.happen()
         assert side.posted.empty()
-        assert not side.twins[0].any()
+        assert not side.host_copies[0].any()
         copied.happen()
         assert [side.next() for _ in range(3)] == [0, 1, 2]
-        assert side.twins[0].tolist() == [7] * 3
+        assert side.host_copies[0].tolist() == [7] * 3
     assert side.device.ended
     assert side.failed.empty()
 
 
-def test_what_was_given_to_the_courier_leaves_before_it_ends() -> None:
+def test_what_was_given_to_the_sender_leaves_before_it_ends() -> None:
     side = Side()
     with side.mirror:
         for step in range(100):
@@ -119,12 +121,12 @@ def test_what_was_given_to_the_courier_leaves_before_it_ends() -> None:
 
 def test_new_values_come_once_after_those_before_them_were_read() -> None:
     side = Side()
-    owner, twin = side.params[0], side.values[0]
+    owner, host_copy = side.params[0], side.values[0]
     with side.mirror:
         side.mirror.collect(owner)
         assert side.device.uploads == []  # there are none
         for version in range(2):
-            twin[:] = 5 + version
+            host_copy[:] = 5 + version
             owner.publish(version)
             for _ in range(2):
                 side.mirror.collect(owner)
@@ -138,7 +140,7 @@ def test_new_values_come_once_after_those_before_them_were_read() -> None:
             event.happen()
 
 
-def test_an_error_of_the_device_is_told_and_ends_the_courier() -> None:
+def test_an_error_of_the_device_is_told_and_ends_the_sender() -> None:
     side = Side()
     wrong = RuntimeError("an illegal address")
 
@@ -165,7 +167,7 @@ def test_an_error_is_not_hidden_by_the_device_that_made_it(monkeypatch: pytest.M
         raise KeyError("first")
 
 
-# -- the clock -------------------------------------------------------------------------------------------------
+# -- the timer -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -176,19 +178,19 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_on_a_cpu_a_step_is_what_its_calls_take(now: list[float]) -> None:
-    steps = step_timer.StepClock(NumpyOps())
+    steps = step_timer.StepTimer(NumpyOps())
     for seconds in (1.0, 2.0):
         steps.begin()
         now[0] += seconds
         steps.end()
         now[0] += 100  # a test
-    steps.settle()
+    steps.synchronize()
     assert list(steps.seconds) == [1.0, 2.0]
 
 
 def test_on_a_gpu_a_step_ends_there(now: list[float]) -> None:
     device = Device()
-    steps = step_timer.StepClock(device)
+    steps = step_timer.StepTimer(device)
 
     def take(until: float) -> None:
         """Enqueue a step that the device ends at some time."""
@@ -203,9 +205,9 @@ def test_on_a_gpu_a_step_ends_there(now: list[float]) -> None:
     for until in (1.0, 2.0, 5.0):
         take(until)
     assert list(steps.seconds) == [1.0]
-    steps.settle()
+    steps.synchronize()
     assert list(steps.seconds) == [1.0, 1.0, 3.0]
     now[0] = 100.0  # after a test
     take(101.0)
-    steps.settle()
+    steps.synchronize()
     assert list(steps.seconds) == [1.0, 1.0, 3.0, 1.0]

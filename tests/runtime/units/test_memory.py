@@ -17,7 +17,7 @@ from singa_dask.data import convert
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units import unit
-from singa_dask.runtime.units.unit_host import Node
+from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_a_step_allocates_nothing_of_batch_size(
     """``bound`` is well below the least feature of a batch but for a few records and the last layers."""
     sizes: list[tuple[int, int]] = []
 
-    def measure(nodes: list[Node], event: dict[str, Any]) -> None:
+    def measure(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and event["step"] >= WARM - 1:
             tracemalloc.start()  # it makes all slower; where it traces already, nothing happens
             sizes.append(tracemalloc.get_traced_memory())

@@ -21,10 +21,10 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import IN_FLIGHT
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, find, load_values
-from singa_dask.runtime.checkpoints.pending_checkpoints import Snapshots
+from singa_dask.runtime.checkpoints.pending_checkpoints import PendingCheckpoints
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.lockstep import apart
+from singa_dask.runtime.units.lockstep import disconnected_workers
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.worker import Worker
 from tests.runtime import parts
@@ -126,10 +126,10 @@ def test_checkpoints_on_the_way_are_those_of_the_whole_net(
 
 
 def test_who_is_apart() -> None:
-    assert apart(1, []) == []
-    assert apart(4, [(0, 1), (1, 2), (3, 2)]) == []
-    assert apart(4, [(2, 3), (3, 2)]) == [1, 2]
-    assert apart(3, []) == [1, 2]
+    assert disconnected_workers(1, []) == []
+    assert disconnected_workers(4, [(0, 1), (1, 2), (3, 2)]) == []
+    assert disconnected_workers(4, [(2, 3), (3, 2)]) == [1, 2]
+    assert disconnected_workers(3, []) == [1, 2]
 
 
 def twins() -> JobConf:
@@ -217,7 +217,7 @@ def test_places_of_workers_are_put_together_at_a_step_that_all_have_seen() -> No
         return Message("r-progress", src=Address.worker(1, worker), dst=Address.worker(0, 0), step=4, info=info)
 
     for steps, wanted in (((6, 7, 8), 7), ((5,), 5)):
-        snapshots = Snapshots("nowhere", n_parts=9, n_groups=2, n_tellers=2)
+        snapshots = PendingCheckpoints("nowhere", n_parts=9, n_groups=2, n_reporters=2)
         facts: dict[str, Any] = {"groups": {}}
         snapshots.begin(4, facts)
         assert snapshots.take(told(0, *steps)) is None

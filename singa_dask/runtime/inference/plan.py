@@ -12,11 +12,11 @@ from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.part import Part, build, load_modules, told
+from singa_dask.runtime.inference.part import Part, build, load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 
-__all__ = ["Facts", "look", "plan_parts"]
+__all__ = ["Facts", "inspect_net", "plan_parts"]
 
 PART_BYTES = 64 << 20
 # to show how far it is, and so that none waits long for the last
@@ -46,9 +46,9 @@ class Facts(NamedTuple):
     class_names: tuple[str, ...] = ()
 
 
-def look(part: Part) -> Facts:
+def inspect_net(part: Part) -> Facts:
     """Look at the net of a part, and at its records."""
-    with told(lambda: "the net"):
+    with locate_errors(lambda: "the net"):
         load_modules(part.sources)
         job = JobConf.model_validate_json(part.job)
         find_ops(job, device_of_part(job, part.index))  # they may not be there
