@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import Batch, Loader, Order, Store
-from singa_dask.data.order.order import Shuffle
+from singa_dask.data import Batch, Loader, Sampler, Store
+from singa_dask.data.order.sampler import Shuffle
 from singa_dask.errors import DataError
 from singa_dask.ops import get_ops
 
@@ -24,7 +24,7 @@ __all__ = ["EPOCHS", "Rate", "measure", "values_of"]
 
 # the second one begins inside a block
 EPOCHS = 2
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 SCALE = 255.0
 
 Array = npt.NDArray[Any]
@@ -66,11 +66,11 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     field = store.schema[values_of(store)]
     if store.count < batch_size:
         raise DataError(f"{store.url}: {store.count} records are less than a batch of {batch_size}.")
-    if store.count * field.size_bytes > MOST_BYTES:
+    if store.count * field.size_bytes > MAX_BYTES:
         raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
     name = values_of(store)
     records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
-    order = Order([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
+    order = Sampler([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
     rates = []
     with Loader(store, order, name="bench") as loader:
         for kind, use in (_copier(records, batch_size), _scaler(records, batch_size)):
@@ -114,7 +114,7 @@ def _run_memory(records: Array, batch_size: int, use: Use) -> float:
 
 
 def _run_loader(loader: Loader, name: str, use: Use) -> float:
-    batch_size = loader.order.batch_size
+    batch_size = loader.sampler.batch_size
     steps = EPOCHS * loader.store.count // batch_size
     started = time.perf_counter()
     for _ in range(steps):

@@ -135,7 +135,7 @@ def convert(
                 reading={name: value for name, value in reading.items() if value is not None},
                 writing={"compression": compression} if compression else None,
                 run=shown(run, int, quiet),
-                say=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
+                log=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
                 before_replacing=_replacing(overwrite),
             )
     except KeyboardInterrupt:

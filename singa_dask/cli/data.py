@@ -12,7 +12,7 @@ import numpy as np
 from singa_dask.cli.bench import measure, values_of
 from singa_dask.data import STORES, Store, open_store, write_manifest
 from singa_dask.data.codecs.record import show_schema
-from singa_dask.data.order.order import Shuffle
+from singa_dask.data.order.sampler import Shuffle
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.manifest import forget_manifest
 from singa_dask.errors import DataError

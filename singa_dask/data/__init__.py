@@ -9,18 +9,18 @@ from __future__ import annotations
 from singa_dask.data import fs
 from singa_dask.data.codecs import KVFile, KVFileWriter, encode_record
 from singa_dask.data.convert import convert, parse_split
-from singa_dask.data.fs.ranges import with_cache
+from singa_dask.data.fs.range_reader import with_cache
 from singa_dask.data.loading import (
     BadPolicy,
     Batch,
+    HostSpan,
     Loader,
-    Stretch,
     Survey,
     deal_by_host,
     host_names,
     same_host,
 )
-from singa_dask.data.order import Order, permutation, random_skip
+from singa_dask.data.order import Sampler, permutation, random_skip
 from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
 from singa_dask.data.types import Arrays, Block, Field
 
@@ -31,12 +31,12 @@ __all__ = [
     "Batch",
     "Block",
     "Field",
+    "HostSpan",
     "KVFile",
     "KVFileWriter",
     "Loader",
-    "Order",
+    "Sampler",
     "Store",
-    "Stretch",
     "Survey",
     "convert",
     "deal_by_host",

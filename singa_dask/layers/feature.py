@@ -39,7 +39,7 @@ class Context:
     step : int
         Set by whoever runs the net, before each pass.
     deals : mapping of str to sequence of int
-        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Order`.
+        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
     class_names : ClassNames
         What the labels of the training net's input layers mean.
     host_names : collection of str

@@ -15,7 +15,7 @@ from singa_dask.data import (
     Arrays,
     BadPolicy,
     Loader,
-    Order,
+    Sampler,
     Store,
     Survey,
     detect,
@@ -264,10 +264,10 @@ class StoreInput(Layer):
         """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
         return self._store.record_files(first, stop) if self._store else []
 
-    def make_order(self, sizes: Sequence[int], fingerprint: str) -> Order:
+    def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""
         conf, context = self.store_conf, self.context
-        return Order(
+        return Sampler(
             sizes,
             self.batch_size,
             conf.shuffle,

@@ -36,7 +36,7 @@ def open_records(conf: StoreConf, url: str, backend: str | None, storage_options
         raise DataError(f"{url}: {message} Known: {', '.join(IMAGE_STORES)}.")
     if conf.user_conf and backend:
         _check_keywords(backend, url, conf.user_conf)
-    return open_store(url, backend, storage_options, torn=conf.on_error != "raise", **image, **conf.user_conf)
+    return open_store(url, backend, storage_options, truncated=conf.on_error != "raise", **image, **conf.user_conf)
 
 
 def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
@@ -51,7 +51,7 @@ def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: f
         url,
         backend,
         storage_options,
-        torn=conf.on_error != "raise",
+        truncated=conf.on_error != "raise",
         separator=conf.separator,
         has_label=conf.has_label,
         shape=stored_shape(conf),

@@ -8,7 +8,7 @@ import pytest
 
 from singa_dask.data import STORES, fs, open_store, with_cache, write_manifest
 from singa_dask.data.fs.cache import open_cache
-from singa_dask.data.fs.ranges import version
+from singa_dask.data.fs.range_reader import version
 from tests.contracts.records import assert_same, pixels, read_all, written
 
 

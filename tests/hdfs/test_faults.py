@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import BadPolicy, Loader, Order, fs, open_store
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data import BadPolicy, Loader, Sampler, fs, open_store
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.long
 def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/survives"
     fs.write_atomic(url, DATA)
-    ranges = Ranges(url)
-    assert bytes(ranges.read(0, 100)) == DATA[:100]
+    reader = RangeReader(url)
+    assert bytes(reader.read(0, 100)) == DATA[:100]
     faulty.kill("node-b")
-    assert bytes(ranges.read(0, len(DATA))) == DATA
+    assert bytes(reader.read(0, len(DATA))) == DATA
     assert fs.read_bytes(url) == DATA
 
 
@@ -35,7 +35,7 @@ def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs) -> No
     url, records = f"{faulty.url}/epoch.arrow", pixels(6000, (1000,))
     ArrowStore.write(url, records)
     with open_store(url) as store:
-        order = Order([block.n for block in store.blocks], 100, "none", seed=1)
+        order = Sampler([block.n for block in store.blocks], 100, "none", seed=1)
         with Loader(store, order, bytes_bound=1 << 20) as loader:
             for step in range(60):
                 if step == 20:
@@ -52,10 +52,10 @@ def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
     content = bytearray(data[BLOCK_BYTES : 2 * BLOCK_BYTES])
     content[1000] ^= 1
     place.write_bytes(content)
-    ranges = Ranges(url)
-    assert bytes(ranges.read(0, BLOCK_BYTES)) == data[:BLOCK_BYTES]
+    reader = RangeReader(url)
+    assert bytes(reader.read(0, BLOCK_BYTES)) == data[:BLOCK_BYTES]
     with pytest.raises(DataError, match=rf"^{re.escape(url)}, offset {BLOCK_BYTES}: "):
-        ranges.read(BLOCK_BYTES, BLOCK_BYTES)
+        reader.read(BLOCK_BYTES, BLOCK_BYTES)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -73,7 +73,7 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
     with open_store(url) as store:
         block = int(np.searchsorted(store.starts, 2500, side="right")) - 1
         first, end = store.starts[block : block + 2].tolist()
-        order = Order([each.n for each in store.blocks], 100)
+        order = Sampler([each.n for each in store.blocks], 100)
         with Loader(store, order, policy=BadPolicy(on_error, end - first)) as loader:
             if on_error == "raise":
                 with pytest.raises(DataError, match=rf"^{re.escape(url)}, block {block}, offset \d+: "):
@@ -94,10 +94,10 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
 def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty: MiniHdfs) -> None:
     url, options = f"{faulty.url}/again", {"deadline_s": 1}
     fs.write_atomic(url, DATA, options)
-    ranges = Ranges(url, options)
+    reader = RangeReader(url, options)
     faulty.kill("namenode")
     # the places of the blocks are known already
-    assert bytes(ranges.read(0, len(DATA))) == DATA
+    assert bytes(reader.read(0, len(DATA))) == DATA
     with pytest.raises(DataError, match=rf"{re.escape(url)}: .*(no answer within 1 s|refused)"):
         fs.read_bytes(url, storage_options=options)
     faulty.restart_killed()

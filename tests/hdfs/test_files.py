@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.data import fs
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 
@@ -82,13 +82,13 @@ def test_ranges_end_with_the_file(url: str) -> None:
     assert filesystem.cat_file(path) == DATA
     with pytest.raises(DataError, match="cut short"):
         fs.read_bytes(url, n - 5, 6)
-    ranges = Ranges(url)
-    assert ranges.size == n
-    assert bytes(ranges.read(5, n - 5)) == DATA[5:]
-    assert bytes(ranges.read(n, 0)) == b""
+    reader = RangeReader(url)
+    assert reader.size == n
+    assert bytes(reader.read(5, n - 5)) == DATA[5:]
+    assert bytes(reader.read(n, 0)) == b""
     for offset, length in ((n - 5, 6), (-1, 2), (n + 1, 0)):
         with pytest.raises(DataError, match=f"of a file of {n} bytes"):
-            ranges.read(offset, length)
+            reader.read(offset, length)
 
 
 def test_copies_moves_and_deletes(url: str, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_file_that_fails_is_not_written(folder: str, monkeypatch: pytest.Monke
 
 def test_errors_name_the_url(folder: str) -> None:
     url = fs.join(folder, "nothing")
-    for call in (fs.read_bytes, fs.size, fs.ls, Ranges, fs.open):
+    for call in (fs.read_bytes, fs.size, fs.ls, RangeReader, fs.open):
         with pytest.raises(DataError, match=f"^{url}: no such file or directory"):
             call(url)  # type: ignore[operator]
 
@@ -155,8 +155,8 @@ def test_urls_travel_and_handles_do_not(url: str) -> None:
         pickle.dumps(file)
 
 
-def _read_in_child(ranges: Ranges, url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
-    for read in (lambda: ranges.read(0, 10), lambda: fs.read_bytes(url)):
+def _read_in_child(reader: RangeReader, url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
+    for read in (lambda: reader.read(0, 10), lambda: fs.read_bytes(url)):
         with pytest.raises(DataError) as caught:
             read()
         answers.put(str(caught.value))
@@ -165,11 +165,11 @@ def _read_in_child(ranges: Ranges, url: str, answers: multiprocessing.SimpleQueu
 # Python warns of a fork beside threads; what comes of it is tested here.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_is_told_to_be_spawned(url: str) -> None:
-    ranges = Ranges(url)
-    ranges.read(0, 10)
+    reader = RangeReader(url)
+    reader.read(0, 10)
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
-    child = context.Process(target=_read_in_child, args=(ranges, url, answers))
+    child = context.Process(target=_read_in_child, args=(reader, url, answers))
     child.start()
     child.join(30)
     try:
@@ -178,7 +178,7 @@ def test_a_forked_child_is_told_to_be_spawned(url: str) -> None:
             assert "HDFS was used before this process was forked. Start processes with spawn" in answers.get()
     finally:
         child.kill()
-    assert bytes(ranges.read(0, 10)) == DATA[:10]
+    assert bytes(reader.read(0, 10)) == DATA[:10]
 
 
 @pytest.fixture

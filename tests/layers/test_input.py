@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.data import STORES, Order, encode_record
+from singa_dask.data import STORES, Sampler, encode_record
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context
@@ -111,7 +111,7 @@ def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Pat
     read(layer)
     cursor = layer.cursor() or {}
     assert cursor["last_batch"] == "drop_last"
-    assert cursor["deal"] == Order([1], 1, "block", deal=[0]).cursor(0)["deal"]
+    assert cursor["deal"] == Sampler([1], 1, "block", deal=[0]).cursor(0)["deal"]
     layer.close()
     with pytest.raises(DataError, match="less than a batch of 601"):
         read(layer_of("RecordInput", batchsize=601, **conf))

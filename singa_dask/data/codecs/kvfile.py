@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
 __all__ = ["KVFile", "KVFileWriter", "Known", "write_pairs"]
@@ -45,7 +45,7 @@ class KVFile:
         The file, or a directory with ``shard.dat``.
     storage_options : mapping, optional
     known : callable, optional
-        (url, bytes) of the file -> what `noted` gave for it earlier, or None. It saves reading all of the file.
+        (url, bytes) of the file -> what `index_info` gave for it earlier, or None. It saves reading all of the file.
 
     Attributes
     ----------
@@ -59,20 +59,20 @@ class KVFile:
 
     def __init__(self, url: str, storage_options: fs.Options = None, known: Known | None = None) -> None:
         self.url = file_url(url, storage_options)
-        self.ranges = Ranges(self.url, storage_options)
+        self.reader = RangeReader(self.url, storage_options)
         self._chunk = (0, memoryview(b""))
-        noted = known(self.url, self.ranges.size) if known else None
+        noted = known(self.url, self.reader.size) if known else None
         if noted is None or not self._take(noted):
             self.stride = self._constant_stride()
             self.offsets = self._even_offsets() if self.stride else self._scan()
-        self.torn_bytes = self.ranges.size - int(self.offsets[-1])
+        self.truncated_bytes = self.reader.size - int(self.offsets[-1])
 
     def _even_offsets(self) -> npt.NDArray[np.int64]:
-        return np.arange(0, self.ranges.size + 1, self.stride, dtype=np.int64)
+        return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
-    def noted(self) -> dict[str, Any]:
+    def index_info(self) -> dict[str, Any]:
         """Return what is worth knowing at the next opening: the stride, or the packed lengths of all pairs."""
-        facts: dict[str, Any] = {"bytes": self.ranges.size, "stride": self.stride}
+        facts: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
             facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
@@ -87,12 +87,12 @@ class KVFile:
             else:
                 lengths = np.frombuffer(zlib.decompress(base64.b64decode(noted["pairs"])), "<i8")
                 self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-            first = bytes(self.ranges.scan(0, int(self.offsets[1])))
+            first = bytes(self.reader.scan(0, int(self.offsets[1])))
             (key_length,) = LENGTH.unpack_from(first, 0)
             (value_length,) = LENGTH.unpack_from(first, 8 + key_length)
         except (DataError, KeyError, LookupError, TypeError, ValueError, struct.error, zlib.error):
             return False
-        return int(self.offsets[-1]) <= self.ranges.size and 16 + key_length + value_length == len(first)
+        return int(self.offsets[-1]) <= self.reader.size and 16 + key_length + value_length == len(first)
 
     @property
     def count(self) -> int:
@@ -112,7 +112,7 @@ class KVFile:
     def read(self, first: int, n: int) -> memoryview:
         """Return the bytes of ``n`` pairs."""
         start = int(self.offsets[first])
-        return self.ranges.read(start, int(self.offsets[first + n]) - start)
+        return self.reader.read(start, int(self.offsets[first + n]) - start)
 
     def values(self, first: int, n: int, data: memoryview | None = None) -> npt.NDArray[np.uint8] | list[memoryview]:
         """Return ``n`` values: the rows of an (n, length) view if the stride is constant, else one by one.
@@ -133,10 +133,10 @@ class KVFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        self.ranges.close()
+        self.reader.close()
 
     def _constant_stride(self) -> int:
-        size = self.ranges.size
+        size = self.reader.size
         header = self._header(0)
         if header is None or size % (16 + sum(header)):
             return 0
@@ -144,7 +144,7 @@ class KVFile:
         per_chunk = max(1, CHUNK_BYTES // stride) * stride
         lengths = np.frombuffer(LENGTH.pack(header[0]) + LENGTH.pack(header[1]), np.uint8)
         for start in range(0, size, per_chunk):
-            data = self.ranges.scan(start, min(per_chunk, size - start))
+            data = self.reader.scan(start, min(per_chunk, size - start))
             rows = np.frombuffer(data, np.uint8).reshape(-1, stride)
             value_at = 8 + header[0]
             same = (rows[:, :8] == lengths[:8]).all() and (rows[:, value_at : value_at + 8] == lengths[8:]).all()
@@ -154,7 +154,7 @@ class KVFile:
 
     def _header(self, offset: int) -> tuple[int, int] | None:
         """Return both lengths of the pair at ``offset``, None if it is not whole."""
-        end = self.ranges.size
+        end = self.reader.size
         if offset + 8 > end:
             return None
         key_length = self._length_at(offset)
@@ -167,7 +167,7 @@ class KVFile:
         """Return one length; a file that is not mapped is read in large chunks, not length by length."""
         start, data = self._chunk
         if not start <= offset <= start + len(data) - 8:
-            start, data = offset, self.ranges.scan(offset, min(CHUNK_BYTES, self.ranges.size - offset))
+            start, data = offset, self.reader.scan(offset, min(CHUNK_BYTES, self.reader.size - offset))
             self._chunk = start, data
         return int(LENGTH.unpack_from(data, offset - start)[0])
 

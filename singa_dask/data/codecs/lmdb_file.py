@@ -46,35 +46,35 @@ class ValueMap:
         values : sequence of memoryview
             As LMDB gives them within a transaction, views of a map of its own.
         """
-        places = np.array([pa.py_buffer(value).address for value in values], np.int64)
+        offsets = np.array([pa.py_buffer(value).address for value in values], np.int64)
         # the page on which a value begins begins with its own number; pages begin where those of the system do
         if self._page_bytes != mmap.PAGESIZE:
             return None
-        page = int(places[0]) // mmap.PAGESIZE * mmap.PAGESIZE
+        page = int(offsets[0]) // mmap.PAGESIZE * mmap.PAGESIZE
         number = ctypes.string_at(page, NUMBER_BYTES)
-        places += int.from_bytes(number, "little") * mmap.PAGESIZE - page
-        ends = places + np.fromiter(map(len, values), np.int64, len(values))
-        if places.min() < 0 or ends.max() > len(self._data):
+        offsets += int.from_bytes(number, "little") * mmap.PAGESIZE - page
+        ends = offsets + np.fromiter(map(len, values), np.int64, len(values))
+        if offsets.min() < 0 or ends.max() > len(self._data):
             return None
-        same = (self._data[place:end] == value for place, end, value in self._samples(places, ends, values))
-        return places if all(same) else None
+        same = (self._data[offset:end] == value for offset, end, value in self._samples(offsets, ends, values))
+        return offsets if all(same) else None
 
     @staticmethod
     def _samples(
-        places: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], values: Sequence[memoryview]
+        offsets: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], values: Sequence[memoryview]
     ) -> list[tuple[int, int, memoryview]]:
         """Return place, end and value of the first and of the last."""
-        return [(int(places[i]), int(ends[i]), values[i]) for i in (0, -1)]
+        return [(int(offsets[i]), int(ends[i]), values[i]) for i in (0, -1)]
 
-    def view(self, place: int, length: int) -> memoryview:
+    def view(self, offset: int, length: int) -> memoryview:
         """Return one value."""
-        return self._data[place : place + length]
+        return self._data[offset : offset + length]
 
-    def rows(self, places: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
+    def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """Copy values of one length: (n, length)."""
         # each place of the file is an element, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
-        return everywhere[places].view(np.uint8).reshape(len(places), length)
+        return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
 
 
 def check_length(url: str, path: Path, length: int) -> None:

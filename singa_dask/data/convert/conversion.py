@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.plan import Plan, Shard, Wish, make_plan
+from singa_dask.data.convert.plan import ConvertRequest, Plan, Shard, make_plan
 from singa_dask.data.convert.sources import KINDS, kind_options, open_source
-from singa_dask.data.convert.tasks import ORDER, PLACES, Task, keep_source, release_source, shard_place, write_arrays
+from singa_dask.data.convert.tasks import ORDER, POSITIONS, Task, keep_source, release_source, staged_url, write_arrays
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
@@ -31,7 +31,7 @@ KEYS = {"cifar": "%05d"}
 # what a writer is always given
 BASICS = ("url", "records", "storage_options", "class_names", "_", "options")
 # files of a plan's directory: whose it is; the mean record; that all is done, and may be moved
-NOTE, MEAN, DONE = "plan.json", "mean", "done"
+PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 
 Run = Callable[[Sequence[Task]], Iterable[int]]
 
@@ -57,7 +57,7 @@ def convert(
     reading: Mapping[str, Any] | None = None,
     writing: Mapping[str, Any] | None = None,
     run: Run = run_here,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
 ) -> dict[str, int]:
     """Write the records of some files as one store, or as one for each part of a split.
@@ -95,8 +95,8 @@ def convert(
         csv: separator).
     run : function
         Given the tasks of one step, does them in any order and yields what they return; the next step's come then.
-    say : function
-        Told that a conversion goes on, and where the vocabulary is.
+    log : function
+        Called with a text that says that a conversion goes on, and where the vocabulary is.
     before_replacing : function
         Called with the URLs that are there and will be replaced, before anything is written; it may raise.
 
@@ -115,7 +115,7 @@ def convert(
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
     backend = to or backend_of(destination)
-    wish = Wish(
+    request = ConvertRequest(
         kind,
         tuple(map(fs.absolute, sources)),
         fs.absolute(destination),
@@ -128,17 +128,17 @@ def convert(
         _reading(kind, reading or {}, fs.absolute(destination)),
         {**_keys(backend, KEYS.get(kind, "%08d")), **(writing or {})},
     )
-    _check(wish)
+    _check(request)
     session = secrets.token_hex(8)
-    vocabulary = wish.reading.get("vocabulary", "")
+    vocabulary = request.reading.get("vocabulary", "")
     is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     try:
-        keep_source(session, source := open_source(kind, wish.sources, storage_options, **wish.reading))
+        keep_source(session, source := open_source(kind, request.sources, storage_options, **request.reading))
         if vocabulary:
-            say(f"{vocabulary}: the vocabulary, {'made of this text' if is_new else 'as it was'}")
-        plan = make_plan(wish, storage_options, source)
+            log(f"{vocabulary}: the vocabulary, {'made of this text' if is_new else 'as it was'}")
+        plan = make_plan(request, storage_options, source)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
-        _begin(plan, say, before_replacing)
+        _begin(plan, log, before_replacing)
         if not fs.exists(fs.join(plan.folder, DONE), storage_options):
             _make(plan, source, session, run, verify)
         _move(plan)
@@ -149,15 +149,15 @@ def convert(
     return counts
 
 
-def _check(wish: Wish) -> None:
-    if wish.shards < 1:
-        raise ConfigError(f"{wish.shards} shards, expected 1 or more.")
-    _check_options(wish.reading, kind_options(wish.kind), f"sources of kind {wish.kind}")
-    options = _writer_options(STORES.find(wish.backend))
-    _check_options(wish.writing, options, f"what is written to {wish.destination}")
-    _check_shares(wish.split)
-    if wish.mean:
-        backend_of(wish.mean)
+def _check(request: ConvertRequest) -> None:
+    if request.shards < 1:
+        raise ConfigError(f"{request.shards} shards, expected 1 or more.")
+    _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
+    options = _writer_options(STORES.find(request.backend))
+    _check_options(request.writing, options, f"what is written to {request.destination}")
+    _check_shares(request.split)
+    if request.mean:
+        backend_of(request.mean)
 
 
 def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
@@ -171,33 +171,33 @@ def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[st
 # -- the plan's directory ------------------------------------------------------------------------------
 
 
-def _begin(plan: Plan, say: Callable[[str], None], before_replacing: Callable[[Sequence[str]], None]) -> None:
+def _begin(plan: Plan, log: Callable[[str], None], before_replacing: Callable[[Sequence[str]], None]) -> None:
     """Make the plan's directory; what another plan has left in its place is removed, and nothing else."""
-    options, note = plan.storage_options, fs.join(plan.folder, NOTE)
+    options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)
     left = fs.ls(plan.folder, options) if is_there else []
-    if NOTE in left and json.loads(fs.read_bytes(note, storage_options=options))["digest"] == plan.digest:
-        say(f"{plan.folder}: a conversion that was stopped, it goes on.")
+    if PLAN_FILE in left and json.loads(fs.read_bytes(plan_file, storage_options=options))["digest"] == plan.digest:
+        log(f"{plan.folder}: a conversion that was stopped, it goes on.")
         return
-    if NOTE not in left and not all(name[0] == "." for name in left):
+    if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: is in the way, no conversion has made it. Move it away.")
     # what is empty was left by a conversion that had called it before, and was stopped as it began or ended
     if left or not is_there:
-        urls = filter(None, [*(shard.url for shard in plan.shards), plan.wish.mean])
+        urls = filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])
         there = [url for url in urls if fs.exists(url, options)]
         if there:
             before_replacing(there)
-    if NOTE in left:
-        say(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
+    if PLAN_FILE in left:
+        log(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
     _remove(plan)
-    fs.write_atomic(note, json.dumps({"digest": plan.digest, **vars(plan.wish)}, indent=1).encode(), options)
+    fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1).encode(), options)
 
 
 def _remove(plan: Plan) -> None:
     """Remove the plan's directory, last what says whose it is."""
     if fs.exists(plan.folder, plan.storage_options):
         names = fs.ls(plan.folder, plan.storage_options)
-        for name in sorted(names, key=lambda name: (name == NOTE, name == DONE)):
+        for name in sorted(names, key=lambda name: (name == PLAN_FILE, name == DONE)):
             fs.remove_tree(fs.join(plan.folder, name), plan.storage_options)
         fs.remove_tree(plan.folder, plan.storage_options)
 
@@ -214,7 +214,7 @@ def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> No
     _do(plan, "shard", _sizes(plan.shards), session, run)
     if verify:
         _do(plan, "verify", _sizes(plan.shards), session, run)
-    if plan.wish.mean:
+    if plan.request.mean:
         _write_mean(plan, source)
     fs.write_atomic(fs.join(plan.folder, DONE), b"", plan.storage_options)
 
@@ -242,7 +242,7 @@ def _write_order(plan: Plan, n_runs: int) -> None:
     if plan.by_buckets:
         places = np.full(plan.count, -1, np.int64)
         places[order] = np.arange(len(order))
-        write_arrays(fs.join(plan.folder, PLACES), [places], options)
+        write_arrays(fs.join(plan.folder, POSITIONS), [places], options)
     write_arrays(fs.join(plan.folder, ORDER), [order], options)
 
 
@@ -251,19 +251,19 @@ def _write_mean(plan: Plan, source: Store) -> None:
     options = plan.storage_options
     field = source.schema.get("data") or source.schema["pixel"]
     total: npt.NDArray[Any] = np.zeros(field.shape, np.int64 if field.dtype == np.uint8 else np.float64)
-    for i in range(plan.wish.shards):
+    for i in range(plan.request.shards):
         data = fs.read_bytes(fs.join(plan.folder, f"shard-{i:05d}"), storage_options=options)
         total += np.frombuffer(data, total.dtype).reshape(total.shape)
     mean = (total / next(iter(plan.parts.values()))).astype(np.float32)
-    backend = backend_of(plan.wish.mean)
+    backend = backend_of(plan.request.mean)
     STORES.find(backend).write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, **_keys(backend, "mean"))
 
 
 def _move(plan: Plan) -> None:
     """Move what is done to its place; what is not here was moved before."""
     options = plan.storage_options
-    moves = [(shard_place(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
-    moves += [(fs.join(plan.folder, MEAN), plan.wish.mean)] if plan.wish.mean else []
+    moves = [(staged_url(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
+    moves += [(fs.join(plan.folder, MEAN), plan.request.mean)] if plan.request.mean else []
     for place, url in moves:
         if fs.exists(place, options):
             fs.move(place, url, options)

@@ -25,7 +25,7 @@ from singa_dask.data.stores.shards import shard_url
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError
 
-__all__ = ["DIRECT_BYTES", "RUN_BYTES", "Plan", "Shard", "Wish", "make_plan"]
+__all__ = ["DIRECT_BYTES", "RUN_BYTES", "ConvertRequest", "Plan", "Shard", "make_plan"]
 
 VERSION = 1
 # what may be read to make all shards of a random order straight from the sources; beyond, records go by buckets
@@ -45,7 +45,7 @@ class Shard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wish:
+class ConvertRequest:
     """The arguments of `convert.convert`, URLs absolute."""
 
     kind: str
@@ -67,7 +67,7 @@ class Plan:
 
     Attributes
     ----------
-    wish : Wish
+    request : ConvertRequest
     storage_options : dict
     count : int
         Records of the sources.
@@ -82,7 +82,7 @@ class Plan:
         Bounds of memory; what is written does not depend on them.
     """
 
-    wish: Wish
+    request: ConvertRequest
     storage_options: Mapping[str, Any]
     count: int
     record_bytes: int
@@ -102,7 +102,7 @@ class Plan:
         """Hash of what the result, and its pieces, depend on."""
         facts = (
             VERSION,
-            vars(self.wish),
+            vars(self.request),
             self.count,
             self.fingerprint,
             self.class_names,
@@ -115,19 +115,19 @@ class Plan:
     @cached_property
     def parts(self) -> dict[str, int]:
         """URL of each part, and its number of records."""
-        n = min(self.count, self.wish.limit or self.count)
-        if not self.wish.split:
-            return {self.wish.destination: n}
+        n = min(self.count, self.request.limit or self.count)
+        if not self.request.split:
+            return {self.request.destination: n}
         parts, left = {}, n
-        for name, share in self.wish.split.items():
-            parts[_part_url(self.wish.destination, name)] = size = min(round(share * n), left)
+        for name, share in self.request.split.items():
+            parts[_part_url(self.request.destination, name)] = size = min(round(share * n), left)
             left -= size
         return parts
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """All files, those of the first part first."""
-        count, found, start = self.wish.shards, [], 0
+        count, found, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
                 raise DataError(f"{url}: {size or 'no'} records are left for it, expected {count} or more.")
@@ -147,13 +147,13 @@ class Plan:
     @property
     def needs_labels(self) -> bool:
         """Whether the order depends on the labels."""
-        return bool(self.wish.split) and self.labelled
+        return bool(self.request.split) and self.labelled
 
     @property
     def by_buckets(self) -> bool:
         """Whether records are first scattered into buckets, and these made into shards."""
         read = self.count * self.record_bytes * len(self.shards)
-        return self.wish.shuffle is not None and read > self.direct_bytes
+        return self.request.shuffle is not None and read > self.direct_bytes
 
     @cached_property
     def buckets(self) -> Rows:
@@ -170,12 +170,12 @@ class Plan:
 
     def select(self, labels: npt.NDArray[np.int32] | None) -> Rows:
         """Return the numbers of the records in the order in which they are written."""
-        wish = self.wish
-        rows = np.arange(self.count) if wish.shuffle is None else permutation(self.count, wish.shuffle, "convert")
-        rows = rows[: wish.limit]
-        if not wish.split:
+        request = self.request
+        rows = np.arange(self.count) if request.shuffle is None else permutation(self.count, request.shuffle, "convert")
+        rows = rows[: request.limit]
+        if not request.split:
             return rows
-        left = permutation(len(rows), wish.shuffle or 0, "split")
+        left = permutation(len(rows), request.shuffle or 0, "split")
         if labels is not None:
             left = left[np.argsort(labels[rows][left], kind="stable")]
         parts = []
@@ -194,19 +194,19 @@ class Plan:
         DataError
             They are not those that the plan was made for.
         """
-        store = open_source(self.wish.kind, self.wish.sources, self.storage_options, **self.wish.reading)
+        store = open_source(self.request.kind, self.request.sources, self.storage_options, **self.request.reading)
         if (store.fingerprint, store.class_names) != (self.fingerprint, self.class_names):
             store.close()
             raise DataError(f"{store.url}: changed while it was converted. Convert it again.")
         return store
 
 
-def make_plan(wish: Wish, storage_options: fs.Options, source: Store) -> Plan:
+def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Store) -> Plan:
     """Plan a conversion of sources that are open."""
-    files: Sequence[str] = source_files(wish.sources, storage_options)
-    vocabulary = [wish.reading["vocabulary"]] if "vocabulary" in wish.reading else []
+    files: Sequence[str] = source_files(request.sources, storage_options)
+    vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
     return Plan(
-        wish,
+        request,
         dict(storage_options or {}),
         source.count,
         sum(field.size_bytes for field in source.schema.values()),

@@ -17,28 +17,28 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import Plan
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest import write_manifest
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store, open_store, rows_per_block
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
 __all__ = [
     "ORDER",
-    "PLACES",
+    "POSITIONS",
     "Task",
     "keep_source",
     "read_numbers",
     "release_source",
     "reporting",
-    "shard_place",
+    "staged_url",
     "write_arrays",
 ]
 
 # numbers of the records as they are written, and where each record is written, -1 for nowhere
-ORDER, PLACES = "order", "places"
+ORDER, POSITIONS = "order", "places"
 # floats are summed by so many records, so that a mean does not depend on the blocks they came in
 SUM_ROWS = 4096
 
@@ -142,7 +142,7 @@ def scatter(task: Task) -> None:
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
-    places = read_numbers(task.url(PLACES), start, stop, plan.storage_options)
+    places = read_numbers(task.url(POSITIONS), start, stop, plan.storage_options)
     order = np.argsort(places, kind="stable")
     order = order[int(np.searchsorted(places[order], 0)) :]
     offsets = np.searchsorted(places[order], plan.buckets)
@@ -156,11 +156,11 @@ def write_shard(task: Task) -> None:
     plan = task.plan
     sums: list[npt.NDArray[Any]] = []
     records = _reported(_records(task))
-    if plan.wish.mean and task.index < plan.wish.shards:
-        records = _summed(Rows(plan.shards[task.index].url, records), sums)
-    target = STORES.find(plan.wish.backend)
-    options = {**plan.wish.writing, **write_options(target, plan.class_names)}
-    target.write(shard_place(plan, task.index), records, plan.storage_options, **options)
+    if plan.request.mean and task.index < plan.request.shards:
+        records = _summed(Rechunker(plan.shards[task.index].url, records), sums)
+    target = STORES.find(plan.request.backend)
+    options = {**plan.request.writing, **write_options(target, plan.class_names)}
+    target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
     # only now: a store may be more than one file
     write_arrays(task.url(), sums, plan.storage_options)
 
@@ -169,10 +169,10 @@ def verify(task: Task) -> None:
     """Read a shard, block by block, and compare it with what it was made of; text holds no shapes, and no bytes."""
     plan = task.plan
     url, start, stop = plan.shards[task.index]
-    backend, options = plan.wish.backend, _as_written(plan)
-    expected = Rows(url, _records(task))
+    backend, options = plan.request.backend, _as_written(plan)
+    expected = Rechunker(url, _records(task))
     try:
-        with open_store(shard_place(plan, task.index), backend, plan.storage_options, **options) as store:
+        with open_store(staged_url(plan, task.index), backend, plan.storage_options, **options) as store:
             if store.count != stop - start:
                 raise DataError(f"{url}: {store.count} records were written, expected {stop - start}.")
             for block in store.blocks:
@@ -186,12 +186,12 @@ def verify(task: Task) -> None:
 
 def _as_written(plan: Plan) -> dict[str, Any]:
     """Return the options to open a shard: text does not say whether its lines begin with a label."""
-    if plan.wish.backend not in ("csv", "textfile"):
+    if plan.request.backend not in ("csv", "textfile"):
         return {}
-    return {"has_label": plan.labelled, "separator": plan.wish.writing.get("separator", ","), "header": False}
+    return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
 
 
-def _compare(found: Arrays, expected: Rows, n: int, where: str) -> None:
+def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
     wanted = expected.take(n) or {}
     values = next(array for name, array in wanted.items() if name != "label")
     for name, array in found.items():
@@ -205,7 +205,7 @@ def note(task: Task) -> None:
     """Write the manifest of a shard that is where it belongs."""
     plan = task.plan
     write_manifest(
-        plan.shards[task.index].url, plan.wish.backend, plan.storage_options, plan.class_names, **_as_written(plan)
+        plan.shards[task.index].url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan)
     )
 
 
@@ -225,7 +225,7 @@ def _records(task: Task) -> Iterator[Arrays]:
             yield _bucket(task, source, bucket, n_runs)
         return
     rows = read_numbers(task.url(ORDER), shard.start, shard.stop, plan.storage_options)
-    if plan.wish.shuffle is not None:
+    if plan.request.shuffle is not None:
         yield _gather(source, rows)
         return
     inner = np.searchsorted(source.starts, [rows[0], rows[-1]], side="right")
@@ -254,7 +254,7 @@ def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}
     for i in range(n_runs):
-        run = Ranges(task.url(f"scatter-{i:05d}"), task.plan.storage_options)
+        run = RangeReader(task.url(f"scatter-{i:05d}"), task.plan.storage_options)
         first, last = np.frombuffer(run.read(8 * bucket, 16), np.int64).tolist()
         (n,) = np.frombuffer(run.read(8 * len(buckets) - 8, 8), np.int64).tolist()
         at = 8 * len(buckets)
@@ -279,9 +279,9 @@ def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
             _report(min(n_rows, n - first) / 2)
 
 
-def _summed(rows: Rows, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
+def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
     """Pass records on, and keep their sum: exact for bytes."""
-    for records in rows.cut(SUM_ROWS):
+    for records in rows.chunks(SUM_ROWS):
         values = records["data"] if "data" in records else records["pixel"]
         total = values.sum(axis=0, dtype=np.int64 if values.dtype == np.uint8 else np.float64)
         sums[:] = [sums[0] + total if sums else total]
@@ -291,7 +291,7 @@ def _summed(rows: Rows, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
 # -- files of the plan's directory -------------------------------------------------------------------------
 
 
-def shard_place(plan: Plan, index: int) -> str:
+def staged_url(plan: Plan, index: int) -> str:
     """Return the URL of a shard until all are done."""
     name = plan.shards[index].url.rpartition("/")[2]
     return fs.join(plan.folder, f"{index:05d}-{name}")

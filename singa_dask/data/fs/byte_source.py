@@ -7,7 +7,7 @@ import zlib
 from typing import Protocol
 
 from singa_dask.data.fs import files
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
 __all__ = ["Bytes", "Memory", "ReadAhead", "open_bytes"]
@@ -83,12 +83,12 @@ def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
     DataError
         It is missing, or its gzip is damaged.
     """
-    ranges = Ranges(url, storage_options)
-    if bytes(ranges.read(0, min(2, ranges.size))) != GZIP_MAGIC:
-        return ranges
+    reader = RangeReader(url, storage_options)
+    if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:
+        return reader
     try:
-        return Memory(url, gzip.decompress(ranges.read(0, ranges.size)))
+        return Memory(url, gzip.decompress(reader.read(0, reader.size)))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{url}: a damaged gzip file: {error}.") from error
     finally:
-        ranges.close()
+        reader.close()

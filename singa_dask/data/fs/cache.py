@@ -43,7 +43,7 @@ WAIT_S = 10.0
 WAIT_FOR_FILE_S = 600.0
 # so much more than needed is let go of at once, as a share of the limit
 SLACK = 16
-MOST_MAPS = 256
+MAX_MAPS = 256
 
 
 def key_of(*parts: Any) -> str:
@@ -199,7 +199,7 @@ class Cache:
         try:
             with path.open("rb", buffering=0) as file:
                 inode = os.fstat(file.fileno()).st_ino
-                data = _mapped(file) if len(_MAPS) < MOST_MAPS else memoryview(file.read())
+                data = _mapped(file) if len(_MAPS) < MAX_MAPS else memoryview(file.read())
         except FileNotFoundError:
             return None
         except (OSError, ValueError):

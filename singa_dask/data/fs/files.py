@@ -49,7 +49,7 @@ __all__ = [
 
 Options = Mapping[str, Any] | None
 
-# key of the options that asks `ranges.Ranges` for a cache, and is none of the filesystem's
+# key of the options that asks `range_reader.RangeReader` for a cache, and is none of the filesystem's
 CACHE = "singa_dask.cache"
 
 

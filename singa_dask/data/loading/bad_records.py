@@ -17,11 +17,11 @@ from singa_dask.data.order.shuffle import draw
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["BadLog", "BadPolicy", "BadRecord", "Mender", "OnError"]
+__all__ = ["BadLog", "BadPolicy", "BadRecord", "OnError", "Substituter"]
 
 OnError = Literal["raise", "skip", "replace"]
 
-MOST_DRAWS = 8
+MAX_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class BadPolicy:
     labels: int = 0
     seed: int = 0
 
-    def most(self, count: int) -> int:
+    def max_records(self, count: int) -> int:
         """Return the most bad records among ``count``."""
         return int(self.max_bad) if self.max_bad >= 1 else max(1, int(self.max_bad * count))
 
@@ -94,7 +94,7 @@ class BadLog:
     url : str
     most : int
         How many there may be.
-    tail : str
+    truncation : str
         What is torn off at the end of the store, if something is: one bad record.
 
     Attributes
@@ -103,11 +103,11 @@ class BadLog:
         Their numbers in the store.
     """
 
-    def __init__(self, url: str, most: int, tail: str = "") -> None:
-        self.url, self.most = url, most
-        self.records: set[int] = {-1} if tail else set()
+    def __init__(self, url: str, max_bad: int, truncation: str = "") -> None:
+        self.url, self.max_bad = url, max_bad
+        self.records: set[int] = {-1} if truncation else set()
         self._blocks: set[int] = set()
-        self._new = [BadRecord(-1, None, None, 1, tail)] if tail else []
+        self._new = [BadRecord(-1, None, None, 1, truncation)] if truncation else []
 
     def add(self, wanted: list[BadRecord]) -> None:
         """Note what a batch wanted.
@@ -126,9 +126,9 @@ class BadLog:
                     continue
                 self._blocks.add(bad.block)
             self._new.append(bad)
-        if wanted and len(self.records) > self.most:
+        if wanted and len(self.records) > self.max_bad:
             raise DataError(
-                f"{self.url}: {len(self.records)} bad records, more than the {self.most} that max_bad allows. "
+                f"{self.url}: {len(self.records)} bad records, more than the {self.max_bad} that max_bad allows. "
                 f"The last: {_show(wanted[-1])}."
             )
 
@@ -138,7 +138,7 @@ class BadLog:
         return new
 
 
-class Mender:
+class Substituter:
     """Finds the record that takes the place of a bad one; used by the thread that reads.
 
     Parameters
@@ -150,10 +150,10 @@ class Mender:
 
     def __init__(self, reader: BlockReader, policy: BadPolicy) -> None:
         self._reader, self._store, self._policy = reader, reader.store, policy
-        self._most = policy.most(self._store.count)
+        self._max_bad = policy.max_records(self._store.count)
         self._given: dict[int, int] = {}
 
-    def explain(self, ids: npt.NDArray[np.int64]) -> list[BadRecord]:
+    def describe(self, ids: npt.NDArray[np.int64]) -> list[BadRecord]:
         """Say what is wrong with bad records."""
         found = []
         for record in ids.tolist():
@@ -163,7 +163,7 @@ class Mender:
             found.append(BadRecord(record, block, None if whole else row, n if whole else 1, bad[row]))
         return found
 
-    def mend(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], out: Arrays) -> npt.NDArray[np.int64]:
+    def replace(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], out: Arrays) -> npt.NDArray[np.int64]:
         """Put other records in some places of a batch.
 
         Parameters
@@ -202,7 +202,7 @@ class Mender:
         return found
 
     def _draw(self, record: int) -> int:
-        for attempt in range(MOST_DRAWS):
+        for attempt in range(MAX_DRAWS):
             drawn = draw(self._store.count, self._policy.seed, "replace", record, attempt)
             block, row = self._reader.locate(drawn)
             self._reader.block(block)
@@ -224,12 +224,12 @@ class Mender:
             if good is not None:
                 return int(self._store.starts[block]) + good
             passed += n if step else 0
-            if passed > self._most:
+            if passed > self._max_bad:
                 break
         reason = next(iter(self._reader.bad[block].values())).rstrip(".")
         raise DataError(
             f"{self._store.url}: no good record for the place of record {record}, all in the blocks from {first} to "
-            f"{block} are bad; max_bad allows {self._most}. The last: {reason}."
+            f"{block} are bad; max_bad allows {self._max_bad}. The last: {reason}."
         )
 
 

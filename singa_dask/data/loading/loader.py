@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.loading.assemble import Assembler
-from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Mender
+from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Substituter
+from singa_dask.data.loading.block_pool import empty_arrays
+from singa_dask.data.loading.collator import Collator
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.loading.table import empty_arrays
-from singa_dask.data.order.order import Order
+from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
@@ -27,7 +27,7 @@ from singa_dask.errors import Aborted
 __all__ = ["Batch", "Loader"]
 
 SLAB_BYTES = 4 << 20
-MOST_STEPS = 64
+MAX_STEPS = 64
 KEPT_BYTES = 1 << 30
 
 
@@ -66,7 +66,7 @@ class Loader:
     ----------
     store : Store
         Read by this loader alone while it lives.
-    order : Order
+    sampler : Sampler
     worker, n_workers : int
         Place in the group.
     bytes_bound : int
@@ -92,7 +92,7 @@ class Loader:
     def __init__(
         self,
         store: Store,
-        order: Order,
+        sampler: Sampler,
         worker: int = 0,
         n_workers: int = 1,
         *,
@@ -102,33 +102,33 @@ class Loader:
         policy: BadPolicy | None = None,
         host_names: Collection[str] = (),
     ) -> None:
-        self.store, self.order = store, order
+        self.store, self.sampler = store, sampler
         self.worker, self.n_workers = worker, n_workers
         self.name = name
         self.prefetch = prefetch
         self.bytes_bound = bytes_bound
         self.wait_s = 0.0
-        low, high = order.bounds(n_workers)[worker : worker + 2]
+        low, high = sampler.bounds(n_workers)[worker : worker + 2]
         rows = high - low
         record_bytes = sum(field.size_bytes for field in store.schema.values())
         batch_bytes = rows * record_bytes
         # two slabs fit into the bound: one in use, one on its way
-        self._slab_steps = max(1, min(MOST_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
+        self._slab_steps = max(1, min(MAX_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
         self._slab_bytes = self._slab_steps * batch_bytes
-        least, most_bytes = 1, KEPT_BYTES
-        if order.shuffle == "none":
+        min_blocks, most_bytes = 1, KEPT_BYTES
+        if sampler.shuffle == "none":
             # a batch may cross the border of two blocks; to keep others pays if all can be kept
-            least, most_bytes = 2, bytes_bound if order.count * record_bytes <= bytes_bound else 0
+            min_blocks, most_bytes = 2, bytes_bound if sampler.count * record_bytes <= bytes_bound else 0
         policy = policy or BadPolicy()
         tolerant = policy.on_error != "raise"
         self.reader = BlockReader(
-            store, least, most_bytes, prefetch, lambda: self._stop, tolerant=tolerant, labels=policy.labels,
+            store, min_blocks, most_bytes, prefetch, lambda: self._stop, tolerant=tolerant, labels=policy.labels,
             host_names=host_names,
         )  # fmt: skip
-        self.bad = BadLog(store.url, policy.most(store.count), store.tail)
-        self._mender = Mender(self.reader, policy)
+        self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
+        self._substituter = Substituter(self.reader, policy)
         self._bad_ahead = set(self.bad.records)
-        self._assembler = Assembler(self.reader, order, n_workers)
+        self._collator = Collator(self.reader, sampler, n_workers)
         self._ahead = (0, np.empty((0, rows), np.int64))
         self._step = 0
         self._slab: _Slab | None = None
@@ -180,16 +180,16 @@ class Loader:
 
     def epochs(self) -> npt.NDArray[np.int64]:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
-        return self.order.epoch_of(self._step - 1, self.worker, self.n_workers)
+        return self.sampler.epoch_of(self._step - 1, self.worker, self.n_workers)
 
     @property
     def epoch(self) -> float:
         """Epochs read so far, as a fraction: 1.5 in the middle of the second one."""
-        return (self.order.skip + self._step * self.order.batch_size) / self.order.period
+        return (self.sampler.skip + self._step * self.sampler.batch_size) / self.sampler.period
 
     def cursor(self) -> dict[str, Any]:
         """Return where the next batch begins, as a few integers."""
-        return self.order.cursor(self._step)
+        return self.sampler.cursor(self._step)
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Go on where a cursor was taken; nothing that lies before it is read.
@@ -199,7 +199,7 @@ class Loader:
         DataError
             The cursor is of other records or of another order.
         """
-        step = self.order.step_at(cursor)
+        step = self.sampler.step_at(cursor)
         self._halt()
         self._step = step
 
@@ -212,7 +212,7 @@ class Loader:
         """Stop the thread, wait for it, and let go of all blocks. The store stays open."""
         self._halt()
         self.reader.clear()
-        self._assembler.clear()
+        self._collator.clear()
         self._spare.clear()
 
     def __enter__(self) -> Loader:
@@ -253,7 +253,7 @@ class Loader:
     @property
     def _at_hand(self) -> bool:
         """Whether there is nothing to read ahead: all batches are views of what was gone through once."""
-        return self.order.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
+        return self.sampler.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
 
     def _halt(self) -> None:
         """End the thread; what it has read ahead is dropped."""
@@ -301,38 +301,38 @@ class Loader:
     def _read(self, step: int, spare: Arrays | None) -> _Slab:
         ids = self._ids(step)
         buffers = spare or empty_arrays(self.store, ids.size)
-        if self.order.shuffle == "none":
-            batches = self._assembler.follow(ids, buffers)
+        if self.sampler.shuffle == "none":
+            batches = self._collator.consecutive(ids, buffers)
         else:
-            self._assembler.gather(ids.reshape(-1), buffers)
+            self._collator.gather(ids.reshape(-1), buffers)
             n = ids.shape[1]
             batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
         slab = _Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
         if self.reader.bad:
-            self._mend(slab)
+            self._substitute(slab)
         return slab
 
-    def _mend(self, slab: _Slab) -> None:
+    def _substitute(self, slab: _Slab) -> None:
         """Put other records in the places of bad ones."""
         for i, batch in enumerate(slab.batches):
             places = self.reader.bad_among(batch.ids)
             if not len(places):
                 continue
-            slab.bad[i] = self._mender.explain(batch.ids[places])
+            slab.bad[i] = self._substituter.describe(batch.ids[places])
             self._bad_ahead.update(batch.ids[places].tolist())
-            if len(self._bad_ahead) > self.bad.most:
+            if len(self._bad_ahead) > self.bad.max_bad:
                 # the caller gets an error instead of this batch
                 return
             n = len(batch.ids)
             arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
             for name, array in batch.arrays.items():
                 np.copyto(arrays[name], array)
-            slab.batches[i] = Batch(arrays, self._mender.mend(batch.ids, places, arrays))
+            slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, places, arrays))
 
     def _ids(self, step: int) -> npt.NDArray[np.int64]:
         """Return the rows of a slab; the order is asked for more steps at a time than records are read."""
         first, ids = self._ahead
         if not first <= step <= first + len(ids) - self._slab_steps:
-            n_steps = MOST_STEPS - MOST_STEPS % self._slab_steps
-            first, ids = self._ahead = step, self.order.rows(step, self.worker, self.n_workers, n_steps)
+            n_steps = MAX_STEPS - MAX_STEPS % self._slab_steps
+            first, ids = self._ahead = step, self.sampler.rows(step, self.worker, self.n_workers, n_steps)
         return ids[step - first : step - first + self._slab_steps]

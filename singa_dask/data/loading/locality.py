@@ -17,7 +17,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 
-__all__ = ["Locations", "Stretch", "Survey", "deal_by_host", "host_names", "same_host"]
+__all__ = ["HostSpan", "Locations", "Survey", "deal_by_host", "host_names", "same_host"]
 
 LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
@@ -59,12 +59,12 @@ class Locations:
 
     Attributes
     ----------
-    told : bool
+    reported : bool
         No question has been left without an answer.
     """
 
     def __init__(self, storage_options: fs.Options = None) -> None:
-        self.told = True
+        self.reported = True
         self._storage_options = storage_options
         self._files: dict[str, tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]] = {}
         self._is_local: dict[str, bool] = {}
@@ -84,22 +84,24 @@ class Locations:
         return max((n_bytes for host, n_bytes in held.items() if same_host(host, names)), default=0)
 
     def _held(self, block: Block) -> dict[str, int]:
-        starts, places = self._places(block.file)
+        starts, locations = self._locations(block.file)
         held: dict[str, int] = {}
         end = block.offset + block.length
-        for start, stop, hosts in places[max(bisect_right(starts, block.offset) - 1, 0) :]:
+        for start, stop, hosts in locations[max(bisect_right(starts, block.offset) - 1, 0) :]:
             if start >= end:
                 break
             for host in hosts:
                 held[host] = held.get(host, 0) + min(stop, end) - max(start, block.offset)
         return {host: n_bytes for host, n_bytes in held.items() if n_bytes > 0}
 
-    def _places(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
+    def _locations(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
         if file not in self._files:
-            found = self._ask(file) if self.told else []
-            self.told = bool(found)
-            places = sorted((each["offset"], each["offset"] + each["length"], tuple(each["hosts"])) for each in found)
-            self._files[file] = [start for start, _, _ in places], places
+            found = self._ask(file) if self.reported else []
+            self.reported = bool(found)
+            locations = sorted(
+                (each["offset"], each["offset"] + each["length"], tuple(each["hosts"])) for each in found
+            )
+            self._files[file] = [start for start, _, _ in locations], locations
         return self._files[file]
 
     def _ask(self, file: str) -> list[dict[str, Any]]:
@@ -141,7 +143,7 @@ class Survey(NamedTuple):
         )
 
 
-class Stretch(NamedTuple):
+class HostSpan(NamedTuple):
     """A part of the line of dealt blocks, up to record ``high``, and the host that reads it (-1: any other)."""
 
     high: int
@@ -149,7 +151,7 @@ class Stretch(NamedTuple):
 
 
 def deal_by_host(
-    sizes: Sequence[int], hosts: Sequence[Collection[int]], stretches: Iterable[Stretch], seed: int
+    sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
     """Lay the blocks in a line so that stretches of it fall on hosts that hold their blocks.
 
@@ -163,7 +165,7 @@ def deal_by_host(
         Records of each block.
     hosts : sequence of collections of int
         Hosts of each block, by number.
-    stretches : iterable of Stretch
+    spans : iterable of HostSpan
         In line order, of the whole line.
     seed : int
         Blocks of a host come in a random order by this seed.
@@ -173,7 +175,7 @@ def deal_by_host(
     list of int
         A permutation of the blocks: the deal.
     """
-    cuts = list(_merged(stretches))
+    cuts = list(_merged(spans))
     rooms: dict[int, int] = {}
     low = 0
     for high, host in cuts:
@@ -187,13 +189,13 @@ def deal_by_host(
     return _lay(sizes, [matching.host_of.get(block, -1) for block in range(len(sizes))], cuts, shuffled)
 
 
-def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+def _merged(spans: Iterable[HostSpan]) -> Iterator[HostSpan]:
     """Make one of stretches that follow each other on the same host."""
-    last: Stretch | None = None
-    for stretch in stretches:
-        if last is not None and last.host != stretch.host:
+    last: HostSpan | None = None
+    for span in spans:
+        if last is not None and last.host != span.host:
             yield last
-        last = stretch
+        last = span
     if last is not None:
         yield last
 
@@ -273,7 +275,7 @@ class _Matching:
             to = host
 
 
-def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[Stretch], order: Sequence[int]) -> list[int]:
+def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], order: Sequence[int]) -> list[int]:
     """Fill each stretch with blocks of its host, and with those of none; what is left over comes last."""
     own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
     for block in order:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.loading.block_pool import empty_arrays
 from singa_dask.data.loading.locality import Locations
-from singa_dask.data.loading.table import empty_arrays
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -58,7 +58,7 @@ class BlockReader:
     def __init__(
         self,
         store: Store,
-        least: int,
+        min_blocks: int,
         bytes_bound: int,
         touch: bool,
         cancelled: Callable[[], bool] = lambda: False,
@@ -71,7 +71,7 @@ class BlockReader:
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
-        self._least, self._bytes_bound, self._touch = least, bytes_bound, touch
+        self._min_blocks, self._bytes_bound, self._touch = min_blocks, bytes_bound, touch
         self._cancelled = cancelled
         self._kept_bytes = 0
         self._tolerant = tolerant
@@ -121,11 +121,11 @@ class BlockReader:
             arrays = self.store.read_block(block)
             bad: dict[int, str] = {}
         except Exception as error:
-            told = self._told(block, error)
+            named = self._named_error(block, error)
             # what would be read with more memory is not bad
             if not self._tolerant or isinstance(error, MemoryError):
-                raise told from error
-            arrays, bad = self._salvage(block, told)
+                raise named from error
+            arrays, bad = self._salvage(block, named)
         if self._labels:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
         if bad:
@@ -137,7 +137,7 @@ class BlockReader:
             array.flags.writeable = False
         return arrays
 
-    def _told(self, block: int, error: Exception) -> DataError:
+    def _named_error(self, block: int, error: Exception) -> DataError:
         """Return an error that names URL and block."""
         where, file = f"{self.store.url}, block {block}", self.store.blocks[block].file
         if not isinstance(error, DataError):
@@ -183,7 +183,7 @@ class BlockReader:
         if self.store.mapped:
             return
         self._kept_bytes += sum(array.nbytes for array in arrays.values())
-        while len(self.kept) > self._least and self._kept_bytes > self._bytes_bound:
+        while len(self.kept) > self._min_blocks and self._kept_bytes > self._bytes_bound:
             _, dropped = self.kept.popitem(last=False)
             self._kept_bytes -= sum(array.nbytes for array in dropped.values())
 

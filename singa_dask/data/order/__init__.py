@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from singa_dask.data.order.order import Order
+from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.order.shuffle import permutation, random_skip
 
-__all__ = ["Order", "permutation", "random_skip"]
+__all__ = ["Sampler", "permutation", "random_skip"]

@@ -62,6 +62,6 @@ def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
     return int(_raw(1, seed, purpose, *numbers)[0]) % n
 
 
-def random_skip(seed: int, layer: str, group: int, most: int) -> int:
+def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
     """Return how many records an input layer passes over at the start: 0 to ``most``, each as likely."""
-    return draw(most + 1, seed, f"skip {layer}", group)
+    return draw(max_skip + 1, seed, f"skip {layer}", group)

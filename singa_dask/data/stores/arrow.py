@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -56,9 +56,9 @@ class ArrowStore(Store):
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
-        self._ranges = Ranges(url, storage_options)
+        self._reader = RangeReader(url, storage_options)
         try:
-            self._schema, places = _read_footer(self._ranges)
+            self._schema, places = _read_footer(self._reader)
             self.blocks, self._compressed = self._find_blocks(places)
             self.schema = _fields(url, self._schema)
             self.class_names = parse_names(_noted(self._schema).get("class_names"))
@@ -72,25 +72,25 @@ class ArrowStore(Store):
 
     def _find_blocks(self, places: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
         """Return the blocks, and whether any is compressed: from the manifest, else from each block's header."""
-        manifest = find_manifest(self.url, "arrow", self.url, self._ranges.size, self.storage_options)
+        manifest = find_manifest(self.url, "arrow", self.url, self._reader.size, self.storage_options)
         if manifest is not None:
             lengths = [(offset, meta + body) for offset, meta, body in places]
             if lengths == [(block.offset, block.length) for block in manifest.blocks]:
                 return manifest.blocks, bool(manifest.opening.get("compressed"))
             manifest.dismiss()
-        headers = [_batch_header(self._ranges.read(offset, meta)) for offset, meta, _ in places]
+        headers = [_batch_header(self._reader.read(offset, meta)) for offset, meta, _ in places]
         blocks = tuple(
             Block(i, n, self.url, offset, meta + body)
             for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
         )
         return blocks, any(compressed for _, compressed in headers)
 
-    def stored(self, block_id: int) -> memoryview:
+    def block_bytes(self, block_id: int) -> memoryview:
         block = self.blocks[block_id]
-        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+        return self.verify_crc(block_id, self._reader.read(block.offset, block.length))
 
-    def noted(self) -> dict[str, Any]:
-        return {"bytes": self._ranges.size, "compressed": self._compressed}
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": self._reader.size, "compressed": self._compressed}
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -99,7 +99,7 @@ class ArrowStore(Store):
     def read_block(self, block_id: int) -> Arrays:
         where = f"{self.url}, block {block_id}"
         try:
-            message = pa.ipc.read_message(pa.py_buffer(self.stored(block_id)))
+            message = pa.ipc.read_message(pa.py_buffer(self.block_bytes(block_id)))
             batch = pa.ipc.read_record_batch(message, self._schema)
             if len(batch) != self.blocks[block_id].n:
                 raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}: damaged.")
@@ -128,16 +128,16 @@ class ArrowStore(Store):
         class_names : sequence of str
             Noted in the schema's metadata.
         """
-        rows = Rows(url, records)
+        rows = Rechunker(url, records)
         schema = _schema_for(rows.schema, class_names)
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
             with pa.ipc.new_file(file, schema, options=options) as writer:
-                for block in rows.cut(rows_per_block(rows.record_bytes, block_bytes)):
+                for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
                     writer.write_batch(_batch(block, schema))
 
     def close(self) -> None:
-        self._ranges.close()
+        self._reader.close()
 
 
 # -- columns -----------------------------------------------------------------------------------------
@@ -210,15 +210,15 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 # -- footer: pyarrow opens it but does not tell where the batches lie ---------------------------------------
 
 
-def _read_footer(ranges: Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
+def _read_footer(reader: RangeReader) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
-    tail = bytes(ranges.read(max(0, ranges.size - 10), min(10, ranges.size)))
+    tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
     if len(tail) < 10 or not tail.endswith(MAGIC):
-        raise DataError(f"{ranges.url}: no Arrow IPC file, or one that is cut short: its end is not {MAGIC!r}.")
+        raise DataError(f"{reader.url}: no Arrow IPC file, or one that is cut short: its end is not {MAGIC!r}.")
     (length,) = struct.unpack("<i", tail[:4])
-    if not 0 < length <= ranges.size - 10:
-        raise DataError(f"{ranges.url}: no Arrow IPC file: a footer of {length} bytes.")
-    footer = bytes(ranges.read(ranges.size - 10 - length, length))
+    if not 0 < length <= reader.size - 10:
+        raise DataError(f"{reader.url}: no Arrow IPC file: a footer of {length} bytes.")
+    footer = bytes(reader.read(reader.size - 10 - length, length))
     table = _root(footer)
     at = _slot(footer, table, 3)
     start, n = 0, 0
@@ -227,8 +227,8 @@ def _read_footer(ranges: Ranges) -> tuple[pa.Schema, list[tuple[int, int, int]]]
         n = _unpack("<I", footer, start - 4)
     places = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
     # the schema message stands after the magic, padded to eight bytes
-    size = _unpack("<i", bytes(ranges.read(12, 4)), 0)
-    schema = pa.ipc.read_schema(pa.py_buffer(ranges.read(8, size + 8)))
+    size = _unpack("<i", bytes(reader.read(12, 4)), 0)
+    schema = pa.ipc.read_schema(pa.py_buffer(reader.read(8, size + 8)))
     return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in places]
 
 

@@ -54,7 +54,7 @@ class ClassNames:
         """Return the names that all input layers of the training net with class names have; none if they differ."""
         return _find(self.by_layer, "")
 
-    def noted(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict[str, list[str]]:
         """Return the names by layer, for a checkpoint."""
         return {layer: list(names) for layer, names in self.by_layer.items() if names}
 

@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image, is_image
 from singa_dask.data.codecs.record import salvage_rows
-from singa_dask.data.stores.store import BLOCK_BYTES, NOTES, STORES, Store
+from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
@@ -114,7 +114,7 @@ class ImageFolderStore(_ImageStore):
             if not is_image(fs.read_bytes(self.url, 0, 8, self.storage_options)):
                 raise DataError(f"{self.url}: no directory of classes, and no PNG or JPEG image.")
             return [self.url], []
-        entries = [name for name in fs.ls(self.url, self.storage_options) if name != NOTES and name[0] != "."]
+        entries = [name for name in fs.ls(self.url, self.storage_options) if name != MANIFEST_DIR and name[0] != "."]
         classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
         files, labels = list[str](), list[int]()
         for label, name in enumerate(classes):

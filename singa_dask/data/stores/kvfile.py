@@ -23,9 +23,9 @@ from singa_dask.data.codecs.record import (
     schema_of,
 )
 from singa_dask.data.fs.cache import key_of, open_cache
-from singa_dask.data.fs.ranges import version
+from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.manifest import Manifest, find_manifest
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
@@ -35,7 +35,7 @@ __all__ = ["KVFileStore"]
 LOG = logging.getLogger(__name__)
 
 # a shorter file is scanned again at each opening
-NOTED_BYTES = 1 << 24
+MIN_INDEXED_BYTES = 1 << 24
 
 
 @STORES.register("kvfile")
@@ -46,27 +46,27 @@ class KVFileStore(Store):
     ----------
     url : str
     storage_options : mapping, optional
-    torn : bool
-        Open a file whose last pair is not whole: what is before it is the store, and ``tail`` says what is left out.
+    truncated : bool
+        Open a file whose last pair is not whole: the store ends before it, and ``truncation`` says what is left out.
 
     Raises
     ------
     DataError
-        The file is torn (whatever ``torn`` says, if more is left over than a record can be), empty, or its values
+        The file is torn (whatever ``truncated`` says, if more is left over than a record can be), empty, or its values
         are no records.
     """
 
     suffixes = (".bin", ".dat", ".kvfile")
-    takes_torn = True
+    accepts_truncated = True
 
-    def __init__(self, url: str, storage_options: fs.Options = None, torn: bool = False) -> None:
-        super().__init__(url, storage_options, torn=torn)
+    def __init__(self, url: str, storage_options: fs.Options = None, truncated: bool = False) -> None:
+        super().__init__(url, storage_options, truncated=truncated)
         self._manifest: Manifest | None = None
         self._note_key = ""
         self._index = KVFile(url, storage_options, self._known)
         self._keep_note()
-        if self._index.torn_bytes:
-            self._take_torn(torn)
+        if self._index.truncated_bytes:
+            self._drop_truncated(truncated)
         if not self._index.count:
             raise DataError(f"{self._index.url}: no records.")
         self.blocks = cut_blocks(self._index.url, self._index.offsets)
@@ -76,19 +76,19 @@ class KVFileStore(Store):
         self.schema = schema_of(self._decode(0, 1, "block 0"))
         self.mapped = self._index.stride > 0 and "pixel" in self.schema and fs.local_path(url) is not None
 
-    def _take_torn(self, torn: bool) -> None:
+    def _drop_truncated(self, truncated: bool) -> None:
         index = self._index
-        tail = f"record {index.count} is not whole, {index.torn_bytes} bytes are left over"
+        tail = f"record {index.count} is not whole, {index.truncated_bytes} bytes are left over"
         # more than any record: a wrong length stands in the midst of the file
-        if not torn or index.torn_bytes > np.diff(index.offsets).max(initial=0):
+        if not truncated or index.truncated_bytes > np.diff(index.offsets).max(initial=0):
             raise DataError(f"{index.url}: torn at byte {index.offsets[-1]}: {tail}.")
-        self.tail = f"torn at byte {index.offsets[-1]}: {tail}"
+        self.truncation = f"torn at byte {index.offsets[-1]}: {tail}"
 
     def _known(self, file: str, n_bytes: int) -> Mapping[str, Any] | None:
         self._manifest = find_manifest(self.url, "kvfile", file, n_bytes, self.storage_options)
         if self._manifest is not None:
             return self._manifest.opening
-        return self._find_note(file) if n_bytes > NOTED_BYTES and fs.local_path(file) is None else None
+        return self._find_note(file) if n_bytes > MIN_INDEXED_BYTES and fs.local_path(file) is None else None
 
     def _find_note(self, file: str) -> Mapping[str, Any] | None:
         """Return what an earlier opening of a file that is far away has found out."""
@@ -108,24 +108,25 @@ class KVFileStore(Store):
         if self._note_key:
             cache = open_cache(self.storage_options.get(fs.CACHE))
             if cache.find(self._note_key) is None:
-                cache.keep(self._note_key, json.dumps(self._index.noted()).encode())
+                cache.keep(self._note_key, json.dumps(self._index.index_info()).encode())
 
-    def stored(self, block_id: int) -> memoryview:
-        return self.checked(block_id, self._index.read(int(self.starts[block_id]), self.blocks[block_id].n))
+    def block_bytes(self, block_id: int) -> memoryview:
+        return self.verify_crc(block_id, self._index.read(int(self.starts[block_id]), self.blocks[block_id].n))
 
-    def noted(self) -> dict[str, Any]:
-        return self._index.noted()
+    def manifest_info(self) -> dict[str, Any]:
+        return self._index.index_info()
 
     def read_block(self, block_id: int) -> Arrays:
         block = self.blocks[block_id]
         where = f"block {block_id}"
-        arrays = self._decode(int(self.starts[block_id]), block.n, where, self.stored(block_id))
+        arrays = self._decode(int(self.starts[block_id]), block.n, where, self.block_bytes(block_id))
         return check_schema(arrays, self.schema, f"{self._index.url}, {where}")
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         values = [
-            memoryview(np.ascontiguousarray(value)) for value in self._index.values(first, n, self.stored(block_id))
+            memoryview(np.ascontiguousarray(value))
+            for value in self._index.values(first, n, self.block_bytes(block_id))
         ]
         return salvage_values(values, self.schema, decode_records)
 
@@ -149,16 +150,16 @@ class KVFileStore(Store):
         keys : str
             Pattern; SINGA's tools have ``%08d`` (MNIST) and ``%05d`` (CIFAR).
         """
-        write_pairs(url, _pairs(Rows(url, records), keys), storage_options)
+        write_pairs(url, _pairs(Rechunker(url, records), keys), storage_options)
 
     def close(self) -> None:
         self._index.close()
 
 
-def _pairs(rows: Rows, keys: str) -> Iterator[tuple[str, bytes]]:
+def _pairs(rows: Rechunker, keys: str) -> Iterator[tuple[str, bytes]]:
     name = "data" if "data" in rows.schema else "pixel"
     shape = rows.schema[name].shape
-    for block in rows.cut(rows_per_block(rows.record_bytes)):
+    for block in rows.chunks(rows_per_block(rows.record_bytes)):
         labels = block["label"].tolist() if "label" in block else [None] * len(block[name])
         first = rows.taken - len(labels)
         for i, (value, label) in enumerate(zip(np.ascontiguousarray(block[name]), labels, strict=True), first):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store
 from singa_dask.data.stores.text import TextStore
 from singa_dask.data.types import Arrays, Field
@@ -33,11 +33,11 @@ class LineStore(TextStore):
     """
 
     suffixes = ()
-    takes_torn = False
+    accepts_truncated = False
 
     def __init__(self, url: str, storage_options: fs.Options = None, block_bytes: int = BLOCK_BYTES) -> None:
         Store.__init__(self, url, storage_options, block_bytes=block_bytes)
-        self._ranges = Ranges(url, storage_options)
+        self._reader = RangeReader(url, storage_options)
         self.blocks = self._cut(block_bytes)
         if not self.count:
             raise DataError(f"{url}: no lines.")
@@ -47,7 +47,7 @@ class LineStore(TextStore):
     def _read(self, block_id: int) -> tuple[Any, Any]:
         """Return the bytes of a block's lines, one after the other, and the length of each line."""
         block = self.blocks[block_id]
-        text = bytes(self._ranges.read(block.offset, block.length)).replace(b"\r\n", b"\n").removesuffix(b"\n")
+        text = bytes(self._reader.read(block.offset, block.length)).replace(b"\r\n", b"\n").removesuffix(b"\n")
         characters = np.frombuffer(text, np.uint8)
         ends = np.append(np.flatnonzero(characters == NEWLINE), len(characters))
         return characters[characters != NEWLINE], np.diff(ends, prepend=-1) - 1
@@ -59,7 +59,7 @@ class LineStore(TextStore):
         lines[np.arange(longest) < lengths[:, None]] = characters
         return {"line": lines}
 
-    def stored(self, block_id: int) -> None:  # type: ignore[override]
+    def block_bytes(self, block_id: int) -> None:  # type: ignore[override]
         """Return nothing: there are no manifests of lines."""
         return None
 

@@ -31,10 +31,10 @@ from singa_dask.data.codecs.record import (
     schema_of,
 )
 from singa_dask.data.fs.cache import key_of, open_cache
-from singa_dask.data.fs.ranges import version
+from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -42,7 +42,7 @@ from singa_dask.errors import DataError
 __all__ = ["LMDBStore"]
 
 # sorts behind all keys
-NOTE = b"__singa_dask__"
+INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
 FETCH_BYTES = 1 << 22
@@ -112,7 +112,7 @@ class LMDBStore(Store):
         self._decoder: Decoder | None = None
         self._map: ValueMap | None = None
         # where in the file raw blocks, or the pixels of each record begin; what else the records hold
-        self._places: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
+        self._offsets: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
             self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
             self._map = ValueMap(self._path, self._environment.stat()["psize"])
@@ -153,9 +153,9 @@ class LMDBStore(Store):
 
     def _open_records(self) -> None:
         with self._environment.begin() as transaction:
-            note = transaction.get(NOTE)
-            if note is not None:
-                self._open_raw(*self._read_note(note))
+            info = transaction.get(INFO_KEY)
+            if info is not None:
+                self._open_raw(*self._read_info(info))
                 return
             with transaction.cursor() as cursor:
                 if not cursor.first():
@@ -171,10 +171,10 @@ class LMDBStore(Store):
             for i, first in enumerate(range(0, len(keys), n))
         )
 
-    def _read_note(self, note: bytes) -> tuple[int, int]:
+    def _read_info(self, info: bytes) -> tuple[int, int]:
         """Take the schema from the note of our converters; return the records, and those of one value."""
         try:
-            noted = json.loads(note)
+            noted = json.loads(info)
             self.schema = {
                 name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in noted["fields"].items()
             }
@@ -182,10 +182,10 @@ class LMDBStore(Store):
             count, n = int(noted["count"]), int(noted["records_per_value"])
             n_bytes = count * sum(field.size_bytes for field in self.schema.values())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {type(error).__name__}: {error}.") from error
+            raise DataError(f"{self.url}: a damaged note ({INFO_KEY!r}): {type(error).__name__}: {error}.") from error
         if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
             text = f"{count} records, {n} a value, of {n_bytes} bytes in a file of {self._bytes}"
-            raise DataError(f"{self.url}: a damaged note ({NOTE!r}): {text}.")
+            raise DataError(f"{self.url}: a damaged note ({INFO_KEY!r}): {text}.")
         return count, n
 
     def _open_raw(self, count: int, n: int) -> None:
@@ -203,23 +203,23 @@ class LMDBStore(Store):
         with self._environment.begin(buffers=True) as transaction:
             for block, key in zip(self.blocks, self._first_keys, strict=True):
                 value = transaction.get(key)
-                places = self._map.find([value]) if value is not None and len(value) == block.length else None
-                if places is not None:
-                    self._places[block.id] = places, {}
-        self.mapped = bool(self._places)
+                offsets = self._map.find([value]) if value is not None and len(value) == block.length else None
+                if offsets is not None:
+                    self._offsets[block.id] = offsets, {}
+        self.mapped = bool(self._offsets)
 
     def read_block(self, block_id: int) -> Arrays:
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
-        if self._map is not None and block_id in self._places:
-            places, others = self._places[block_id]
+        if self._map is not None and block_id in self._offsets:
+            offsets, others = self._offsets[block_id]
             if self._decoder is None:
-                value = self._map.view(int(places[0]), block.length)
-                return self._split(self.checked(block_id, value), block.n, where)
+                value = self._map.view(int(offsets[0]), block.length)
+                return self._split(self.verify_crc(block_id, value), block.n, where)
             field = self.schema["pixel"]
-            return {"pixel": self._map.rows(places, field.size_bytes).reshape(block.n, *field.shape), **others}
+            return {"pixel": self._map.rows(offsets, field.size_bytes).reshape(block.n, *field.shape), **others}
         with self._values(block_id) as values:
             if block.crc is not None and block_id not in self._verified:
-                self.checked(block_id, memoryview(b"".join(values)))
+                self.verify_crc(block_id, memoryview(b"".join(values)))
             if self._decoder is None:
                 return self._split(bytes(values[0]), block.n, where)
             arrays = self._find_pixels(block_id, values) or decode_values(values, self._decoder)
@@ -232,10 +232,10 @@ class LMDBStore(Store):
         """
         if self._map is None or self._decoder is None or len(set(map(len, values))) > 1:
             return None
-        places = self._map.find(values)
-        if places is None:
+        offsets = self._map.find(values)
+        if offsets is None:
             return None
-        rows = self._map.rows(places, len(values[0]))
+        rows = self._map.rows(offsets, len(values[0]))
         try:
             arrays = self._decoder(rows)
         except ValueError:
@@ -244,23 +244,23 @@ class LMDBStore(Store):
         if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
             return None
         others = {name: array for name, array in arrays.items() if name != "pixel"}
-        self._places[block_id] = places + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
+        self._offsets[block_id] = offsets + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
         return arrays
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:
             return super().salvage(block_id)
-        self.stored(block_id)
+        self.block_bytes(block_id)
         with self._values(block_id) as values:
             if len(values) != self.blocks[block_id].n:
                 return super().salvage(block_id)
             return salvage_values(values, self.schema, self._decoder)
 
-    def stored(self, block_id: int) -> memoryview:
+    def block_bytes(self, block_id: int) -> memoryview:
         with self._values(block_id) as values:
-            return self.checked(block_id, memoryview(b"".join(values)))
+            return self.verify_crc(block_id, memoryview(b"".join(values)))
 
-    def noted(self) -> dict[str, Any]:
+    def manifest_info(self) -> dict[str, Any]:
         return {"bytes": self._bytes}
 
     @contextlib.contextmanager
@@ -311,7 +311,7 @@ class LMDBStore(Store):
         """
         if fs.local_path(url) is None:
             raise DataError(f"{url}: LMDB can be written to a local disk only.")
-        write_environment(url, _raw_pairs(Rows(url, records), records_per_value, class_names))
+        write_environment(url, _raw_pairs(Rechunker(url, records), records_per_value, class_names))
 
     def close(self) -> None:
         if self._key is not None:
@@ -352,15 +352,15 @@ def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
             environment.set_mapsize(2 * environment.info()["map_size"])
 
 
-def _raw_pairs(rows: Rows, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
+def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
     """Yield a pair for each ``n`` records, and at last the note of what they are."""
-    for first, block in zip(itertools.count(0, n), rows.cut(n), strict=False):
+    for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
     fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
-    note: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
     if class_names:
-        note["class_names"] = list(class_names)
-    yield NOTE, json.dumps(note).encode()
+        info["class_names"] = list(class_names)
+    yield INFO_KEY, json.dumps(info).encode()
 
 
 def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:

@@ -16,7 +16,7 @@ from singa_dask.data import fs
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.store import NOTES, STORES, Store, is_pattern, open_store
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store, is_pattern, open_store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 
@@ -36,7 +36,7 @@ class Manifest:
         Its own.
     blocks : tuple of Block
     opening : mapping
-        What `Store.noted` gave: ``bytes``, the length of the file, and what the format asked to be noted.
+        What `Store.manifest_info` gave: ``bytes``, the length of the file, and what the format asked to be noted.
     class_names : tuple of str
     """
 
@@ -65,7 +65,7 @@ def _place(block: Block) -> tuple[int, int, int]:
 def manifest_url(url: str) -> str:
     """Return where the manifest of a store lies."""
     folder, slash, name = url.rstrip("/").rpartition("/")
-    return f"{folder}{slash}{NOTES}/{name}.json"
+    return f"{folder}{slash}{MANIFEST_DIR}/{name}.json"
 
 
 def find_manifest(
@@ -164,7 +164,7 @@ def _write_one(
     # what else the old one says of the data must not pass into the new one
     forget_manifest(url, storage_options)
     with open_store(url, backend, storage_options, **options) as store:
-        if store.stored(0) is None:
+        if store.block_bytes(0) is None:
             return ""
         text = json.dumps(_facts(store, store.class_names or class_names), separators=(",", ":"), sort_keys=True)
     target = manifest_url(url)
@@ -186,7 +186,7 @@ def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
 def _facts(store: Store, class_names: Sequence[str]) -> dict[str, Any]:
     blocks = []
     for block in store.blocks:
-        crc = checksum_of(store.stored(block.id) or b"")
+        crc = checksum_of(store.block_bytes(block.id) or b"")
         blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
     return {
         **({"class_names": list(class_names)} if class_names else {}),
@@ -194,6 +194,6 @@ def _facts(store: Store, class_names: Sequence[str]) -> dict[str, Any]:
         "backend": next(name for name in STORES.names() if STORES.find(name) is type(store)),
         "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},
         "fingerprint": store.fingerprint,
-        "opening": store.noted(),
+        "opening": store.manifest_info(),
         "blocks": blocks,
     }

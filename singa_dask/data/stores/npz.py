@@ -17,10 +17,10 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.fs.byte_source import Bytes, Memory
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, rows_per_block
 from singa_dask.data.types import Field, Records
 from singa_dask.errors import DataError
@@ -70,8 +70,8 @@ class NpzStore(ColumnStore):
         cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
     ) -> None:
         """Write an array for each field, and one of class names, as `numpy.savez` does; all of them are in memory."""
-        rows = Rows(url, records)
-        blocks = list(rows.cut(rows_per_block(rows.record_bytes)))
+        rows = Rechunker(url, records)
+        blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
         if class_names:
             arrays[CLASS_NAMES] = np.array(class_names)
@@ -79,12 +79,12 @@ class NpzStore(ColumnStore):
             np.savez(file, allow_pickle=False, **arrays)
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        ranges = Ranges(self.url, self.storage_options)
+        reader = RangeReader(self.url, self.storage_options)
         try:
             with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
                 members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
                 chosen = self._choose(members)
-                arrays = {name: self._locate(ranges, archive, members[key]) for name, key in chosen.items()}
+                arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
                 if CLASS_NAMES in members:
                     names = np.load(io.BytesIO(archive.read(members[CLASS_NAMES])), allow_pickle=False)
                     self.class_names = parse_names(names.tolist())
@@ -118,13 +118,13 @@ class NpzStore(ColumnStore):
         return {"image": image} if label is None else {"image": image, "label": label}
 
     def _locate(
-        self, ranges: Ranges, archive: zipfile.ZipFile, member: zipfile.ZipInfo
+        self, reader: RangeReader, archive: zipfile.ZipFile, member: zipfile.ZipInfo
     ) -> tuple[Bytes, np.dtype[Any], tuple[int, ...], int]:
         """Return where an array's values lie: source, type, shape and offset."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
-            header = bytes(ranges.read(member.header_offset, LOCAL_HEADER_BYTES))
-            source, start = ranges, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
+            header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
+            source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         else:
             source, start = Memory(self.url, archive.read(member)), 0
         try:

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.fs.range_file import RangeFile
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -73,8 +73,8 @@ class ParquetStore(Store):
 
     def _open_far(self) -> Any:
         if fs.CACHE in self.storage_options:
-            ranges = Ranges(self.url, self.storage_options)
-            return RangeFile(ranges, ranges.close)
+            reader = RangeReader(self.url, self.storage_options)
+            return RangeFile(reader, reader.close)
         return fs.open(self.url, storage_options=self.storage_options)
 
     @classmethod
@@ -178,7 +178,7 @@ class ParquetStore(Store):
         class_names : sequence of str
             Noted in the schema's metadata.
         """
-        rows = Rows(url, records)
+        rows = Rechunker(url, records)
         schema = _schema_for(rows.schema, class_names)
         per_group = max(1, block_bytes // max(rows.record_bytes, 1))
         with fs.staged(url, storage_options) as path:
@@ -191,7 +191,7 @@ class ParquetStore(Store):
                 write_page_checksum=True,
             )
             with writer:
-                for group in rows.cut(per_group):
+                for group in rows.chunks(per_group):
                     columns = [_column(group[name]) for name in schema.names]
                     writer.write_table(pa.table(columns, schema=schema), row_group_size=per_group)
 

@@ -13,7 +13,7 @@ import numpy as np
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, relabel
-from singa_dask.data.stores.store import NOTES, STORES, Store, is_pattern, open_store
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store, is_pattern, open_store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import DataError
 
@@ -75,7 +75,7 @@ class ShardedStore(Store):
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
         self.blocks = tuple(blocks)
-        self.tail = "; ".join(f"{store.url}: {store.tail}" for store in self._stores if store.tail)
+        self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
         # the first block of each store, and the number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
 
@@ -137,7 +137,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     folder, slash, pattern = url.rpartition("/")
     names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
     # the folder of the manifests is no shard
-    matching = [name for name in fnmatch.filter(names, pattern) if name != NOTES]
+    matching = [name for name in fnmatch.filter(names, pattern) if name != MANIFEST_DIR]
     if not matching:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
     missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]

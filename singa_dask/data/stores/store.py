@@ -25,7 +25,7 @@ from singa_dask.registry import Registry
 
 __all__ = [
     "BLOCK_BYTES",
-    "NOTES",
+    "MANIFEST_DIR",
     "STORES",
     "Store",
     "count_of",
@@ -38,7 +38,7 @@ __all__ = [
 
 BLOCK_BYTES = 1 << 20
 # folder of the manifests, beside the data
-NOTES = "_singa"
+MANIFEST_DIR = "_singa"
 # batches of a power of two then lie within one block
 EVEN_ROWS = 256
 # entries of a directory that are tried as folders of images
@@ -71,8 +71,8 @@ class Store(ABC):
         Blocks are views of a mapped file: it costs no memory to keep them.
     class_names : tuple of str
         Name of each class, by label; empty where the store does not know them.
-    tail : str
-        Says what is torn off at the end of the file, where it was opened nevertheless (``torn=True``); else empty.
+    truncation : str
+        Says what is torn off at the end of the file, where it was opened nevertheless (``truncated=True``); else empty.
 
     Raises
     ------
@@ -82,10 +82,10 @@ class Store(ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     blocks: tuple[Block, ...] = ()
-    takes_torn: ClassVar[bool] = False
+    accepts_truncated: ClassVar[bool] = False
     mapped: bool = False
     class_names: tuple[str, ...] = ()
-    tail: str = ""
+    truncation: str = ""
     schema: dict[str, Field]
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
@@ -123,7 +123,7 @@ class Store(ABC):
             Names URL, block and record.
         """
 
-    def stored(self, block_id: int) -> memoryview | bytes | None:
+    def block_bytes(self, block_id: int) -> memoryview | bytes | None:
         """Return a block's bytes as a manifest's checksum covers them, None if this format has no manifests.
 
         Raises
@@ -133,11 +133,11 @@ class Store(ABC):
         """
         return None
 
-    def noted(self) -> dict[str, Any]:
+    def manifest_info(self) -> dict[str, Any]:
         """Return what a manifest notes for the next opening: ``bytes`` of the file, and what the format adds."""
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 
-    def checked(self, block_id: int, data: memoryview) -> memoryview:
+    def verify_crc(self, block_id: int, data: memoryview) -> memoryview:
         """Return a block's bytes; at their first reading they are compared with the manifest's checksum.
 
         Raises
@@ -282,7 +282,7 @@ def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> 
     """Say whether a directory holds images, or its first folder does."""
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return True
-    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != NOTES)
+    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != MANIFEST_DIR)
     first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
     return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
 
@@ -300,7 +300,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     storage_options : mapping, optional
         Passed to the filesystem; with `with_cache`, blocks that come from far are kept on a local disk.
     options
-        Passed to the store. ``torn=True`` may be given to all: it opens files of text and key-value files that end
+        Passed to the store. ``truncated=True`` may be given to all: it opens files of text and key-value files that end
         within a record; files of other formats cannot be read when they are cut short.
 
     Raises
@@ -316,8 +316,8 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     if not backend:
         raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")
     found = STORES.find(backend)
-    if not found.takes_torn:
-        options.pop("torn", None)
+    if not found.accepts_truncated:
+        options.pop("truncated", None)
     return _checked_cache(found(url, storage_options, **options))
 
 

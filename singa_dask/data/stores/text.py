@@ -19,9 +19,9 @@ import pyarrow.csv
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.text_lines import LineParser
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.manifest import find_manifest
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -52,8 +52,8 @@ class TextStore(Store):
         a header has no numbers, or numbers that count columns beside a name (``label,0,1,2``).
     block_bytes : int
         About how long a block is.
-    torn : bool
-        Open a file that ends within a line: what is before it is the store, and ``tail`` says what is left out. A
+    truncated : bool
+        Open a file that ends within a line: what is before it is the store, and ``truncation`` says what is left out. A
         line whose last number alone is cut short cannot be told from a whole one.
 
     Raises
@@ -64,7 +64,7 @@ class TextStore(Store):
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
-    takes_torn = True
+    accepts_truncated = True
     # byte at which the first record begins
     _start = 0
 
@@ -77,7 +77,7 @@ class TextStore(Store):
         shape: Sequence[int] = (),
         header: bool | None = None,
         block_bytes: int = BLOCK_BYTES,
-        torn: bool = False,
+        truncated: bool = False,
     ) -> None:
         super().__init__(
             url,
@@ -87,10 +87,10 @@ class TextStore(Store):
             shape=shape,
             header=header,
             block_bytes=block_bytes,
-            torn=torn,
+            truncated=truncated,
         )
         self._has_label = has_label
-        self._ranges = Ranges(url, storage_options)
+        self._reader = RangeReader(url, storage_options)
         self._block_bytes = block_bytes
         self._start, self._lines = self._open_lines(separator, header)
         self.blocks = self._noted_blocks() or self._cut(block_bytes)
@@ -103,9 +103,9 @@ class TextStore(Store):
         if has_label:
             self.schema["label"] = Field(np.dtype(np.int32))
         self._lines.n_columns = int(np.prod(shape, dtype=np.int64)) + has_label
-        self._check_first_lines(first, torn)
-        if torn:
-            self._leave_out_half_a_line()
+        self._check_first_lines(first, truncated)
+        if truncated:
+            self._drop_truncated()
 
     def _open_lines(self, separator: str, header: bool | None) -> tuple[int, LineParser]:
         """Return where the first record begins, and what reads it."""
@@ -122,23 +122,23 @@ class TextStore(Store):
     def _line_at(self, start: int) -> bytes:
         """Return the line that begins at a byte, with its end."""
         length, line = HEAD_BYTES, b""
-        while not line.endswith(b"\n") and start + len(line) < self._ranges.size:
-            line = bytes(self._ranges.scan(start, min(length, self._ranges.size - start)))
+        while not line.endswith(b"\n") and start + len(line) < self._reader.size:
+            line = bytes(self._reader.scan(start, min(length, self._reader.size - start)))
             line = line[: line.find(b"\n") + 1] or line
             length *= 16
         return line
 
     def _first_line(self) -> bytes:
         first = self.blocks[0]
-        return bytes(self._ranges.read(first.offset, first.length)).split(b"\n", 1)[0]
+        return bytes(self._reader.read(first.offset, first.length)).split(b"\n", 1)[0]
 
-    def _check_first_lines(self, line: bytes, torn: bool) -> None:
+    def _check_first_lines(self, line: bytes, truncated: bool) -> None:
         """Check the header, and the first record where a wrong one is an error anyway."""
         n_names, lines = len(self._lines.names), self._lines
         if n_names and n_names != lines.n_columns:
             hint = lines.superfluous_label(n_names)
             raise DataError(f"{self.url}, line 1: a header of {n_names} columns, expected {lines.expected}.{hint}")
-        reason = "" if torn else lines.why(line.removesuffix(b"\n"))
+        reason = "" if truncated else lines.why(line.removesuffix(b"\n"))
         if reason:
             raise DataError(f"{self.url}, line {self._line_number(0)}{reason}.")
 
@@ -148,19 +148,19 @@ class TextStore(Store):
 
     def _noted_blocks(self) -> tuple[Block, ...]:
         """Return the blocks that a manifest knows, none if it has blocks of another size."""
-        found = find_manifest(self.url, "csv", self.url, self._ranges.size, self.storage_options)
+        found = find_manifest(self.url, "csv", self.url, self._reader.size, self.storage_options)
         self.class_names = found.class_names if found else ()
         if found and found.blocks and found.blocks[0].offset != self._start:
             found.dismiss()
             return ()
         return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
 
-    def stored(self, block_id: int) -> memoryview:
+    def block_bytes(self, block_id: int) -> memoryview:
         block = self.blocks[block_id]
-        return self.checked(block_id, self._ranges.read(block.offset, block.length))
+        return self.verify_crc(block_id, self._reader.read(block.offset, block.length))
 
-    def noted(self) -> dict[str, Any]:
-        return {"bytes": self._ranges.size, "block_bytes": self._block_bytes}
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": self._reader.size, "block_bytes": self._block_bytes}
 
     def _cut(self, block_bytes: int) -> tuple[Block, ...]:
         """Count the lines, and cut the file at line ends."""
@@ -169,7 +169,7 @@ class TextStore(Store):
         start = position = self._start
         lines = 0
         while position < size:
-            data = np.frombuffer(self._ranges.scan(position, min(block_bytes, size - position)), np.uint8)
+            data = np.frombuffer(self._reader.scan(position, min(block_bytes, size - position)), np.uint8)
             ends = np.flatnonzero(data == NEWLINE)
             lines += len(ends)
             cut = position + int(ends[-1]) + 1 if len(ends) else start
@@ -184,32 +184,32 @@ class TextStore(Store):
 
     def _text_bytes(self) -> int:
         """Return the length of the file without blanks and empty lines at its end."""
-        size = self._ranges.size
+        size = self._reader.size
         while size:
             length = min(BLOCK_BYTES, size)
-            tail = len(bytes(self._ranges.scan(size - length, length)).rstrip())
+            tail = len(bytes(self._reader.scan(size - length, length)).rstrip())
             if tail:
                 return size - length + tail
             size -= length
         return 0
 
-    def _leave_out_half_a_line(self) -> None:
+    def _drop_truncated(self) -> None:
         last = self.blocks[-1]
-        text = bytes(self._ranges.read(last.offset, self._ranges.size - last.offset))
+        text = bytes(self._reader.read(last.offset, self._reader.size - last.offset))
         line = text[: last.length].rpartition(b"\n")[2]
         reason = self._lines.why(line)
         if not reason or text.endswith(b"\n"):
             return
         if self.count == 1:
             raise DataError(f"{self.url}: no whole line.")
-        self.tail = f"torn in line {self._line_number(self.count - 1)}{reason}"
+        self.truncation = f"torn in line {self._line_number(self.count - 1)}{reason}"
         rest = dataclasses.replace(last, n=last.n - 1, length=last.length - len(line), crc=None)
         self.blocks = (*self.blocks[:-1], *([rest] if rest.n else []))
         del self.starts
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        lines = bytes(self.stored(block_id)).split(b"\n")
+        lines = bytes(self.block_bytes(block_id)).split(b"\n")
 
         def read_row(row: int) -> Arrays:
             rows = self._lines.parse(lines[row], 1)
@@ -221,7 +221,7 @@ class TextStore(Store):
         return salvage_rows(n, self.schema, read_row)
 
     def read_block(self, block_id: int) -> Arrays:
-        text = bytes(self.stored(block_id))
+        text = bytes(self.block_bytes(block_id))
         rows = self._lines.parse(text, self.blocks[block_id].n)
         if rows is None:
             raise self._complain(text, int(self.starts[block_id]))
@@ -258,14 +258,14 @@ class TextStore(Store):
         separator : str
             One character.
         """
-        rows = Rows(url, records)
+        rows = Rechunker(url, records)
         options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
         with fs.staged(url, storage_options) as path, path.open("wb") as file:
-            for block in rows.cut(rows_per_block(rows.record_bytes)):
+            for block in rows.chunks(rows_per_block(rows.record_bytes)):
                 pyarrow.csv.write_csv(_table(block), file, options)
 
     def close(self) -> None:
-        self._ranges.close()
+        self._reader.close()
 
 
 def _table(records: Arrays) -> pa.Table:

@@ -19,7 +19,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase, StoreConf
-from singa_dask.data import Order, Stretch, Survey, deal_by_host, fs, host_names, same_host
+from singa_dask.data import HostSpan, Sampler, Survey, deal_by_host, fs, host_names, same_host
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
@@ -194,7 +194,7 @@ class Locality:
             n_bytes += sum(blocks.found.lengths)
         return held, n_bytes / sum(self._n_workers)
 
-    def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Order]:
+    def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Sampler]:
         """Return the order of each worker group."""
         orders = []
         for layer.context.group in range(self._job.cluster.nworker_groups):
@@ -214,11 +214,11 @@ class Locality:
         dealt = {}
         for name in self._dealt:
             layer, blocks = self._layers[name]
-            stretches = []
+            spans = []
             for group, order in enumerate(self._orders(layer, blocks)):
-                for reader, _, high in order.stretches(self._job.cluster.nworkers_per_group):
+                for reader, _, high in order.spans(self._job.cluster.nworkers_per_group):
                     process = self._layout.process_of[Address.worker(group, reader)]
-                    stretches.append(Stretch(high, self._host_of.get(workers[process], -1)))
-            if any(stretch.host != -1 for stretch in stretches):
-                dealt[name] = deal_by_host(blocks.found.sizes, blocks.hosts, stretches, self._job.seed)
+                    spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
+            if any(stretch.host != -1 for stretch in spans):
+                dealt[name] = deal_by_host(blocks.found.sizes, blocks.hosts, spans, self._job.seed)
         return dealt

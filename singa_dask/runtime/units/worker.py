@@ -315,7 +315,7 @@ class Worker:
                 self._send("taken", Address.worker(0, other))
         elif self.address.group == 0 and self._others:
             self._collect_all()
-            names = self.net.context.class_names.noted()
+            names = self.net.context.class_names.to_dict()
             self._send("cursors", Address.worker(0, 0), info={**self._where(), "class_names": names})
             self._wait_for("taken")
 
@@ -325,7 +325,7 @@ class Worker:
         where = self._where()
         while len(self._cursors) < len(self._others):
             self._note(self._inbox.get())
-        names = self.net.context.class_names.noted()
+        names = self.net.context.class_names.to_dict()
         merge_cursors(where, names, self._cursors)
         facts = {
             "job": self.job.name,

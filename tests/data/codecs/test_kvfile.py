@@ -51,7 +51,7 @@ def test_what_a_writer_refuses(path: Path) -> None:
 
 def test_append_cuts_a_torn_pair_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
-    assert KVFile(str(path)).torn_bytes == 8 + 4 + 8 + 6 - 3
+    assert KVFile(str(path)).truncated_bytes == 8 + 4 + 8 + 6 - 3
     with KVFileWriter(str(path), append=True) as writer:
         assert writer.write(*MORE[0])
     assert pairs_of(path) == [*PAIRS[:2], MORE[0]]

@@ -143,7 +143,7 @@ def test_nothing_is_shifted(rows: list[list[str]], separator: str, block_bytes: 
 
 
 def test_a_bad_line_below_a_header_is_passed_over(tmp_path: Path) -> None:
-    with csv(tmp_path, "label,x\n1,2\n3,\n4,5\n", torn=True) as store:
+    with csv(tmp_path, "label,x\n1,2\n3,\n4,5\n", truncated=True) as store:
         arrays, bad = store.salvage(0)
     assert bad == {1: f"line 3, column 2 (x): {EMPTY}"}
     assert arrays["data"].tolist() == [[2], [0], [5]]

@@ -113,9 +113,9 @@ def test_it_goes_on_where_it_was_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "out" / "{split}.arrow")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            convert("arrow", [source], target, **OPTIONS, run=run, say=said.append)
+            convert("arrow", [source], target, **OPTIONS, run=run, log=said.append)
         assert os.listdir(tmp_path / "out") == [".a.arrow.convert"]
-    convert("arrow", [source], target, **OPTIONS, run=run, say=said.append)
+    convert("arrow", [source], target, **OPTIONS, run=run, log=said.append)
     assert said == [f"{tmp_path}/out/.a.arrow.convert: a conversion that was stopped, it goes on."] * 2
     finished = [task for task in done if task[0] != "stopped"]
     assert len(finished) == len(set(finished))
@@ -133,7 +133,7 @@ def test_another_conversion_starts_anew(source: str, tmp_path: Path) -> None:
     target, said = str(tmp_path / "out" / "x.arrow"), list[str]()
     with pytest.raises(KeyboardInterrupt):
         convert("arrow", [source], target, run=lambda tasks: stop([Task(tasks[0].plan, "manifest", 0, "")]))
-    convert("arrow", [source], target, limit=7, say=said.append)
+    convert("arrow", [source], target, limit=7, log=said.append)
     assert "with other arguments, was stopped here: it is dropped" in said[0]
     with open_store(target) as store:
         assert store.count == 7

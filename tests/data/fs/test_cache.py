@@ -67,7 +67,7 @@ def test_what_was_read_is_a_view_of_a_file(cache: Cache) -> None:
 
 def test_views_do_not_use_up_the_files_of_a_process(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     key = put(cache, "a", b"a" * 1000)
-    monkeypatch.setattr(caching, "MOST_MAPS", len(caching._MAPS) + 3)
+    monkeypatch.setattr(caching, "MAX_MAPS", len(caching._MAPS) + 3)
     views = [cache.read(key, 1000, never) for _ in range(6)]
     assert [isinstance(view.obj, mmap.mmap) for view in views] == [True] * 3 + [False] * 3
     assert {bytes(view) for view in views} == {b"a" * 1000}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from singa_dask.data import fs
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
 
@@ -44,16 +44,16 @@ def test_files_and_directories(folder: str) -> None:
 def test_ranges(folder: str) -> None:
     url = fs.join(folder, "file")
     fs.write_atomic(url, b"0123456789")
-    ranges = Ranges(url)
-    assert ranges.size == 10
-    assert bytes(ranges.read(2, 3)) == b"234"
-    assert bytes(ranges.read(10, 0)) == b""
+    reader = RangeReader(url)
+    assert reader.size == 10
+    assert bytes(reader.read(2, 3)) == b"234"
+    assert bytes(reader.read(10, 0)) == b""
     for offset, length in ((8, 3), (-1, 2), (11, 0), (3, -1)):
         with pytest.raises(DataError, match="of a file of 10 bytes"):
-            ranges.read(offset, length)
-    ranges.close()
+            reader.read(offset, length)
+    reader.close()
     fs.write_atomic(url, b"")
-    assert Ranges(url).size == 0
+    assert RangeReader(url).size == 0
 
 
 def test_a_file_that_fails_is_not_written(folder: str) -> None:
@@ -111,7 +111,7 @@ def test_move(folder: str) -> None:
 
 def test_errors_name_the_url(folder: str) -> None:
     url = fs.join(folder, "nothing")
-    for call in (fs.read_bytes, fs.size, fs.ls, Ranges, fs.open):
+    for call in (fs.read_bytes, fs.size, fs.ls, RangeReader, fs.open):
         with pytest.raises(DataError, match=r"nothing: no such file or directory"):
             call(url)  # type: ignore[operator]
     with pytest.raises(DataError, match="nosuch://x: "):

@@ -16,7 +16,7 @@ import pytest
 from singa_dask.data import fs
 from singa_dask.data.fs import hdfs_blocks
 from singa_dask.data.fs.hdfs_calls import os_error
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
 
@@ -67,7 +67,7 @@ def test_hdfs3_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     url, options = "hdfs://nn:8020/dir/file", {"client": "hdfs3"}
     assert fs.ls("hdfs://nn:8020/dir", options) == ["file"]
     assert not fs.exists("hdfs://nn:8020/other", options)
-    assert bytes(Ranges(url, options).read(2, 3)) == b"234"
+    assert bytes(RangeReader(url, options).read(2, 3)) == b"234"
     assert fs.get_block_locations(url, 0, 10, options)[0]["hosts"] == ["a"]
 
 

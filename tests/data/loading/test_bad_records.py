@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import BadPolicy, Loader, Order, Store, encode_record, open_store, write_manifest
+from singa_dask.data import BadPolicy, Loader, Sampler, Store, encode_record, open_store, write_manifest
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.order.shuffle import draw
 from singa_dask.data.types import Arrays
@@ -114,11 +114,11 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path, small_blocks: None) -
 def opened(broken: Damaged) -> Store:
     backend = "image-folder" if Path(broken.url).is_dir() and broken.url.endswith("classes") else None
     backend = "image-list" if broken.url.endswith("list.txt") else backend
-    return open_store(broken.url, backend, torn=True, **broken.options)
+    return open_store(broken.url, backend, truncated=True, **broken.options)
 
 
-def order_of(store: Store, shuffle: Any = "none") -> Order:
-    return Order([block.n for block in store.blocks], BATCH, shuffle, 1, fingerprint=store.fingerprint)
+def order_of(store: Store, shuffle: Any = "none") -> Sampler:
+    return Sampler([block.n for block in store.blocks], BATCH, shuffle, 1, fingerprint=store.fingerprint)
 
 
 def run(loader: Loader, n_steps: int) -> tuple[npt.NDArray[np.int64], Arrays]:
@@ -207,7 +207,7 @@ def test_max_bad(tmp_path: Path, small_blocks: None, prefetch: bool) -> None:
             run(loader, 1)
             with pytest.raises(DataError, match="max_bad"):
                 loader.next()
-    assert [BadPolicy("skip", share).most(400) for share in (0.01, 0.001, 0.5, 1, 7)] == [4, 1, 200, 1, 7]
+    assert [BadPolicy("skip", share).max_records(400) for share in (0.01, 0.001, 0.5, 1, 7)] == [4, 1, 200, 1, 7]
 
 
 def test_only_what_a_batch_wants_is_counted(tmp_path: Path, small_blocks: None) -> None:

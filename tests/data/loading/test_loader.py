@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import Batch, Loader, Order, Store
+from singa_dask.data import Batch, Loader, Sampler, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from tests.contracts.records import pixels, stored
@@ -31,8 +31,8 @@ def small(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def order_of(store: Store, batch_size: int = 60, shuffle: Any = "none", **more: Any) -> Order:
-    return Order([block.n for block in store.blocks], batch_size, shuffle, 1, fingerprint=store.fingerprint, **more)
+def order_of(store: Store, batch_size: int = 60, shuffle: Any = "none", **more: Any) -> Sampler:
+    return Sampler([block.n for block in store.blocks], batch_size, shuffle, 1, fingerprint=store.fingerprint, **more)
 
 
 def assert_right(batch: Batch) -> None:
@@ -184,7 +184,7 @@ def test_reading_begins_before_the_first_batch_is_asked_for(small: Store, shuffl
         loader.start()
         for step in range(2 * N // 60):
             batch = loader.next()
-            np.testing.assert_array_equal(batch.ids, loader.order.ids(step))
+            np.testing.assert_array_equal(batch.ids, loader.sampler.ids(step))
             assert_right(batch)
             loader.wait()
 
@@ -210,7 +210,7 @@ def test_closing_before_the_first_batch(small: Store) -> None:
 
 
 def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.loading.assemble.TABLE_BYTES", 0)
+    monkeypatch.setattr("singa_dask.data.loading.collator.POOL_BYTES", 0)
     with Loader(small, order_of(small, 60, "full")) as loader:
         for _ in range(2 * N // 60):
             assert_right(loader.next())
@@ -221,7 +221,7 @@ def test_a_table_of_the_blocks_in_use_alone(small: Store, monkeypatch: pytest.Mo
     in_use = order.blocks_in_use()
     assert in_use is not None and in_use < len(small.blocks)
     most = max(block.n for block in small.blocks) * (600 + 4) * in_use
-    monkeypatch.setattr("singa_dask.data.loading.assemble.TABLE_BYTES", most)
+    monkeypatch.setattr("singa_dask.data.loading.collator.POOL_BYTES", most)
     watched = Watched(small)
     with Loader(watched, order, prefetch=False, bytes_bound=4 * 60 * 604) as loader:
         for _ in range(3 * N // 60):

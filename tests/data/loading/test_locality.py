@@ -12,37 +12,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import STORES, Block, Loader, Order, Stretch, deal_by_host, fs, host_names, open_store, same_host
+from singa_dask.data import (
+    STORES,
+    Block,
+    HostSpan,
+    Loader,
+    Sampler,
+    deal_by_host,
+    fs,
+    host_names,
+    open_store,
+    same_host,
+)
 from singa_dask.data.loading.locality import Locations
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, ...]], list[Stretch]]:
+def stores(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, ...]], list[HostSpan]]:
     """Draw sizes and hosts of blocks, and stretches of the line."""
     n_hosts = draw(st.integers(1, 4))
     hosts = st.lists(st.integers(0, n_hosts - 1), max_size=3, unique=True).map(tuple)
     blocks = draw(st.lists(st.tuples(st.integers(0, 20), hosts), min_size=1, max_size=40))
     sizes = [size for size, _ in blocks]
     readers = draw(st.lists(st.integers(-1, n_hosts), min_size=1, max_size=8))
-    stretches = [Stretch((i + 1) * sum(sizes) // len(readers), host) for i, host in enumerate(readers)]
-    return sizes, [hosts for _, hosts in blocks], stretches
+    spans = [HostSpan((i + 1) * sum(sizes) // len(readers), host) for i, host in enumerate(readers)]
+    return sizes, [hosts for _, hosts in blocks], spans
 
 
 def local_blocks(
-    deal: Sequence[int], sizes: Sequence[int], hosts: Sequence[Sequence[int]], stretches: Sequence[Stretch]
+    deal: Sequence[int], sizes: Sequence[int], hosts: Sequence[Sequence[int]], spans: Sequence[HostSpan]
 ) -> int:
     """Count the blocks whose larger part falls on a host that has them."""
     lengths = np.array([sizes[block] for block in deal])
     middles = np.cumsum(lengths) - lengths / 2
-    readers = np.searchsorted([stretch.high for stretch in stretches], middles, side="left")
-    return sum(stretches[reader].host in hosts[block] for reader, block in zip(readers, deal, strict=True))
+    readers = np.searchsorted([stretch.high for stretch in spans], middles, side="left")
+    return sum(spans[reader].host in hosts[block] for reader, block in zip(readers, deal, strict=True))
 
 
 @given(stores(), st.integers(0, 9))
 def test_a_deal_names_each_block_once_whatever_is_where(
-    store: tuple[list[int], list[tuple[int, ...]], list[Stretch]], seed: int
+    store: tuple[list[int], list[tuple[int, ...]], list[HostSpan]], seed: int
 ) -> None:
     deal = deal_by_host(*store, seed)
     assert sorted(deal) == list(range(len(store[0])))
@@ -55,37 +66,37 @@ def test_all_is_local_where_that_is_possible(n_hosts: int, per_host: int, copies
     hosts = [tuple({i % n_hosts, *random.choices(range(n_hosts), k=copies - 1)}) for i in range(n_hosts * per_host)]
     random.shuffle(hosts)
     sizes = [7] * len(hosts)
-    stretches = [Stretch(7 * per_host * (host + 1), host) for host in range(n_hosts)]
-    assert local_blocks(deal_by_host(sizes, hosts, stretches, 0), sizes, hosts, stretches) == len(sizes)
+    spans = [HostSpan(7 * per_host * (host + 1), host) for host in range(n_hosts)]
+    assert local_blocks(deal_by_host(sizes, hosts, spans, 0), sizes, hosts, spans) == len(sizes)
 
 
 def test_blocks_make_room_for_those_that_have_no_other_host() -> None:
     hosts = [(0, 1), (0, 1), (0,), (0,), (1, 2), (1, 2)]
-    stretches = [Stretch(2, 0), Stretch(4, 1), Stretch(6, 2)]
-    assert local_blocks(deal_by_host([1] * 6, hosts, stretches, 3), [1] * 6, hosts, stretches) == 6
+    spans = [HostSpan(2, 0), HostSpan(4, 1), HostSpan(6, 2)]
+    assert local_blocks(deal_by_host([1] * 6, hosts, spans, 3), [1] * 6, hosts, spans) == 6
 
 
 def test_a_host_of_two_workers_apart_reads_its_blocks_in_both() -> None:
     hosts = [(0,), (0,), (1,), (1,)] * 3
-    stretches = [Stretch(3, 0), Stretch(6, 1), Stretch(9, 0), Stretch(12, 1)]
-    assert local_blocks(deal_by_host([1] * 12, hosts, stretches, 3), [1] * 12, hosts, stretches) == 12
+    spans = [HostSpan(3, 0), HostSpan(6, 1), HostSpan(9, 0), HostSpan(12, 1)]
+    assert local_blocks(deal_by_host([1] * 12, hosts, spans, 3), [1] * 12, hosts, spans) == 12
 
 
 def test_a_huge_block_does_not_keep_others_away() -> None:
     sizes, hosts = [1000, *[10] * 100], [(0,), *[(i % 2,) for i in range(100)]]
-    stretches = [Stretch(1000, 0), Stretch(2000, 1)]
-    assert local_blocks(deal_by_host(sizes, hosts, stretches, 1), sizes, hosts, stretches) >= 50
+    spans = [HostSpan(1000, 0), HostSpan(2000, 1)]
+    assert local_blocks(deal_by_host(sizes, hosts, spans, 1), sizes, hosts, spans) >= 50
 
 
 @given(st.integers(1, 30), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["wrap", "drop_last", "pad"]))
 def test_workers_read_equally_many_records_in_any_deal(n_blocks: int, n_workers: int, last_batch: Any) -> None:
     sizes = [5 + block % 7 for block in range(n_blocks)]
-    plain = Order([*sizes, 24], 24, "block", 1, last_batch=last_batch)
+    plain = Sampler([*sizes, 24], 24, "block", 1, last_batch=last_batch)
     hosts = [(block % 3,) for block in range(n_blocks + 1)]
-    stretches = [Stretch(high, worker % 3) for worker, _, high in plain.stretches(n_workers)]
-    assert stretches[-1].high == plain.count or last_batch == "pad"
-    deal = deal_by_host([*sizes, 24], hosts, stretches, 1)
-    order = Order([*sizes, 24], 24, "block", 1, deal=deal, last_batch=last_batch)
+    spans = [HostSpan(high, worker % 3) for worker, _, high in plain.spans(n_workers)]
+    assert spans[-1].high == plain.count or last_batch == "pad"
+    deal = deal_by_host([*sizes, 24], hosts, spans, 1)
+    order = Sampler([*sizes, 24], 24, "block", 1, deal=deal, last_batch=last_batch)
     n_steps = -(-order.period // 24)
     assert {order.rows(0, worker, n_workers, n_steps).size for worker in range(n_workers)} == {
         n_steps * 24 // n_workers
@@ -143,7 +154,7 @@ def test_a_filesystem_that_does_not_tell_is_asked_once(monkeypatch: pytest.Monke
     for name in ("x", "x", "y"):
         assert locations.hosts(Block(0, 1, f"hdfs://n/{name}", 0, 9)) == ()
     assert told.asked == ["hdfs://n/x"]
-    assert not locations.told
+    assert not locations.reported
 
 
 def test_local_files_are_local() -> None:
@@ -155,7 +166,7 @@ def test_a_loader_counts_what_it_reads_on_its_own_host(tmp_path: Path, monkeypat
     STORES.find("arrow").write(url, pixels(4000, (28, 28)))
 
     def count(*names: str) -> tuple[int, int]:
-        with open_store(url) as store, Loader(store, Order([4000], 100), host_names=host_names(*names)) as loader:
+        with open_store(url) as store, Loader(store, Sampler([4000], 100), host_names=host_names(*names)) as loader:
             loader.next()
             loader.close()
             return loader.bytes_read, loader.reader.bytes_local

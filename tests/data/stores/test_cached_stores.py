@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Order, fs, open_store, with_cache, write_manifest
+from singa_dask.data import Loader, Sampler, fs, open_store, with_cache, write_manifest
 from singa_dask.data.fs.cache import Cache, open_cache
-from singa_dask.data.fs.ranges import LEAST_CACHED_BYTES, Ranges, version
+from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES, RangeReader, version
 from singa_dask.data.stores import kvfile as kvfile_store
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
@@ -49,7 +49,7 @@ def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path:
     records = floats(20_000, (40,))
     url = far.put(written(tmp_path, backend, records))
     with open_store(url, storage_options=far.options) as store:
-        n = sum(block.length >= LEAST_CACHED_BYTES for block in store.blocks)
+        n = sum(block.length >= MIN_CACHED_BYTES for block in store.blocks)
         assert n > 2
         before = far.cache.misses
         assert_same(read_all(store), records)
@@ -70,7 +70,7 @@ def test_a_loader_reads_through_the_cache(far: Far, tmp_path: Path) -> None:
     records = pixels(5000, (28, 28))
     url = far.put(written(tmp_path, "arrow", records))
     with open_store(url, storage_options=far.options) as store:
-        order = Order([block.n for block in store.blocks], 250, "none", seed=0)
+        order = Sampler([block.n for block in store.blocks], 250, "none", seed=0)
         for _ in range(2):
             with Loader(store, order) as loader:
                 for step in range(20):
@@ -91,14 +91,14 @@ def test_a_file_written_again_is_another(backend: str, far: Far, tmp_path: Path)
 def test_small_reads_and_scans_pass_the_cache_by(far: Far, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(300_000))
-    ranges = Ranges(far.put(str(path)), far.options)
-    ranges.scan(0, 300_000)
-    ranges.read(0, 65_535)
+    reader = RangeReader(far.put(str(path)), far.options)
+    reader.scan(0, 300_000)
+    reader.read(0, 65_535)
     assert far.cache.misses == 0
-    assert not isinstance(ranges.read(0, 65_536).obj, mmap.mmap)
-    assert isinstance(ranges.read(0, 65_536).obj, mmap.mmap)
+    assert not isinstance(reader.read(0, 65_536).obj, mmap.mmap)
+    assert isinstance(reader.read(0, 65_536).obj, mmap.mmap)
     with pytest.raises(DataError, match="of a file of 300000 bytes"):
-        ranges.read(200_000, 200_000)
+        reader.read(200_000, 200_000)
 
 
 def test_local_files_are_not_cached(far: Far, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_version_tells_what_was_written_again(far: Far, tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.fs.ranges.VERSIONS", ())
+    monkeypatch.setattr("singa_dask.data.fs.range_reader.VERSIONS", ())
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
     with open_store(url, storage_options=far.options) as store:
         assert_same(read_all(store), pixels(5000, (28, 28)))
@@ -152,14 +152,16 @@ def test_the_index_of_a_key_value_file_is_kept(
         records = read_all(store)
     # short files are not worth it
     assert not (tmp_path / "default").exists()
-    monkeypatch.setattr(kvfile_store, "NOTED_BYTES", 0)
+    monkeypatch.setattr(kvfile_store, "MIN_INDEXED_BYTES", 0)
     for _ in range(2):
         with open_store(url) as store:
             assert_same(read_all(store), records)
         n_bytes: list[int] = []
-        scan = Ranges.scan
+        scan = RangeReader.scan
         with monkeypatch.context() as patch:
-            patch.setattr(Ranges, "scan", lambda *given, n=n_bytes, scan=scan: (n.append(given[2]), scan(*given))[1])
+            patch.setattr(
+                RangeReader, "scan", lambda *given, n=n_bytes, scan=scan: (n.append(given[2]), scan(*given))[1]
+            )
             open_store(url).close()
         assert sum(n_bytes) < 500
     # data of another time is read through
@@ -172,7 +174,7 @@ def test_an_unusable_default_cache_costs_only_the_scan(
     far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default").write_text("a file")
-    monkeypatch.setattr(kvfile_store, "NOTED_BYTES", 0)
+    monkeypatch.setattr(kvfile_store, "MIN_INDEXED_BYTES", 0)
     with open_store(far.put(uneven(tmp_path))) as store:
         assert store.count == 300
     assert "the index is not kept" in caplog.text

@@ -14,7 +14,7 @@ from singa_dask.data import encode_record, fs, open_store, with_cache, write_man
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT
 from singa_dask.data.fs.cache import open_cache
-from singa_dask.data.stores.lmdb import KEY, NOTE, write_environment
+from singa_dask.data.stores.lmdb import INFO_KEY, KEY, write_environment
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, floats, pixels, read_all, stored, written
 
@@ -191,7 +191,7 @@ def test_a_file_cut_short_never_kills_the_process(kind: str, tmp_path: Path) -> 
 )
 def test_a_damaged_note_is_named(note: bytes, tmp_path: Path) -> None:
     url = str(tmp_path / "x.lmdb")
-    write_environment(url, iter([(KEY % 0, bytes(36)), (NOTE, note)]))
+    write_environment(url, iter([(KEY % 0, bytes(36)), (INFO_KEY, note)]))
     with pytest.raises(DataError, match=r"x\.lmdb: a damaged note"):
         open_store(url)
 
@@ -227,7 +227,7 @@ def test_records_are_found_again_in_the_file(n_bytes: int, tmp_path: Path) -> No
     with open_store(write_values(tmp_path, values)) as store:
         for _ in range(2):
             assert_same(read_all(store), records)
-        assert len(store._places) == len(store.blocks)
+        assert len(store._offsets) == len(store.blocks)
 
 
 def test_records_of_other_layouts_are_decoded_each_time(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_records_of_other_layouts_are_decoded_each_time(tmp_path: Path) -> None:
     with open_store(write_values(tmp_path, [*values[:7], label + rest, *values[8:]])) as store:
         for _ in range(2):
             arrays = read_all(store)
-            assert not store._places
+            assert not store._offsets
             assert arrays["label"].tolist() == list(range(20))
             assert arrays["pixel"][:, 0, 0, 3].tolist() == list(range(20))
 
@@ -251,7 +251,7 @@ def test_a_page_of_another_size_than_the_system_has(tmp_path: Path, monkeypatch:
         with open_store(url) as store:
             for _ in range(2):
                 assert_same(read_all(store), records)
-            assert not store._places
+            assert not store._offsets
 
 
 def test_a_block_of_another_shape_stays_an_error(tmp_path: Path) -> None:

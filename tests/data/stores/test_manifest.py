@@ -13,7 +13,7 @@ from singa_dask.data import Store, fs, open_store, write_manifest
 from singa_dask.data.codecs import kvfile
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.fs.ranges import Ranges
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
@@ -77,7 +77,7 @@ def test_a_flipped_bit_is_found(backend: str, tmp_path: Path) -> None:
     write_manifest(url)
     path = Path(url) / "data.mdb" if backend == "lmdb" else Path(url)
     with open_store(url) as store:
-        last = store.stored(len(store.blocks) - 1)
+        last = store.block_bytes(len(store.blocks) - 1)
         assert last is not None
         at = path.read_bytes().index(bytes(last)[-30:]) + 4
     data = bytearray(path.read_bytes())
@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_found(backend: str, tmp_path: Path) -> None:
                 store.read_block(0)
     write_manifest(url)
     with open_store(url) as store:
-        assert store.checked(0, memoryview(store.stored(0) or b""))
+        assert store.verify_crc(0, memoryview(store.block_bytes(0) or b""))
 
 
 def test_a_manifest_of_other_data_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -148,8 +148,8 @@ def test_a_key_value_file_with_a_manifest_is_not_read_through(
     url = written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path)
     write_manifest(url)
     n_bytes: list[int] = []
-    read = Ranges.read
-    monkeypatch.setattr(Ranges, "read", lambda *given: (n_bytes.append(given[2]), read(*given))[1])
+    read = RangeReader.read
+    monkeypatch.setattr(RangeReader, "read", lambda *given: (n_bytes.append(given[2]), read(*given))[1])
     index = open_store(url)._index  # type: ignore[attr-defined]
     assert isinstance(index, kvfile.KVFile)
     assert sum(n_bytes) < 500

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import STORES
-from singa_dask.data.stores.rows import Rows
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, floats, pixels
@@ -29,8 +29,8 @@ def chunks(records: Arrays, cuts: list[int]) -> Iterator[Arrays]:
 @given(n=st.integers(1, 50), cuts=st.lists(st.integers(0, 50), max_size=8), length=st.integers(1, 60))
 def test_chunks_of_one_length(n: int, cuts: list[int], length: int) -> None:
     records = pixels(n, (2,))
-    rows = Rows("x", chunks(records, cuts))
-    found = list(rows.cut(length))
+    rows = Rechunker("x", chunks(records, cuts))
+    found = list(rows.chunks(length))
     assert [len(chunk["label"]) for chunk in found[:-1]] == [length] * (len(found) - 1)
     assert (rows.taken, rows.record_bytes) == (n, 6)
     for name, array in records.items():
@@ -59,7 +59,7 @@ def test_the_bytes_do_not_depend_on_the_chunks(backend: str, records: Arrays, tm
 )
 def test_what_is_no_stream_of_records(stream: list[Arrays], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(Rows("x", stream).cut(3))
+        list(Rechunker("x", stream).chunks(3))
 
 
 def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:

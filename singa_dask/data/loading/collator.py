@@ -1,23 +1,23 @@
-"""Assembler: makes batches of rows out of the blocks of a store."""
+"""Collator: makes batches of records out of the blocks of a store."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.loading.block_pool import BlockPool
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.loading.table import Table
-from singa_dask.data.order.order import Order
+from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.types import Arrays
 
-__all__ = ["Assembler"]
+__all__ = ["Collator"]
 
-TABLE_BYTES = 256 << 20
+POOL_BYTES = 256 << 20
 
 Ids = npt.NDArray[np.int64]
 
 
-class Assembler:
+class Collator:
     """Takes records from blocks.
 
     In file order they are views of the blocks where they can be; in a shuffled order the blocks in use lie in one
@@ -27,23 +27,23 @@ class Assembler:
     ----------
     reader : BlockReader
         Reads the blocks; used in the thread that uses this.
-    order : Order
-        What the records are asked for by.
+    sampler : Sampler
+        Gives the order of the records.
     n_workers : int
         Of the group.
     """
 
-    def __init__(self, reader: BlockReader, order: Order, n_workers: int) -> None:
-        self._reader, self._order, self._n_workers = reader, order, n_workers
+    def __init__(self, reader: BlockReader, sampler: Sampler, n_workers: int) -> None:
+        self._reader, self._sampler, self._n_workers = reader, sampler, n_workers
         self._store = reader.store
         self._starts = reader.store.starts
-        self._end = order.start + order.count
+        self._end = sampler.start + sampler.count
         sizes = np.diff(self._starts)
         # what all blocks hold, but for the last one; 0: they differ
         self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
-        self._table: Table | None = None
+        self._pool: BlockPool | None = None
 
-    def follow(self, ids: Ids, buffers: Arrays) -> list[Arrays]:
+    def consecutive(self, ids: Ids, buffers: Arrays) -> list[Arrays]:
         """Return batches of records that follow each other.
 
         Parameters
@@ -77,33 +77,33 @@ class Assembler:
                 for name, array in self._reader.block(block).items():
                     out[name][low:high] = array[place : place + high - low]
             low = high
-            block, place = (block + 1, 0) if end < self._end else self._reader.locate(self._order.start)
+            block, place = (block + 1, 0) if end < self._end else self._reader.locate(self._sampler.start)
 
     def gather(self, ids: Ids, out: Arrays) -> None:
         """Copy records that lie anywhere."""
-        table = self._table = self._table or self._make_table()
+        pool = self._pool = self._pool or self._make_pool()
         blocks = self._blocks_of(ids)
-        if not table.is_complete:
+        if not pool.is_complete:
             used = np.flatnonzero(np.bincount(blocks)).tolist()
-            if len(used) > table.n_blocks:
+            if len(used) > pool.n_blocks:
                 self._gather_by_block(ids, blocks, used, out)
                 return
-            for block in table.missing(used):
-                table.put(block, self._reader.load(block))
-        table.take(ids, blocks, out)
+            for block in pool.missing(used):
+                pool.put(block, self._reader.load(block))
+        pool.take(ids, blocks, out)
 
     def _blocks_of(self, ids: Ids) -> Ids:
         return ids // self._even if self._even else np.searchsorted(self._starts, ids, side="right") - 1
 
-    def _make_table(self) -> Table:
+    def _make_pool(self) -> BlockPool:
         store = self._store
         n_blocks = len(store.blocks)
         record_bytes = sum(field.size_bytes for field in store.schema.values())
-        if store.count * record_bytes <= TABLE_BYTES:
-            return Table(store, n_blocks)
-        most = min(n_blocks, self._order.blocks_in_use(self._n_workers) or n_blocks)
+        if store.count * record_bytes <= POOL_BYTES:
+            return BlockPool(store, n_blocks)
+        most = min(n_blocks, self._sampler.blocks_in_use(self._n_workers) or n_blocks)
         largest = max(block.n for block in store.blocks)
-        return Table(store, most if most * largest * record_bytes <= TABLE_BYTES else 0)
+        return BlockPool(store, most if most * largest * record_bytes <= POOL_BYTES else 0)
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Read a few records of each of many blocks."""
@@ -115,4 +115,4 @@ class Assembler:
 
     def clear(self) -> None:
         """Let go of all blocks."""
-        self._table = None
+        self._pool = None

@@ -1,4 +1,4 @@
-"""Order: which records make batch t of a worker group; pure arithmetic on a few integers.
+"""Sampler: which records make batch t of a worker group; pure arithmetic on a few integers.
 
 Nothing is kept but the windows in use: any step of any epoch can be asked for, by any number of workers, and the
 answer is the same. So a cursor is a handful of integers, and a resumed or resized run reads the same records.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from singa_dask.data.order.shuffle import permutation
 from singa_dask.errors import DataError
 
-__all__ = ["CANONICAL_STREAMS", "LastBatch", "Order", "Shuffle"]
+__all__ = ["CANONICAL_STREAMS", "LastBatch", "Sampler", "Shuffle"]
 
 LastBatch = Literal["wrap", "drop_last", "pad"]
 Shuffle = Literal["none", "block", "full"]
@@ -32,7 +32,7 @@ CANONICAL_STREAMS = 48
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 
 
-class Order:
+class Sampler:
     """The endless sequence of records that one worker group reads, batch by batch.
 
     Parameters
@@ -196,7 +196,7 @@ class Order:
         rows: Ids = np.diff(batches * (high - low) + (rest - low).clip(0, high - low))
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
-    def stretches(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
+    def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
         """Return which worker reads which stretch of the line of dealt blocks in the first epoch of a block order.
 
         Returns
@@ -206,7 +206,7 @@ class Order:
         """
         bounds, width = self.bounds(n_workers), self.batch_size // self.streams
         owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self.streams))
-        return [(owner, *self._stretch(stream, 0)) for stream, owner in enumerate(owners)]
+        return [(owner, *self._span(stream, 0)) for stream, owner in enumerate(owners)]
 
     def blocks_in_use(self, n_workers: int = 1) -> int | None:
         """Return how many blocks a worker comes back to at most; None if it may be any of them."""
@@ -352,12 +352,12 @@ class Order:
         """Return the pieces of blocks that are a stream's in an epoch, shuffled: (first, end) of each; ends summed."""
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
-            pieces = self._cut(*self._stretch(stream, epoch))
+            pieces = self._cut(*self._span(stream, epoch))
             pieces = pieces[permutation(len(pieces), self.seed, "blocks", epoch, stream)]
             kept = self._pieces_of[stream] = (epoch, pieces, np.cumsum(pieces[:, 1] - pieces[:, 0]))
         return kept[1], kept[2]
 
-    def _stretch(self, stream: int, epoch: int) -> tuple[int, int]:
+    def _span(self, stream: int, epoch: int) -> tuple[int, int]:
         """Return where a stream's piece of the line begins and ends in an epoch."""
         ends = (stream, stream + 1)
         if self.last_batch == "wrap":
@@ -371,7 +371,7 @@ class Order:
         width = self.batch_size // self.streams
         rows = np.zeros(len(self._starts) - 1, np.int64)
         for stream in range(low // width, -(-high // width)):
-            pieces = self._cut(*self._stretch(stream, 0))
+            pieces = self._cut(*self._span(stream, 0))
             blocks = np.searchsorted(self._starts, pieces[:, 0], side="right") - 1
             part = min(high, (stream + 1) * width) - max(low, stream * width)
             np.add.at(rows, blocks, -(-(pieces[:, 1] - pieces[:, 0]) * part // width))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import Order, permutation, random_skip
+from singa_dask.data import Sampler, permutation, random_skip
 from singa_dask.data.order import shuffle
 from singa_dask.errors import DataError
 
@@ -40,12 +40,12 @@ def orders(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def sequence(order: Order, n_records: int) -> np.ndarray:
+def sequence(order: Sampler, n_records: int) -> np.ndarray:
     """Return the first records of an order, at least so many."""
     return order.rows(0, n_steps=-(-n_records // order.batch_size)).ravel()
 
 
-def epochs_of(order: Order, n: int) -> list[np.ndarray]:
+def epochs_of(order: Sampler, n: int) -> list[np.ndarray]:
     """Return the records of the first whole epochs."""
     ids = sequence(order, n * order.period + order.skip)
     epochs = np.concatenate([order.epoch_of(step) for step in range(len(ids) // order.batch_size)])
@@ -58,7 +58,7 @@ def epochs_of(order: Order, n: int) -> list[np.ndarray]:
 def test_each_record_once_an_epoch(parts: dict[str, Any]) -> None:
     shares = []
     for group in range(parts["n_groups"]):
-        order = Order(**parts, group=group)
+        order = Sampler(**parts, group=group)
         share: set[int] = set()
         for ids in epochs_of(order, 4):
             assert len(ids) == order.period
@@ -73,7 +73,7 @@ def test_each_record_once_an_epoch(parts: dict[str, Any]) -> None:
 
 @given(orders())
 def test_an_epoch_is_whole_batches_unless_it_wraps(parts: dict[str, Any]) -> None:
-    order = Order(**parts)
+    order = Sampler(**parts)
     if order.last_batch == "wrap":
         assert order.period == order.count
         return
@@ -91,21 +91,21 @@ def test_a_step_is_the_same_for_any_number_of_workers(parts: dict[str, Any], ste
     batch = parts["batch_size"]
     divisors = [k for k in range(1, batch + 1) if batch % k == 0]
     for n in {k for k in divisors if k <= 4} | {data.draw(st.sampled_from(divisors))}:
-        shares = [Order(**parts).rows(step, worker, n)[0] for worker in range(n)]
+        shares = [Sampler(**parts).rows(step, worker, n)[0] for worker in range(n)]
         assert {len(share) for share in shares} == {batch // n}
-        np.testing.assert_array_equal(np.concatenate(shares), Order(**parts).ids(step))
-        epochs = [Order(**parts).epoch_of(step, worker, n) for worker in range(n)]
-        np.testing.assert_array_equal(np.concatenate(epochs), Order(**parts).epoch_of(step))
+        np.testing.assert_array_equal(np.concatenate(shares), Sampler(**parts).ids(step))
+        epochs = [Sampler(**parts).epoch_of(step, worker, n) for worker in range(n)]
+        np.testing.assert_array_equal(np.concatenate(epochs), Sampler(**parts).epoch_of(step))
 
 
 @given(orders(), st.lists(st.integers(1, 20), min_size=1, max_size=5), st.data())
 def test_killed_and_resumed_with_other_workers_it_reads_the_same(
     parts: dict[str, Any], lives: list[int], data: st.DataObject
 ) -> None:
-    whole, cursor, read = Order(**parts), Order(**parts).cursor(0), []
+    whole, cursor, read = Sampler(**parts), Sampler(**parts).cursor(0), []
     workers = st.sampled_from([k for k in range(1, 13) if parts["batch_size"] % k == 0])
     for n_steps in lives:
-        order, n = Order(**parts), data.draw(workers)
+        order, n = Sampler(**parts), data.draw(workers)
         step = order.step_at(json.loads(json.dumps(cursor)))
         read.append(np.concatenate([order.rows(step, worker, n, n_steps) for worker in range(n)], axis=1))
         # what was read after the last checkpoint is read again
@@ -119,7 +119,7 @@ def test_killed_and_resumed_with_other_workers_it_reads_the_same(
 
 @given(orders(), st.data())
 def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.DataObject) -> None:
-    order = Order(**{**parts, "skip": 0})
+    order = Sampler(**{**parts, "skip": 0})
     n = data.draw(st.sampled_from([k for k in range(1, order.batch_size + 1) if order.batch_size % k == 0]))
     worker = data.draw(st.integers(0, n - 1))
     n_steps = -(-order.period // order.batch_size)
@@ -134,53 +134,53 @@ def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.Da
 
 @given(orders(), st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[int]) -> None:
-    order, all_at_once = Order(**parts), Order(**parts).rows(0, n_steps=61)
+    order, all_at_once = Sampler(**parts), Sampler(**parts).rows(0, n_steps=61)
     for step in steps:
         np.testing.assert_array_equal(order.ids(step), all_at_once[step])
 
 
 @given(orders(), st.integers(0, 1000))
 def test_a_cursor_leads_back(parts: dict[str, Any], step: int) -> None:
-    text = json.dumps(Order(**parts, fingerprint="0123456789abcdef").cursor(step))
+    text = json.dumps(Sampler(**parts, fingerprint="0123456789abcdef").cursor(step))
     assert len(text) < 300
-    assert Order(**parts, fingerprint="0123456789abcdef").step_at(json.loads(text)) == step
+    assert Sampler(**parts, fingerprint="0123456789abcdef").step_at(json.loads(text)) == step
 
 
 def test_file_order_runs_on_inside_a_batch() -> None:
-    order = Order([4, 3], 5)
+    order = Sampler([4, 3], 5)
     np.testing.assert_array_equal(order.rows(0, n_steps=3), [[0, 1, 2, 3, 4], [5, 6, 0, 1, 2], [3, 4, 5, 6, 0]])
-    np.testing.assert_array_equal(Order([4, 3], 5, skip=3).ids(0), [3, 4, 5, 6, 0])
+    np.testing.assert_array_equal(Sampler([4, 3], 5, skip=3).ids(0), [3, 4, 5, 6, 0])
 
 
 def test_a_batch_may_be_larger_than_the_share() -> None:
-    assert sorted(Order([2], 6, "block").ids(0)) == [0, 0, 0, 1, 1, 1]
+    assert sorted(Sampler([2], 6, "block").ids(0)) == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 6, 8, 12])
 def test_a_block_is_read_by_one_worker_but_where_a_cut_goes_through_it(n_workers: int) -> None:
-    order, sizes = Order([50] * 96, 48, "block", 3), 50
+    order, sizes = Sampler([50] * 96, 48, "block", 3), 50
     readers = [set((order.rows(0, w, n_workers, n_steps=100) // sizes).ravel()) for w in range(n_workers)]
     assert sum(map(len, readers)) <= 96 + n_workers - 1
 
 
 def test_a_window_bounds_the_blocks_in_use() -> None:
-    order = Order([100] * 480, 48, "block", 1, window=96)
+    order = Sampler([100] * 480, 48, "block", 1, window=96)
     for step in range(0, 900, 50):
         blocks = np.unique(order.rows(step, n_steps=2) // 100)
         assert len(blocks) <= (order.blocks_in_use() or 0)
-    assert Order([100] * 4, 10, "none").blocks_in_use() == 2
-    assert Order([100] * 4, 10, "full").blocks_in_use() is None
+    assert Sampler([100] * 4, 10, "none").blocks_in_use() == 2
+    assert Sampler([100] * 4, 10, "full").blocks_in_use() is None
 
 
 @pytest.mark.parametrize("shuffle", ["block", "full"])
 def test_epochs_and_seeds_differ(shuffle: Any) -> None:
-    first, other = (Order([40] * 5, 200, shuffle, seed).rows(0, n_steps=2) for seed in (1, 2))
+    first, other = (Sampler([40] * 5, 200, shuffle, seed).rows(0, n_steps=2) for seed in (1, 2))
     assert not np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], other[0])
     assert not np.array_equal(first[0], np.arange(200))
 
 
-def class_spread(order: Order, labels: np.ndarray, n_steps: int) -> float:
+def class_spread(order: Sampler, labels: np.ndarray, n_steps: int) -> float:
     """Return the mean distance of a batch's classes from an even share (0.075 for 256 random ones of 10)."""
     counts = [np.bincount(labels[order.ids(step)], minlength=10) for step in range(n_steps)]
     return float(np.mean([0.5 * np.abs(count / count.sum() - 0.1).sum() for count in counts]))
@@ -189,43 +189,43 @@ def class_spread(order: Order, labels: np.ndarray, n_steps: int) -> float:
 @pytest.mark.parametrize("sizes", [[256] * 234 + [96], [1337] * 44 + [1172]])
 def test_sorted_records_are_mixed(sizes: list[int]) -> None:
     labels = np.arange(60000) // 6000
-    assert class_spread(Order(sizes, 256, "block", 1), labels, 234) <= 0.20
-    assert class_spread(Order(sizes, 256, "full", 1), labels, 234) <= 0.09
-    assert class_spread(Order(sizes, 256), labels, 234) > 0.8
+    assert class_spread(Sampler(sizes, 256, "block", 1), labels, 234) <= 0.20
+    assert class_spread(Sampler(sizes, 256, "full", 1), labels, 234) <= 0.09
+    assert class_spread(Sampler(sizes, 256), labels, 234) > 0.8
 
 
 def test_groups_take_stretches_of_the_dealt_line() -> None:
     parts: dict[str, Any] = {"batch_size": 8, "shuffle": "block", "seed": 1, "n_groups": 2}
     deal = [5, 0, 3, 6, 1, 7, 2, 4]
     for group in range(2):
-        order = Order([10] * 8, **parts, deal=deal, group=group)
+        order = Sampler([10] * 8, **parts, deal=deal, group=group)
         assert set(order.ids(0) // 10) | set(order.ids(1) // 10) <= set(deal[4 * group : 4 * group + 4])
         assert sorted(order.blocks_of()) == sorted(deal[4 * group : 4 * group + 4])
-    assert Order([10] * 8, **parts).cursor(0)["version"] == 2
+    assert Sampler([10] * 8, **parts).cursor(0)["version"] == 2
 
 
 @pytest.mark.parametrize("shuffle", ["block", "full"])
 def test_other_records_are_left_out_in_each_epoch(shuffle: Any) -> None:
-    order = Order([9] * 11, 24, shuffle, 4, last_batch="drop_last")
+    order = Sampler([9] * 11, 24, shuffle, 4, last_batch="drop_last")
     left_out = [frozenset(range(99)) - set(ids) for ids in epochs_of(order, 5)]
     assert [len(ids) for ids in left_out] == [3] * 4
     assert len(set(left_out)) == 4
 
 
 def test_the_last_batch() -> None:
-    drop, pad = (Order([4, 3], 3, skip=4, last_batch=last) for last in ("drop_last", "pad"))
+    drop, pad = (Sampler([4, 3], 3, skip=4, last_batch=last) for last in ("drop_last", "pad"))
     np.testing.assert_array_equal(drop.rows(0, n_steps=3), [[3, 4, 5], [0, 1, 2], [3, 4, 5]])
     np.testing.assert_array_equal(pad.rows(0, n_steps=3), [[3, 4, 5], [6, 0, 1], [0, 1, 2]])
-    np.testing.assert_array_equal(Order([1], 4, last_batch="pad").rows(0, n_steps=2), [[0] * 4] * 2)
+    np.testing.assert_array_equal(Sampler([1], 4, last_batch="pad").rows(0, n_steps=2), [[0] * 4] * 2)
     with pytest.raises(DataError, match="7 records for group 0 are less than a batch of 8"):
-        Order([4, 3], 8, last_batch="drop_last")
+        Sampler([4, 3], 8, last_batch="drop_last")
 
 
 def test_a_deal_may_be_given() -> None:
-    by_host = Order([10] * 8, 8, "block", 1, deal=[7, 6, 5, 4, 3, 2, 1, 0])
+    by_host = Sampler([10] * 8, 8, "block", 1, deal=[7, 6, 5, 4, 3, 2, 1, 0])
     assert set(by_host.rows(0, 0, 8, n_steps=10).ravel() // 10) == {7}
     with pytest.raises(DataError, match="names each of the 8 blocks"):
-        Order([10] * 8, 8, "block", deal=[0] * 8).ids(0)
+        Sampler([10] * 8, 8, "block", deal=[0] * 8).ids(0)
 
 
 @pytest.mark.parametrize(
@@ -245,20 +245,20 @@ def test_a_deal_may_be_given() -> None:
 )
 def test_a_cursor_of_something_else_is_refused(change: dict[str, Any], field: str) -> None:
     parts: dict[str, Any] = {"batch_size": 10, "shuffle": "block", "seed": 1, "fingerprint": "old"}
-    cursor = Order([20, 20], **parts).cursor(7)
+    cursor = Sampler([20, 20], **parts).cursor(7)
     with pytest.raises(DataError, match=f"does not fit these records: {field} is"):
-        Order([20, 20], **{**parts, **change}).step_at(cursor)
+        Sampler([20, 20], **{**parts, **change}).step_at(cursor)
     with pytest.raises(DataError, match=f"does not fit these records: {field} is"):
-        Order([20, 20], **parts).step_at(Order([20, 20], **{**parts, **change}).cursor(7))
+        Sampler([20, 20], **parts).step_at(Sampler([20, 20], **{**parts, **change}).cursor(7))
 
 
 def test_what_makes_no_order() -> None:
     with pytest.raises(DataError, match="too few for 3 groups"):
-        Order([2], 1, n_groups=3)
+        Sampler([2], 1, n_groups=3)
     with pytest.raises(ValueError, match="shared equally by 3"):
-        Order([9], 4).rows(0, 0, 3)
+        Sampler([9], 4).rows(0, 0, 3)
     with pytest.raises(ValueError, match="3 streams"):
-        Order([9], 4, streams=3)
+        Sampler([9], 4, streams=3)
 
 
 def test_random_numbers_stay_what_they_are() -> None:

@@ -15,10 +15,10 @@ from singa_dask.data.stores.store import count_of
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
 
-__all__ = ["Rows"]
+__all__ = ["Rechunker"]
 
 
-class Rows:
+class Rechunker:
     """A stream of records.
 
     Parameters
@@ -73,7 +73,7 @@ class Rows:
             return parts[0] if parts else None
         return {name: np.concatenate([part[name] for part in parts]) for name in self.schema}
 
-    def cut(self, n: int) -> Iterator[Arrays]:
+    def chunks(self, n: int) -> Iterator[Arrays]:
         """Yield all records, ``n`` at a time."""
         while (rows := self.take(n)) is not None:
             yield rows

@@ -34,7 +34,7 @@ def test_a_torn_end_is_one_bad_record(tmp_path: Path, backend: str, pattern: boo
         with open_store(url) as store, Loader(store, order_of(store)) as loader:
             run(loader, N // BATCH)
     asked = url.replace("records", "rec*") if pattern else url
-    with open_store(asked, torn=True) as store:
+    with open_store(asked, truncated=True) as store:
         assert store.count == N
         with Loader(store, order_of(store), policy=BadPolicy("skip", 1)) as loader:
             ids, arrays = run(loader, N // BATCH)
@@ -53,17 +53,17 @@ def test_a_wrong_length_in_the_midst_is_no_torn_end(tmp_path: Path) -> None:
     data[10 * len(data) // N + 1] = 255
     Path(url).write_bytes(data)
     with pytest.raises(DataError, match=r"records\.bin: torn at byte .*record 10 is not whole, .* bytes are left over"):
-        open_store(url, torn=True)
+        open_store(url, truncated=True)
 
 
 def test_a_last_line_that_has_an_end_is_a_record(tmp_path: Path) -> None:
     path = tmp_path / "lines.csv"
     path.write_text("1,2,3\n4,5,6\n7,8\n")
-    with open_store(str(path), torn=True) as store:
-        assert (store.count, store.tail) == (3, "")
+    with open_store(str(path), truncated=True) as store:
+        assert (store.count, store.truncation) == (3, "")
         assert store.salvage(0)[1] == {2: "line 3: 2 columns, expected 3: a label and 2 numbers"}
     path.write_text("1,2,3")
-    with open_store(str(path), torn=True) as store:
+    with open_store(str(path), truncated=True) as store:
         assert store.count == 1
 
 
@@ -87,7 +87,7 @@ def missing(folder: Path) -> str:
     return str(folder / "nowhere.arrow")
 
 
-@pytest.mark.parametrize("options", [{}, {"torn": True}])
+@pytest.mark.parametrize("options", [{}, {"truncated": True}])
 @pytest.mark.parametrize("make", [cut_lmdb, empty, bad_first, missing])
 def test_what_cannot_be_opened_is_an_error_under_every_policy(
     make: Callable[[Path], str], options: dict[str, Any], tmp_path: Path
@@ -108,7 +108,7 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
     # root may read everything, so the system is asked to refuse
     monkeypatch.setattr("os.scandir", refuse)
     with pytest.raises(DataError, match=r"classes: .*Permission denied"):
-        open_store(url, "image-folder", torn=True)
+        open_store(url, "image-folder", truncated=True)
 
 
 def test_a_format_that_salvages_nothing_says_so(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from singa_dask.data.fs import files
 from singa_dask.data.fs.cache import Cache, key_of, open_cache
 from singa_dask.errors import DataError
 
-__all__ = ["Ranges", "version", "with_cache"]
+__all__ = ["RangeReader", "version", "with_cache"]
 
 # shorter reads are no blocks
-LEAST_CACHED_BYTES = 1 << 16
+MIN_CACHED_BYTES = 1 << 16
 # what filesystems tell that is another after a file was written again
 VERSIONS = (
     "ETag",
@@ -44,7 +44,7 @@ def with_cache(storage_options: files.Options, cache: Mapping[str, Any] | None) 
     return storage_options if cache is None else {**(storage_options or {}), files.CACHE: dict(cache)}
 
 
-class Ranges:
+class RangeReader:
     """A file that is read by ranges: views of a memory map if it is local, ranged reads if it is not.
 
     Parameters
@@ -99,7 +99,7 @@ class Ranges:
             The range does not lie in the file.
         """
         # without a version, what is kept could be of another file
-        if self.cache is None or not self.version or length < LEAST_CACHED_BYTES:
+        if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
             return self.scan(offset, length)
         key = key_of(self.url, self.size, self.version, offset, length)
         return self.cache.read(key, length, lambda: self.scan(offset, length))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.data.loading.table import Table, empty_arrays
+from singa_dask.data.loading.block_pool import BlockPool, empty_arrays
 from tests.contracts.records import pixels, stored
 
 
 def test_rows_of_the_blocks_it_holds(tmp_path: Path) -> None:
     records = pixels(1000)
     with stored(tmp_path, "arrow", records, block_bytes=256 * 16) as store:
-        table = Table(store, 2)
+        table = BlockPool(store, 2)
         for blocks, missing in (([0, 1], [0, 1]), ([0], []), ([2], [2]), ([0, 2], []), ([1, 3], [1, 3])):
             assert table.missing(blocks) == missing
             for block in missing:
