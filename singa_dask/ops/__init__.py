@@ -1,6 +1,6 @@
-"""Kernels: arrays in, arrays out, the same names on every device.
+"""Kernels on arrays: their contract in `singa_dask.ops.contract`, and a backend for each kind of device.
 
-`get_ops` gives a value that is passed on to every layer; nothing here is global.
+`get_ops` returns a backend as a value, which is handed to every layer; nothing here is global.
 """
 
 from __future__ import annotations

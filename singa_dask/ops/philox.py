@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words", "words_of"]
+from singa_dask.ops.contract import Key
 
-Key = Sequence[int | str]
+__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words", "words_of"]
 
 # One step of Philox's counter gives four 64-bit words: eight float32 values.
 VALUES_PER_COUNT = 8

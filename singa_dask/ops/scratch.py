@@ -1,4 +1,4 @@
-"""Scratch: memory that kernels compute in between their arguments, allocated once and used again at each call."""
+"""Scratch: memory for intermediate results of kernels, allocated once and reused by each call."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PIECE_VALUES", "Scratch", "channels_last", "in_layout"]
+from singa_dask.ops.contract import Array, DType
 
-# Arrays are Any: a backend has its own kind.
-Array = Any
+__all__ = ["PIECE_VALUES", "Scratch", "channels_last", "in_layout"]
 
 # Where one kernel makes several passes it makes them over pieces of this many values, which stay in cache.
 PIECE_VALUES = 1 << 15
@@ -23,11 +22,11 @@ class Scratch:
     def __init__(self) -> None:
         self._scratch: dict[str, Array] = {}
 
-    def features(self, shape: Sequence[int], dtype: Any) -> Array:
+    def features(self, shape: Sequence[int], dtype: DType) -> Array:
         """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, else as in C."""
         return in_layout(np.zeros(math.prod(shape), dtype), shape)
 
-    def scratch(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
+    def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
         """Return memory laid out like a feature that holds anything, good until the next call with this name."""
         dtype = np.dtype(dtype)
         n_bytes = math.prod(shape) * dtype.itemsize
@@ -35,15 +34,15 @@ class Scratch:
             self._scratch[name] = np.empty(n_bytes, np.uint8)
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
-    def pieces(self, first: Array, *more: Array, n_values: int = PIECE_VALUES) -> Iterator[tuple[Array, ...]]:
+    def pieces(self, first: Array, *more: Array | None, n_values: int = PIECE_VALUES) -> Iterator[tuple[Any, ...]]:
         """Cut arrays with the same number of rows into pieces, at least a row each.
 
         Parameters
         ----------
         first, *more : (N, ...)
-            What is None among the others stays None.
+            None stays None.
         n_values : int
-            Values of a piece of the first, at most where a row has fewer.
+            The most values of a piece of the first, unless a row has more.
         """
         n_rows = max(1, n_values * len(first) // max(1, first.size))
         for start in range(0, len(first), n_rows):

@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.conf import UpdaterConf
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.numpy.updates import Preparation
+from singa_dask.ops.contract import Preparation
 from singa_dask.registry import Registry
 from singa_dask.train.schedule import SCHEDULES
 

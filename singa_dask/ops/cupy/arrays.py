@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy.device import SMALL_BYTES, CupyDevice, c_name, dense, in_memory, laid_out_like
+from singa_dask.ops.contract import Array as HostArray
+from singa_dask.ops.contract import DType
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, c_name, dense, in_memory, laid_out_like
 from singa_dask.ops.cupy.scalars import AsyncScalars
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
 
 __all__ = ["THREADS", "WARP", "CupyMemory", "Uploaded", "blocks", "c_name", "in_memory_order", "strides_of"]
 
-# Arrays are Any: they are CuPy's, or numpy's on the host.
-Array = Any
 Ops = TypeVar("Ops", bound="CupyMemory")
 
 # Threads of a block where a kernel goes through values one by one.
@@ -72,21 +72,21 @@ class CupyMemory(NumpyMemory):
 
     # -- arrays ------------------------------------------------------------------------------------------
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         with self.gpu.activate():
             return cupy.empty(tuple(shape), dtype)
 
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Array:
+    def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
         with self.gpu.activate():
             return cupy.zeros(tuple(shape), dtype)
 
-    def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
         return self.gpu.pinned(shape, dtype)
 
-    def features(self, shape: Sequence[int], dtype: Any) -> Array:
+    def features(self, shape: Sequence[int], dtype: DType) -> Array:
         return in_layout(self.zeros((math.prod(shape),), dtype), shape)
 
-    def scratch(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
+    def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
         dtype = np.dtype(dtype)
         n_bytes = math.prod(shape) * dtype.itemsize
         if name not in self._scratch or self._scratch[name].size < n_bytes:
@@ -108,24 +108,24 @@ class CupyMemory(NumpyMemory):
             with self.gpu.upload(x) as there:
                 self.copy(there, out)
 
-    def from_host(self, x: np.ndarray[Any, Any]) -> Array:
+    def from_host(self, x: HostArray) -> Array:
         if isinstance(x, Uploaded) and x.device is not None:
             return x.device
         made = laid_out_like(x, self.empty((x.size,), x.dtype))
         self.copy(x, made)
         return made
 
-    def to_host(self, x: Array) -> np.ndarray[Any, Any]:
+    def to_host(self, x: Array) -> HostArray:
         return self.gpu.download(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
 
-    def address(self, x: Any) -> int:
+    def address(self, x: Array | HostArray | None) -> int:
         there = x.device if isinstance(x, Uploaded) else x
         return there.data.ptr if isinstance(there, cupy.ndarray) else 0
 
     def constant(self, values: Array | float) -> Array | float:
         return self.from_host(values) if isinstance(values, np.ndarray) and values.ndim else values
 
-    def labels(self, values: np.ndarray[Any, Any], before: Any = None) -> np.ndarray[Any, Any]:
+    def labels(self, values: HostArray, before: HostArray | None = None) -> HostArray:
         made = values.view(Uploaded)
         there = before.device if isinstance(before, Uploaded) and before.shape == values.shape else None
         made.device = self.empty(values.shape, np.int64) if there is None else there

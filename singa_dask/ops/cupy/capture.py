@@ -10,7 +10,7 @@ from typing import Any
 
 import cupy
 
-from singa_dask.ops import philox
+from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.cublas import workspace
 from singa_dask.ops.cupy.random import CupyRandom, Draws
@@ -59,7 +59,7 @@ class CapturedKernels:
         """Whether the memory that the kernels compute in is still theirs."""
         return self._n_grown == self._ops.n_grown
 
-    def replay(self, key_now: Callable[[philox.Key], philox.Key]) -> None:
+    def replay(self, key_now: Callable[[Key], Key]) -> None:
         """Enqueue the kernels once more.
 
         Parameters

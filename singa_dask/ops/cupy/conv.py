@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import cupy
 import numpy as np
 
+from singa_dask.ops.contract import Pair
 from singa_dask.ops.cupy.arrays import THREADS, blocks
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
@@ -28,7 +29,7 @@ from singa_dask.ops.cupy.cudnn import (
     Missing,
     Plan,
 )
-from singa_dask.ops.cupy.device import CupyDevice
+from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.scratch import channels_last
 
@@ -36,9 +37,6 @@ __all__ = ["CupyConv"]
 
 LOG = logging.getLogger(__name__)
 
-# Arrays are Any: they are CuPy's.
-Array = Any
-Pair: TypeAlias = tuple[int, int]
 
 # Bytes of unfolded images that one matrix product takes, unless those of one image are more.
 COLUMN_BYTES = 1 << 26
@@ -47,7 +45,7 @@ ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
 class CupyConv(CupyLinear):
-    """Convolution, a mixin of `CupyOps`; what it means is said in `NumpyImages`.
+    """Convolution, a mixin of `CupyOps`.
 
     Images are float32, float64 or bfloat16; weights, bias and their gradients are float32 where images are bfloat16.
     CuDNN then rounds them to bfloat16, its gradient of weights too. Everything comes out the same each time. Float64 is

@@ -10,17 +10,20 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import cupy
 import numpy as np
 from cupy.cuda import runtime
 
 from singa_dask.errors import ConfigError, DeviceMemoryError
+from singa_dask.ops.contract import Array as HostArray
+from singa_dask.ops.contract import DType
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = [
     "SMALL_BYTES",
+    "Array",
     "CupyDevice",
     "c_name",
     "count_devices",
@@ -32,8 +35,8 @@ __all__ = [
     "source",
 ]
 
-# Arrays are Any: they are CuPy's, or numpy's on the host.
-Array = Any
+# An array in the memory of a GPU. CuPy has no types: mypy takes it for Any.
+Array: TypeAlias = cupy.ndarray
 
 SOURCES = Path(__file__).parent / "cuda"
 # Put before each source: types that plain CUDA C++ does not have.
@@ -142,17 +145,17 @@ class CupyDevice:
 
     # -- host memory and copies --------------------------------------------------------------------------
 
-    def pinned(self, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
         """Return zeros in page-locked host memory."""
         # also for threads that are nowhere: they would get the first GPU to work for this
         with cupy.cuda.Device(self.index):
             made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
         made[...] = 0
-        shaped: np.ndarray[Any, Any] = made.view(dtype).reshape(shape)
+        shaped: HostArray = made.view(dtype).reshape(shape)
         return shaped
 
     @contextlib.contextmanager
-    def upload(self, values: np.ndarray[Any, Any]) -> Iterator[Array]:
+    def upload(self, values: HostArray) -> Iterator[Array]:
         """Copy a batch to the device, beside what computes; kernels in the block may read the copy.
 
         Parameters
@@ -180,7 +183,7 @@ class CupyDevice:
         except IndexError:
             return _Batch(self.index)
 
-    def put(self, values: np.ndarray[Any, Any], out: Array) -> None:
+    def put(self, values: HostArray, out: Array) -> None:
         """Copy small host values to ``out``, a device array of that shape and type, in turn with what computes."""
         self.forbid_capture("something is copied to it")
         if out.nbytes > SMALL_BYTES or not dense(out):
@@ -206,13 +209,13 @@ class CupyDevice:
         self._n_small += 1
         return _Small(self.index)
 
-    def download(self, x: Array) -> np.ndarray[Any, Any]:
+    def download(self, x: Array) -> HostArray:
         """Return a copy of a device array in host memory, in the same order of memory; waits for what computes it."""
         self.forbid_capture("something is read from it")
         if not dense(x):
             with self.activate():
                 x = x.copy()
-        made: np.ndarray[Any, Any] = laid_out_like(x, np.empty(x.size, x.dtype))
+        made: HostArray = laid_out_like(x, np.empty(x.size, x.dtype))
         if x.nbytes:
             runtime.memcpyAsync(made.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr)
         self.stream.synchronize()
@@ -227,7 +230,7 @@ class _Batch:
         self.device: Array = None
         self.copied, self.used = event(index), event(index)
 
-    def fill(self, gpu: CupyDevice, values: np.ndarray[Any, Any]) -> Array:
+    def fill(self, gpu: CupyDevice, values: HostArray) -> Array:
         """Enqueue the copy of values, and let what computes wait for it; returns where they will be."""
         self.copied.synchronize()
         if self.device is None or len(self.staged) < values.nbytes:
@@ -319,12 +322,12 @@ def source(file: str, **types: Any) -> str:
     return "".join([(SOURCES / TYPES).read_text(), *words, (SOURCES / f"{file}.cu").read_text()])
 
 
-def c_name(dtype: Any) -> str:
+def c_name(dtype: DType) -> str:
     """Return what a type is called in ``ops/cupy/cuda``."""
     return C_NAMES[np.dtype(dtype)]
 
 
-def pinned_bytes(size: int) -> np.ndarray[Any, Any]:
+def pinned_bytes(size: int) -> HostArray:
     """Return page-locked host memory."""
     return np.frombuffer(cupy.cuda.alloc_pinned_memory(max(1, size)), np.uint8, size)
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.contract import Array as HostArray
+from singa_dask.ops.contract import DType, Pair
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
+from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.images import BYTE_PLACES
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyImages"]
 
-# Arrays are Any: they are CuPy's, or numpy's on the host.
-Array = Any
-Pair: TypeAlias = tuple[int, int]
 
 # Bytes that a thread reads or writes at once.
 PACK_BYTES = 16
@@ -32,10 +32,10 @@ SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 
 
 
 class CupyImages(CupyMemory):
-    """Kernels on images, a mixin of `CupyOps`; what they mean is said in `NumpyImages` and `NumpyOps`.
+    """Kernels on images, a mixin of `CupyOps`.
 
-    Images are float32, float64 or bfloat16; what is of channels, as a scale, is float32 where they are bfloat16.
-    No kernel adds by atomics: each value is one thread's, in one order, and comes out the same each time.
+    Images are float32, float64 or bfloat16; parameters of channels are float32 where images are bfloat16. No kernel
+    adds by atomics: one thread computes each value, in one order, so results repeat to the bit.
     """
 
     # -- records -------------------------------------------------------------------------------------------
@@ -43,15 +43,14 @@ class CupyImages(CupyMemory):
     def crop_mirror_normalize(
         self,
         x: Array,
-        top: np.ndarray[Any, Any],
-        left: np.ndarray[Any, Any],
-        mirrored: np.ndarray[Any, Any],
+        top: HostArray,
+        left: HostArray,
+        mirrored: HostArray,
         mean: Array | float | None,
         std: Array | float | None,
         scale: float,
         out: Array,
     ) -> None:
-        """``out = scale (x - mean) / std`` of a part of each image; ``x``, ``mean`` and ``std`` of host or device."""
         y, wide = self._output_buffer("y", out, out.dtype), sum_type(out.dtype)
         places = self.scratch("crops", (3, len(x)), np.int32)
         self.gpu.put(np.stack((top, left, mirrored)), places)
@@ -84,11 +83,9 @@ class CupyImages(CupyMemory):
     # -- pooling -------------------------------------------------------------------------------------------
 
     def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
-        """Return memory for ``where`` of `max_pool`."""
         return self.features(shape, np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        """``out`` = largest value of each window, ``where`` its place; a NaN is larger than any number."""
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         if where is None:
             self._pool("max_pool", (source, y), y, source, y, (kernel, stride, pad))
@@ -97,7 +94,6 @@ class CupyImages(CupyMemory):
         self._commit(y, out)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        """``out`` = sum of ``gy`` over the windows whose largest value was there."""
         g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad", (g, where, gx), gx, gx, g, (kernel, stride, pad))
         self._commit(gx, out)
@@ -105,20 +101,17 @@ class CupyImages(CupyMemory):
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
     ) -> None:
-        """``out`` = sum of ``gy`` over the windows whose largest value, ``y``, is that of x there."""
         source, largest, g = (self._dense(name, values) for name, values in (("x", x), ("y", y), ("gy", gy)))
         gx = self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad_ties", (source, largest, g, gx), gx, gx, g, (kernel, stride, pad))
         self._commit(gx, out)
 
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
-        """``out`` = sum of each window, over its number of values."""
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         self._pool("avg_pool", (source, y), y, source, y, (kernel, stride, pad), np.bool_(count_pad))
         self._commit(y, out)
 
     def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
-        """``out`` = gradient of `avg_pool`."""
         g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
         self._pool("avg_pool_grad", (g, gx), gx, gx, g, (kernel, stride, pad), np.bool_(count_pad))
         self._commit(gx, out)
@@ -149,12 +142,12 @@ class CupyImages(CupyMemory):
 
     # -- normalisation over channels -------------------------------------------------------------------------
 
-    def lrn_memory(self, shape: Sequence[int], dtype: Any, size: int, alpha: float, beta: float, knorm: float) -> Any:
-        """Return ``work`` of `lrn`: what it divides by, before the power."""
+    def lrn_memory(
+        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
+    ) -> Array:
         return self.features(shape, sum_type(dtype))
 
-    def lrn(self, x: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float) -> None:
-        """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels around."""
+    def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         how = (size, alpha, beta, knorm)
         if work is None:
@@ -164,9 +157,8 @@ class CupyImages(CupyMemory):
         self._commit(y, out)
 
     def lrn_grad(
-        self, x: Array, gy: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float
+        self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
     ) -> None:
-        """``out`` = gradient of `lrn`."""
         source, g, gx = self._dense("x", x), self._dense("gy", gy), self._output_buffer("gx", out, x.dtype)
         self._lrn("lrn_grad", (source, g, work, gx), size, alpha, beta, knorm)
         self._commit(gx, out)
@@ -184,7 +176,6 @@ class CupyImages(CupyMemory):
     def batch_norm(
         self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
     ) -> None:
-        """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel; what is of channels lies dense."""
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         work = _Rows(self, source, scale.dtype, y)
         known, end = (scale, shift, mean, var, work.factors), (work.channels, np.float64(eps))
@@ -208,7 +199,6 @@ class CupyImages(CupyMemory):
         grad_shift: Array,
         eps: float,
     ) -> None:
-        """Gradients of `batch_norm` in training; what is of channels lies dense."""
         source, g = self._dense("x", x), self._dense("gy", gy)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
         work = _Rows(self, source, scale.dtype, g, *(() if gx is None else (gx,)))
@@ -229,7 +219,7 @@ class CupyImages(CupyMemory):
         self.copy(x, out=copied)
         return copied
 
-    def _output_buffer(self, name: str, out: Array, dtype: Any) -> Array:
+    def _output_buffer(self, name: str, out: Array, dtype: DType) -> Array:
         """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
         return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
 
@@ -292,7 +282,7 @@ def is_dense(x: Array) -> bool:
     return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
 
 
-def sum_type(dtype: Any) -> Any:
+def sum_type(dtype: DType) -> Any:
     """Return the type that kernels compute in for values of a type, `wide` of types.cuh."""
     return np.float64 if dtype == np.float64 else np.float32
 

@@ -13,14 +13,13 @@ import numpy as np
 from cupy.cuda import device, runtime
 from cupy_backends.cuda.libs import cublas
 
+from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
 from singa_dask.ops.cupy.cublas import gemm_ex
+from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_types"]
-
-# Arrays are Any: they are CuPy's.
-Array = Any
 
 CUDA_TYPES = {
     np.dtype(np.float32): runtime.CUDA_R_32F,
@@ -157,7 +156,7 @@ def as_matrix(x: Array) -> Matrix | None:
     return None
 
 
-def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:
     """Return what cuBLAS computes products of a type in, and the factors 0 and 1 in that type."""
     if kind == np.float64:
         return cublas.CUBLAS_COMPUTE_64F, FACTORS[np.float64]

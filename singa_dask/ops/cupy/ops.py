@@ -1,6 +1,6 @@
-"""CupyOps: kernels on a GPU with the meaning that NumpyOps gives them, by CuPy.
+"""CupyOps: kernels on a GPU, by CuPy.
 
-Kernels are enqueued, and nobody waits for them. Those that go value by value are written here, each one kernel.
+Kernels are enqueued, and nobody waits for them. Elementwise ones are written here, each a single kernel.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import numpy as np
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, in_memory_order, strides_of
 from singa_dask.ops.cupy.capture import CupyCapture
-from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
+from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.images import CupyImages
 from singa_dask.ops.cupy.recurrent import CupyRecurrent
 from singa_dask.ops.cupy.transfers import Transfers
 from singa_dask.ops.cupy.updates import CupyUpdates
-from singa_dask.ops.numpy.ops import STANH_X, STANH_Y, NumpyOps
+from singa_dask.ops.numpy.elementwise import STANH_X, STANH_Y
+from singa_dask.ops.numpy.ops import NumpyOps
 
 __all__ = ["CupyOps"]
-
-# Arrays are Any: they are CuPy's, or numpy's on the host.
-Array = Any
 
 # Threads of a block that has a row, at most.
 ROW_THREADS = 512
@@ -82,8 +80,8 @@ def normalizer(mean: str, std: str) -> Any:
 class CupyOps(CupyImages, CupyRecurrent, CupyUpdates, CupyCapture, NumpyOps):
     """Kernels for the memory of a GPU: float32, float64, or bfloat16 with weights in float32.
 
-    An object belongs to one thread; those of one GPU share its stream, so that what one thread enqueued first is
-    computed first. A thread calls kernels inside of `here`. Records, labels and other integers may be numpy's.
+    An object belongs to one thread. Those of one GPU share its stream: kernels run in the order in which they
+    are enqueued. A thread calls kernels inside of `activate`. Records, labels and other integers may be host arrays.
 
     Parameters
     ----------

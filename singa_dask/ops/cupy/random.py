@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from singa_dask.ops import philox
+from singa_dask.ops.contract import Array as HostArray
+from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
-from singa_dask.ops.cupy.device import CupyDevice
+from singa_dask.ops.cupy.device import Array, CupyDevice
 
 __all__ = ["CupyRandom", "Draws"]
-
-# Arrays are Any: they are CuPy's.
-Array = Any
 
 
 # Words of a draw: two of one key, two of another, or of the same, and the first row.
@@ -54,7 +53,7 @@ class Draws:
             gpu.put(np.stack(words), self._memory[: len(words)])
 
 
-def _words(keys: list[Any], first_row: int) -> np.ndarray[Any, Any]:
+def _words(keys: list[Any], first_row: int) -> HostArray:
     """Return the words of a draw with one or two keys."""
     return np.array([*philox.words_of(keys[0]), *philox.words_of(keys[-1]), first_row], np.uint64)
 
@@ -66,16 +65,16 @@ class CupyRandom(CupyMemory):
         super().__init__(gpu, precision)
         self.draws: Draws | None = None
 
-    def uniform(self, key: philox.Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
+    def uniform(self, key: Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
         self._draw("uniform", [key], first_row, (out,), np.float64(low), np.float64(high - low))
 
-    def dropout_mask(self, key: philox.Key, keep: float, out: Array, first_row: int = 0) -> None:
+    def dropout_mask(self, key: Key, keep: float, out: Array, first_row: int = 0) -> None:
         self._draw("dropout_mask", [key], first_row, (out,), np.float64(keep))
 
-    def bernoulli(self, key: philox.Key, p: Array, out: Array, first_row: int = 0) -> None:
+    def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
         self._draw("bernoulli", [key], first_row, (p, out))
 
-    def gaussian(self, key: philox.Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
+    def gaussian(self, key: Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
         keys = [(*key, part) for part in ("angle", "radius")]
         self._draw("gaussian", keys, first_row, (out,), np.float64(mean), np.float64(std))
 

@@ -12,13 +12,12 @@ from typing import Any
 import cupy
 import numpy as np
 
+from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import CupyMemory, strides_of
+from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
 __all__ = ["CupyRecurrent"]
-
-# Arrays are Any: they are CuPy's, or numpy's on the host.
-Array = Any
 
 # Threads of a block: enough to have many blocks at work on a time step, and one warp for the narrowest rows.
 MAX_THREADS, WARP = 128, 32
@@ -90,7 +89,7 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         step(grid, block, (*arrays, *numbers))
 
 
-def _segments(index: np.ndarray[Any, Any], v: int) -> np.ndarray[Any, Any]:
+def _segments(index: HostArray, v: int) -> HostArray:
     """Return in which order to add rows, and then where in it begins what belongs to each of v places, and the end."""
     n = len(index)
     segments = np.empty(n + v + 1, np.int32)

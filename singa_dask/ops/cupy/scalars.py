@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.cupy.device import CupyDevice, event
+from singa_dask.ops.cupy.device import Array, CupyDevice, event
 
 __all__ = ["AsyncScalars"]
-
-# Arrays are Any: they are CuPy's.
-Array = Any
 
 
 class AsyncScalars:

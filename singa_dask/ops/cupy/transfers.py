@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import cupy
-import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.cupy.device import CupyDevice
+from singa_dask.ops.contract import Array as HostArray
+from singa_dask.ops.cupy.device import Array, CupyDevice
 
 __all__ = ["Transfers"]
 
-# Arrays are Any: they are CuPy's.
-Array = Any
 Event = Any
 
 
@@ -37,13 +35,13 @@ class Transfers:
         """Return the event that all kernels enqueued so far are done."""
         return self._record(self._gpu.stream)
 
-    def download(self, x: Array, out: np.ndarray[Any, Any], after: Event) -> Event:
+    def download(self, x: Array, out: HostArray, after: Event) -> Event:
         """Copy a dense array to page-locked memory of its type after an event; return the event that it is there."""
         self._down.wait_event(after)
         runtime.memcpyAsync(out.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self._down.ptr)
         return self._record(self._down)
 
-    def upload(self, x: np.ndarray[Any, Any], out: Array, after: Event) -> None:
+    def upload(self, x: HostArray, out: Array, after: Event) -> None:
         """Copy page-locked memory to a dense array of its type after an event; kernels enqueued later wait for it."""
         copies = self._gpu.copies
         copies.wait_event(after)

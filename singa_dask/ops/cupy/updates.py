@@ -10,13 +10,12 @@ from typing import Any
 
 import cupy
 
+from singa_dask.ops.contract import Preparation
 from singa_dask.ops.cupy.arrays import CupyMemory
-from singa_dask.ops.numpy.updates import NumpyUpdates, Preparation
+from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["CupyUpdates"]
-
-# Arrays are Any: they are CuPy's.
-Array = Any
 
 # Written so that what is not a number stays one.
 PREPARED = """

@@ -1,43 +1,24 @@
-"""NumpyRecurrent: what every kernel on time steps and on rows of a table means, in numpy.
-
-A step of a recurrent layer is computed for N rows at once. What matrix products it takes are the layer's: a step gets
-``xw``, what comes from the input, biases included, and ``hu``, what comes from the last state, gates side by side.
-"""
+"""NumpyRecurrent: time steps of recurrent layers, and rows of tables, in numpy."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from singa_dask.ops.contract import Array, Recurrent
 from singa_dask.ops.scratch import Scratch
 
 __all__ = ["NumpyRecurrent"]
-
-# Arrays are Any: a backend has its own kind.
-Array = Any
 
 # Values of the gates of a piece of a step: several arrays of half of this, or less, are to stay in cache.
 GATE_VALUES = 1 << 17
 
 
-class NumpyRecurrent(Scratch):
-    """Kernels on time steps and on rows of tables, a mixin of `NumpyOps`.
-
-    ``N`` is the rows of one time step, ``D`` the units of a state; ``V, D`` the shape of a table.
-    """
+class NumpyRecurrent(Scratch, Recurrent):
+    """Kernels on time steps and on rows of tables, a mixin of `NumpyOps`."""
 
     # -- rows of a table -------------------------------------------------------------------------------
 
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
-        """``out[n] = table[index[n]]``, and zeros where the index is negative.
-
-        Parameters
-        ----------
-        table : (V, D)
-        index : (N,) integers below V
-        out : (N, D)
-        """
         if out.flags.c_contiguous:
             np.take(table, index, axis=0, out=out, mode="clip")
         else:
@@ -47,10 +28,6 @@ class NumpyRecurrent(Scratch):
             out[absent] = 0
 
     def add_rows(self, gy: Array, index: Array, out: Array, accumulate: bool = False) -> None:
-        """``out[v]`` = sum of the rows of ``gy`` (N, D) whose index is v; added to ``out`` (V, D) when ``accumulate``.
-
-        Rows whose index is negative are left out.
-        """
         if not accumulate:
             out[...] = 0
         order = np.argsort(index, kind="stable")
@@ -61,7 +38,6 @@ class NumpyRecurrent(Scratch):
                 np.add(out[place], np.add.reduce(gy[rows], axis=0), out=out[place])
 
     def one_hot(self, index: Array, out: Array) -> None:
-        """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; a row is all 0 where the index is negative."""
         out[...] = 0
         present = np.flatnonzero(index >= 0)
         out[present, index[present]] = 1
@@ -69,21 +45,6 @@ class NumpyRecurrent(Scratch):
     # -- gated recurrent units ---------------------------------------------------------------------------
 
     def gru_step(self, xw: Array, hu: Array, h: Array, out: Array, gates: Array) -> None:
-        """``out = z h + (1 - z) c``.
-
-        ``z = sigmoid(xw_z + hu_z)``, ``r = sigmoid(xw_r + hu_r)``, ``c = tanh(xw_c + r hu_c)``.
-
-        Parameters
-        ----------
-        xw : (N, 3 D)
-            In the order c, z, r; may be the first columns of ``gates``.
-        hu : (N, 3 D)
-            In the order z, r, c.
-        h, out : (N, D)
-            State before and after.
-        gates : (N, 4 D)
-            Written: c, z, r, hu_c.
-        """
         d = h.shape[1]
         for kept, x, u, old, new in self.pieces(gates, xw, hu, h, out, n_values=GATE_VALUES):
             zr, c = (self.scratch(name, (k, *old.shape), old.dtype) for name, k in (("gates", 2), ("candidate", 1)))
@@ -100,17 +61,6 @@ class NumpyRecurrent(Scratch):
             np.copyto(kept[:, 3 * d :], u[:, 2 * d :])
 
     def gru_step_grad(self, gates: Array, h: Array, gy: Array, gh: Array) -> None:
-        """Compute the gradients of `gru_step`, in place.
-
-        Parameters
-        ----------
-        gates : (N, 4 D)
-            As `gru_step` left it; written: gradients, of ``xw`` in the first 3 D columns, of ``hu`` in the last.
-        h : (N, D)
-            State before the step.
-        gy, gh : (N, D)
-            The sum of both is the gradient of ``out``. Written to ``gh``: that of ``h`` but for what comes by ``hu``.
-        """
         d = h.shape[1]
         for kept, old, g, back in self.pieces(gates, h, gy, gh, n_values=GATE_VALUES):
             c, z, r, product = self._apart(kept, d)
@@ -135,19 +85,6 @@ class NumpyRecurrent(Scratch):
     # -- long short-term memory --------------------------------------------------------------------------
 
     def lstm_step(self, xw: Array, hu: Array, c: Array, out: Array, out_c: Array, gates: Array) -> None:
-        """``i, f, o = sigmoid(xw + hu)``, ``g = tanh(xw + hu)``, ``out_c = f c + i g``, ``out = o tanh(out_c)``.
-
-        Parameters
-        ----------
-        xw, hu : (N, 4 D)
-            In the order i, f, o, g; ``xw`` may be ``gates``.
-        c, out_c : (N, D)
-            Cell before and after.
-        out : (N, D)
-            State after.
-        gates : (N, 4 D)
-            Written: i, f, o, g.
-        """
         d = c.shape[1]
         for kept, x, u, old, new, cell in self.pieces(gates, xw, hu, c, out, out_c, n_values=GATE_VALUES):
             every = self.scratch("gates", (4, *old.shape), old.dtype)
@@ -163,19 +100,6 @@ class NumpyRecurrent(Scratch):
             np.copyto(apart(kept, d), every)
 
     def lstm_step_grad(self, gates: Array, c: Array, out_c: Array, gy: Array, gh: Array, gc: Array) -> None:
-        """Compute the gradients of `lstm_step`, in place.
-
-        Parameters
-        ----------
-        gates : (N, 4 D)
-            As `lstm_step` left it; written: gradients of ``xw``, which are those of ``hu``.
-        c, out_c : (N, D)
-            Cell before and after the step.
-        gy, gh : (N, D)
-            The sum of both is the gradient of ``out``. ``gh`` holds anything afterwards.
-        gc : (N, D)
-            Gradient of ``out_c``; written: that of ``c``.
-        """
         d = c.shape[1]
         for kept, old, new, g_out, back, cell in self.pieces(gates, c, out_c, gy, gh, gc, n_values=GATE_VALUES):
             i, f, o, g = self._apart(kept, d)

@@ -1,72 +1,33 @@
-"""NumpyUpdates: what every update rule of the servers means, in numpy.
-
-A rule works value by value, so cutting a param into slices or pieces never changes a bit. It makes one pass over
-memory, in pieces that stay in cache; the gradient is only read.
-"""
+"""NumpyUpdates: the update rules of the servers, in numpy, each in one pass over pieces that stay in cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask.ops.contract import Array, Preparation, Updates
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyUpdates", "Preparation"]
-
-# Arrays are Any: a backend has its own kind.
-Array = Any
+__all__ = ["NumpyUpdates"]
 
 # A net that diverges is found by its loss; it should not get there through warnings.
 quietly = np.errstate(all="ignore")
 
 
-class Preparation(NamedTuple):
-    """What is done to a gradient before a rule sees it: ``clip(scale g, low, high) + decay w``.
-
-    Attributes
-    ----------
-    low, high : float
-        Bounds, where ``high`` is more than ``low``; else the gradient is not clipped.
-    scale : float
-        Applied before the bounds, so that these hold for the average over all sharers.
-    decay : float
-        Not below 0.
-    value_factor : float
-        What values are multiplied by before the rule changes them: decoupled weight decay.
-    """
-
-    low: float = 0.0
-    high: float = 0.0
-    scale: float = 1.0
-    decay: float = 0.0
-    value_factor: float = 1.0
-
-
-class NumpyUpdates(Scratch):
+class NumpyUpdates(Scratch, Updates):
     """Kernels of update rules, a mixin of `NumpyOps`.
-
-    All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place. ``g``, (n,), is the gradient,
-    prepared as ``prep`` says; ``lr`` the learning rate.
 
     Attributes
     ----------
     update_values : int
-        Most values of a piece.
+        The most values of a piece.
     """
 
     # Values, gradient, state and scratch of a piece stay in a cache, and numpy has few calls to make.
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
-        """Cut a slice into pieces for a rule.
-
-        Yields
-        ------
-        tuple of (m,) arrays
-            Piece of ``w``, prepared gradient, two arrays of scratch, pieces of the state.
-        """
         most = self.update_values
         work = self.scratch("update", (3, min(most, w.size)), w.dtype)
         for start in range(0, w.size, most):
@@ -80,7 +41,6 @@ class NumpyUpdates(Scratch):
 
     @quietly
     def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:
-        """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
         state = () if velocity is None else (velocity,)
         for value, grad, tmp, _, *velocities in self.update_pieces(prep, w, g, *state):
             np.multiply(grad, lr, out=tmp)
@@ -94,7 +54,6 @@ class NumpyUpdates(Scratch):
 
     @quietly
     def nesterov(self, w: Array, g: Array, velocity: Array, lr: float, momentum: float, prep: Preparation) -> None:
-        """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
         for value, grad, tmp, tmp2, v in self.update_pieces(prep, w, g, velocity):
             v *= momentum
             np.copyto(tmp2, v)
@@ -106,7 +65,6 @@ class NumpyUpdates(Scratch):
 
     @quietly
     def adagrad(self, w: Array, g: Array, square: Array, lr: float, delta: float, prep: Preparation) -> None:
-        """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             np.multiply(grad, grad, out=tmp)
             h += tmp
@@ -116,7 +74,6 @@ class NumpyUpdates(Scratch):
     def rmsprop(
         self, w: Array, g: Array, square: Array, lr: float, rho: float, delta: float, prep: Preparation
     ) -> None:
-        """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             _mean_square(h, grad, rho, tmp)
             _root_step(value, grad, h, lr, delta, tmp, tmp2)
@@ -133,10 +90,6 @@ class NumpyUpdates(Scratch):
         delta: float,
         prep: Preparation,
     ) -> None:
-        """``h = rho h + (1 - rho) g^2``, ``d = g sqrt(u + delta) / sqrt(h + delta)``, ``w -= lr d``.
-
-        Then ``u = rho u + (1 - rho) d^2``; h is ``square`` and u ``step_square``.
-        """
         for value, grad, tmp, tmp2, h, u in self.update_pieces(prep, w, g, square, step_square):
             _mean_square(h, grad, rho, tmp)
             np.add(u, delta, out=tmp)
@@ -163,11 +116,6 @@ class NumpyUpdates(Scratch):
         correction: float | None,
         prep: Preparation,
     ) -> None:
-        """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, then a step.
-
-        With a ``correction``, a factor of v, it is ``w -= lr m / (sqrt(correction v) + delta)``, without it
-        ``w -= lr m / sqrt(v + delta)``. The correction of m belongs into ``lr``.
-        """
         for value, grad, tmp, tmp2, m, v in self.update_pieces(prep, w, g, mean, square):
             _mean(m, grad, beta1, tmp)
             _mean_square(v, grad, beta2, tmp)
@@ -195,10 +143,6 @@ class NumpyUpdates(Scratch):
         keep_delta: bool,
         prep: Preparation,
     ) -> None:
-        """``m = beta1 m + (1 - beta1) g``, ``u = max(beta2 u, |g|)``, ``w -= lr m / (u + delta)``.
-
-        u is ``largest``. With ``keep_delta`` delta stays in it.
-        """
         for value, grad, tmp, tmp2, m, u in self.update_pieces(prep, w, g, mean, largest):
             _mean(m, grad, beta1, tmp)
             u *= beta2

@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.contract import Array, DType
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.ops import NumpyOps
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["UpcastOps"]
 
-# What gives memory, or takes any type.
-AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {
-    "lrn_memory",
-    "max_pool_memory",
-}
+# What returns memory, or takes any dtype.
+OF_MEMORY = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)}
+AS_THEY_ARE = OF_MEMORY | {"lrn_memory", "max_pool_memory"}
 
 
 class UpcastOps(NumpyOps):
     """NumpyOps whose kernels compute in float32 where arrays are bfloat16; what they write is ``out``."""
 
-    def lrn_memory(self, shape: Sequence[int], dtype: Any, size: int, alpha: float, beta: float, knorm: float) -> Any:
+    def lrn_memory(
+        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
+    ) -> Array:
         wide = np.float32 if np.dtype(dtype) == BFLOAT16 else dtype
         return super().lrn_memory(shape, wide, size, alpha, beta, knorm)
 
@@ -39,7 +40,7 @@ def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if not any(is_bf16(value) for value in (*args, *kwargs.values())):
             return kernel(self, *args, **kwargs)
         given = dict(zip(parameters, args, strict=False)) | kwargs
-        out = given.get("out")
+        out: Any = given.get("out")
         for name, value in given.items():
             if is_bf16(value):
                 given[name] = self.scratch(f"wide {name}", value.shape, np.float32)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.contract import Array
 from singa_dask.ops.onednn.library import Engine, Unsupported, failure
 
 __all__ = ["Call", "Copied", "Operand", "channels_last_strides", "layout"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def channels_last_strides(x: Array) -> tuple[int, ...]:
@@ -145,14 +144,13 @@ class Copied:
         self._call = call
         self._copies = copies
 
-    def __call__(self, arrays: Sequence[Any]) -> None:
+    def __call__(self, arrays: Sequence[Array | None]) -> None:
         """Run on arrays in the order of the operands."""
-        taken = list(arrays)
-        for index, copy in enumerate(self._copies):
-            if copy is not None:
-                np.copyto(copy, arrays[index])
-                taken[index] = copy
+        taken = [array if copy is None else copy for array, copy in zip(arrays, self._copies, strict=True)]
+        for array, copy in zip(arrays, self._copies, strict=True):
+            if array is not None and copy is not None:
+                np.copyto(copy, array)
         self._call(taken)
         for array, copy, written in zip(arrays, self._copies, self._call.written, strict=True):
-            if copy is not None and written:
+            if array is not None and copy is not None and written:
                 np.copyto(array, copy)

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from singa_dask.errors import SingaError
+from singa_dask.ops.contract import Array, DType
 
 __all__ = [
     "BFLOAT16",
@@ -259,7 +260,7 @@ class Engine:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def md(self, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None = None) -> int:
+    def md(self, shape: Sequence[int], dtype: DType, strides: Sequence[int] | None = None) -> int:
         """Describe memory.
 
         Parameters
@@ -289,7 +290,7 @@ class Engine:
         """Return a memory object at an address that may be set later."""
         return self.make("memory", "memory_create", md, self.handle, address)
 
-    def buffer(self, md: Md) -> tuple[int, np.ndarray[Any, Any]]:
+    def buffer(self, md: Md) -> tuple[int, Array]:
         """Return a memory object with memory of its own, and that memory; zeros, so that padding is."""
         values = np.zeros(self.size(md) + PAGE, np.uint8)
         values = values[-values.ctypes.data % PAGE :]

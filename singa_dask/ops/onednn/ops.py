@@ -1,7 +1,7 @@
-"""OneDnnOps: kernels on oneDNN with the meaning that NumpyOps gives them.
+"""OneDnnOps: kernels for host memory on oneDNN.
 
-An object belongs to one thread at a time and to the process that made it. What oneDNN does not do, or only slowly, is
-numpy's, each kernel by itself, and the log says so once.
+An object belongs to one thread at a time and to the process that made it. A kernel that oneDNN lacks, or is
+slow in, is inherited from numpy; the log says so once for each kernel.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
 from singa_dask.errors import ConfigError
+from singa_dask.ops.contract import Array, DType, Pair
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.bf16 import UpcastOps
 from singa_dask.ops.onednn.call import Call, Copied
@@ -23,8 +24,6 @@ __all__ = ["OneDnnOps"]
 
 LOG = logging.getLogger(__name__)
 
-Array: TypeAlias = Any
-Pair: TypeAlias = tuple[int, int]
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
 PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
@@ -62,8 +61,8 @@ class OneDnnOps(UpcastOps):
         self.does_bfloat16 = self._engine.does_bfloat16
         self.is_fast_in_bfloat16 = self._engine.is_fast_in_bfloat16
         self._n_threads = self._engine.n_threads
-        self._calls: dict[Any, Callable[[Sequence[Array]], None] | None] = {}
-        self._said: set[str] = set()
+        self._calls: dict[Any, Callable[[Sequence[Array | None]], None] | None] = {}
+        self._logged: set[str] = set()
         self._process = os.getpid()
 
     @property
@@ -74,7 +73,7 @@ class OneDnnOps(UpcastOps):
     def __reduce__(self) -> NoReturn:
         raise TypeError("OneDnnOps: kernels do not travel, as they hold memory of this process. Call get_ops there.")
 
-    def _run(self, kernel: str, arrays: tuple[Array, ...], *parameters: Any) -> bool:
+    def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
         """Run a kernel on oneDNN; returns False where it is numpy's."""
         kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
         key = (kernel, self._n_threads(), parameters, *kinds)
@@ -89,7 +88,7 @@ class OneDnnOps(UpcastOps):
         call(arrays)
         return True
 
-    def _prepare(self, kernel: str, arrays: tuple[Array, ...], parameters: Any) -> Call | Copied | None:
+    def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> Call | Copied | None:
         """Return the call of a kernel for arrays like these, None where it is numpy's."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
@@ -99,13 +98,13 @@ class OneDnnOps(UpcastOps):
                     raise Unsupported(f"{array.dtype.name} {array.shape}")
             call: Call = recipes.RECIPES[kernel](self._engine, *taken, *parameters)
         except Unsupported as reason:
-            self._say(kernel, reason)
+            self._log_once(kernel, reason)
             return None
         return call if all(copy is None for copy in copies) else Copied(call, copies)
 
-    def _say(self, kernel: str, reason: Unsupported) -> None:
-        if kernel not in self._said:
-            self._said.add(kernel)
+    def _log_once(self, kernel: str, reason: Unsupported) -> None:
+        if kernel not in self._logged:
+            self._logged.add(kernel)
             LOG.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
 
     # -- memory ------------------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ class OneDnnOps(UpcastOps):
         if same_kind or not {x.dtype, out.dtype} <= FLOATS or x.shape != out.shape or not self._run("copy", (x, out)):
             super().copy(x, out)
 
-    # -- images, as NumpyImages means them ---------------------------------------------------------------
+    # -- images ------------------------------------------------------------------------------------------
 
     def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
         if not self._run("conv2d", (x, w, b, out), stride, pad):
@@ -147,21 +146,23 @@ class OneDnnOps(UpcastOps):
         if not self._run("avg_pool_grad", (gy, out), kernel, stride, pad, count_pad):
             super().avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
 
-    def lrn_memory(self, shape: Sequence[int], dtype: Any, size: int, alpha: float, beta: float, knorm: float) -> Any:
+    def lrn_memory(
+        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
+    ) -> Array:
         how = (size, alpha, beta, knorm)
         if np.dtype(dtype) in FLOATS:
             try:
                 return recipes.lrn_workspace(self._engine, shape, dtype, *how)
             except Unsupported as reason:
-                self._say("lrn", reason)
+                self._log_once("lrn", reason)
         return super().lrn_memory(shape, dtype, *how)
 
-    def lrn(self, x: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float) -> None:
+    def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
         if not self._run("lrn", (x, out, work), size, alpha, beta, knorm):
             super().lrn(x, out, work, size, alpha, beta, knorm)
 
     def lrn_grad(
-        self, x: Array, gy: Array, out: Array, work: Any, size: int, alpha: float, beta: float, knorm: float
+        self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
     ) -> None:
         if not self._run("lrn_grad", (x, gy, out, work), size, alpha, beta, knorm):
             super().lrn_grad(x, gy, out, work, size, alpha, beta, knorm)
@@ -188,7 +189,7 @@ class OneDnnOps(UpcastOps):
         if not self._run("batch_norm_grad", (x, gy, scale, mean, var, unwanted, grad_scale, grad_shift), eps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
 
-    # -- inner product and activations, as NumpyOps means them ---------------------------------------------
+    # -- matrix products and activations -------------------------------------------------------------------
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
         if not self._run("linear", (x, w, b, out), transpose):

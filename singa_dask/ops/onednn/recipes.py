@@ -7,18 +7,17 @@ layout that they want and the type of the images. What a caller has otherwise is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from singa_dask.ops.contract import Array, DType, Pair
 from singa_dask.ops.onednn.call import Call, Operand, channels_last_strides, layout
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
 
 __all__ = ["RECIPES", "lrn_workspace"]
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Pair: TypeAlias = tuple[int, int]
 
 # oneDNN counts the values between two taps of a kernel.
 NO_DILATION = integers((0, 0))
@@ -63,14 +62,14 @@ def convolution(
 
 
 def conv2d(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> Call:
-    """Make the call of `NumpyImages.conv2d`."""
+    """Make the call of `Images.conv2d`."""
     description, _ = convolution(engine, x, w, b, out, stride, pad)
     reads = [Operand(Arg.SRC, x), Operand(Arg.WEIGHTS, w), b if b is None else Operand(Arg.BIAS, b)]
     return Call(engine, description, [*reads, Operand(Arg.DST, out, True)])
 
 
 def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> Call:
-    """Make the call of `NumpyImages.conv2d_grad_input`."""
+    """Make the call of `Images.conv2d_grad_input`."""
     forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, stride, pad)
     args = (Alg.CONVOLUTION, gx, weights, g, *around, forward, attributes)
     description = fast(engine, "convolution_backward_data", *args)
@@ -82,7 +81,7 @@ def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, stride: P
 def conv2d_grad_weight(
     engine: Engine, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool
 ) -> Call:
-    """Make the call of `NumpyImages.conv2d_grad_weight`."""
+    """Make the call of `Images.conv2d_grad_weight`."""
     forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, stride, pad)
     mds = (source, engine.md(out.shape, out.dtype))
     description = fast(engine, "convolution_backward_weights", Alg.CONVOLUTION, *mds, *args, forward, attributes)
@@ -107,14 +106,14 @@ def pooling(
 
 
 def max_pool(engine: Engine, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> Call:
-    """Make the call of `NumpyImages.max_pool`; where the largest value was is the primitive's workspace."""
+    """Make the call of `Images.max_pool`; where the largest value was is the primitive's workspace."""
     description, _ = pooling(engine, Alg.POOL_MAX, x, out, kernel, stride, pad, where is not None)
     places = None if where is None else Operand(Arg.WORKSPACE, where, True)
     return Call(engine, description, [Operand(Arg.SRC, x), Operand(Arg.DST, out, True), places])
 
 
 def max_pool_grad(engine: Engine, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> Call:
-    """Make the call of `NumpyImages.max_pool_grad`."""
+    """Make the call of `Images.max_pool_grad`."""
     forward, (*args, attributes) = pooling(engine, Alg.POOL_MAX, out, gy, kernel, stride, pad, True)
     description = fast(engine, "pooling_backward", Alg.POOL_MAX, *args, forward, attributes)
     reads = [Operand(Arg.DIFF_DST, gy), Operand(Arg.WORKSPACE, where)]
@@ -122,7 +121,7 @@ def max_pool_grad(engine: Engine, gy: Array, where: Array, out: Array, kernel: P
 
 
 def avg_pool(engine: Engine, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> Call:
-    """Make the call of `NumpyImages.avg_pool`."""
+    """Make the call of `Images.avg_pool`."""
     description, _ = pooling(engine, averaging(count_pad), x, out, kernel, stride, pad, True)
     return Call(engine, description, [Operand(Arg.SRC, x), Operand(Arg.DST, out, True)])
 
@@ -130,7 +129,7 @@ def avg_pool(engine: Engine, x: Array, out: Array, kernel: Pair, stride: Pair, p
 def avg_pool_grad(
     engine: Engine, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
 ) -> Call:
-    """Make the call of `NumpyImages.avg_pool_grad`."""
+    """Make the call of `Images.avg_pool_grad`."""
     alg = averaging(count_pad)
     forward, (*args, attributes) = pooling(engine, alg, out, gy, kernel, stride, pad, True)
     description = fast(engine, "pooling_backward", alg, *args, forward, attributes)
@@ -157,7 +156,7 @@ def normalisation(
     return fast(engine, "lrn_forward", prop, *args), [*how, attributes]
 
 
-def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: Any, *how: Any) -> Array:
+def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: DType, *how: Any) -> Array:
     """Return bytes for what `lrn` leaves to `lrn_grad`.
 
     Raises
@@ -178,14 +177,14 @@ def normalisation_gradient(engine: Engine, x: Array, *how: Any) -> int:
 
 
 def lrn(engine: Engine, x: Array, out: Array, work: Array | None, *how: Any) -> Call:
-    """Make the call of `NumpyImages.lrn`."""
+    """Make the call of `Normalisation.lrn`."""
     description, _ = normalisation(engine, x, work is not None, *how)
     left = None if work is None else workspace(work, True)
     return Call(engine, description, [Operand(Arg.SRC, x), Operand(Arg.DST, out, True), left])
 
 
 def lrn_grad(engine: Engine, x: Array, gy: Array, out: Array, work: Array, *how: Any) -> Call:
-    """Make the call of `NumpyImages.lrn_grad`."""
+    """Make the call of `Normalisation.lrn_grad`."""
     description = normalisation_gradient(engine, x, *how)
     reads = [Operand(Arg.SRC, x), Operand(Arg.DIFF_DST, gy)]
     return Call(engine, description, [*reads, Operand(Arg.DIFF_SRC, out, True), workspace(work, False)])
@@ -220,7 +219,7 @@ def batch_norm(
     eps: float,
     training: bool,
 ) -> Call:
-    """Make the call of `NumpyImages.batch_norm`."""
+    """Make the call of `Normalisation.batch_norm`."""
     x, out = pixels(x), pixels(out)
     prop, flags = (Prop.TRAINING, SCALE_AND_SHIFT) if training else (Prop.INFERENCE, SCALE_AND_SHIFT | GIVEN_STATISTICS)
     args = (described(engine, x), described(engine, out), eps, flags, engine.attributes())
@@ -242,7 +241,7 @@ def batch_norm_grad(
     grad_shift: Array,
     eps: float,
 ) -> Call:
-    """Make the call of `NumpyImages.batch_norm_grad`."""
+    """Make the call of `Normalisation.batch_norm_grad`."""
     x, gy, out = pixels(x), pixels(gy), pixels(out)
     source, gradient, target = (described(engine, array) for array in (x, gy, out))
     how = (eps, SCALE_AND_SHIFT)
@@ -269,21 +268,21 @@ def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array |
 
 
 def linear(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, transpose: bool) -> Call:
-    """Make the call of `NumpyOps.linear`."""
+    """Make the call of `Linear.linear`."""
     right = w if transpose else w.T
     reads = [Operand(Arg.SRC, x), Operand(Arg.WEIGHTS, right), b if b is None else Operand(Arg.BIAS, b[None])]
     return Call(engine, product(engine, x, right, out, b), [*reads, Operand(Arg.DST, out, True)])
 
 
 def linear_grad_input(engine: Engine, gy: Array, w: Array, out: Array, transpose: bool, accumulate: bool) -> Call:
-    """Make the call of `NumpyOps.linear_grad_input`."""
+    """Make the call of `Linear.linear_grad_input`."""
     right = w.T if transpose else w
     reads = [Operand(Arg.SRC, gy), Operand(Arg.WEIGHTS, right)]
     return Call(engine, product(engine, gy, right, out, add=accumulate), [*reads, Operand(Arg.DST, out, True)])
 
 
 def linear_grad_weight(engine: Engine, x: Array, gy: Array, out: Array, transpose: bool, accumulate: bool) -> Call:
-    """Make the call of `NumpyOps.linear_grad_weight`."""
+    """Make the call of `Linear.linear_grad_weight`."""
     left, right = (x.T, gy) if transpose else (gy.T, x)
     rows, columns = (Arg.SRC, Arg.WEIGHTS) if transpose else (Arg.WEIGHTS, Arg.SRC)
     reads = [Operand(rows, left if transpose else right), Operand(columns, right if transpose else left)]
@@ -291,7 +290,7 @@ def linear_grad_weight(engine: Engine, x: Array, gy: Array, out: Array, transpos
 
 
 def copy(engine: Engine, x: Array, out: Array) -> Call:
-    """Make the call of `NumpyOps.copy`."""
+    """Make the call of `Memory.copy`."""
     source, target = (engine.md(array.shape, array.dtype, layout(array)) for array in (x, out))
     return Call(engine, engine.describe_reorder(source, target), [Operand(Arg.SRC, x), Operand(Arg.DST, out, True)])
 
@@ -309,7 +308,7 @@ def flat(*arrays: Array) -> list[Array]:
 
 
 def relu(engine: Engine, x: Array, out: Array, negative_slope: float) -> Call:
-    """Make the call of `NumpyOps.relu`."""
+    """Make the call of `Elementwise.relu`."""
     x, out = flat(x, out)
     args = (Alg.RELU, described(engine, x), described(engine, out), negative_slope, 0.0, engine.attributes())
     description = fast(engine, "eltwise_forward", Prop.TRAINING, *args)
@@ -317,7 +316,7 @@ def relu(engine: Engine, x: Array, out: Array, negative_slope: float) -> Call:
 
 
 def relu_grad(engine: Engine, y: Array, gy: Array, out: Array, negative_slope: float) -> Call:
-    """Make the call of `NumpyOps.relu_grad`."""
+    """Make the call of `Elementwise.relu_grad`."""
     y, gy, out = flat(y, gy, out)
     output, how = described(engine, y), (negative_slope, 0.0)
     alg, attributes = Alg.RELU_FROM_OUTPUT, engine.attributes()

@@ -70,7 +70,10 @@ class HostMirror:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._ops = ops
-        self._transfers = ops.transfers()
+        transfers = ops.transfers()
+        if transfers is None:
+            raise TypeError(f"Mirror: {ops.device} shares the memory of the host. Expected a GPU.")
+        self._transfers = transfers
         self._post = post
         self._fail = fail
         self._mirrored: dict[Param, _Mirrored] = {}

@@ -1,0 +1,65 @@
+"""Elementwise: kernels that compute value by value: arithmetic, activations and their gradients."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from singa_dask.ops.contract.arrays import Array, Scalar
+
+__all__ = ["Elementwise"]
+
+
+class Elementwise(Protocol):
+    """Kernels that compute value by value; ``out`` may be any of the inputs, all of one shape."""
+
+    # -- arithmetic ----------------------------------------------------------------------------------------
+
+    def add(self, x: Array, y: Array, out: Array) -> None:
+        """``out = x + y``."""
+
+    def subtract(self, x: Array, y: Array, out: Array) -> None:
+        """``out = x - y``."""
+
+    def multiply(self, x: Array, y: Array | float, out: Array) -> None:
+        """``out = x * y`` for an array or a number ``y``."""
+
+    def sum_squares(self, x: Array) -> Scalar:
+        """Return the sum of the squares of all values."""
+
+    def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
+        """``out = (x - mean) / std``, converted from the dtype of the records in the same pass.
+
+        Parameters
+        ----------
+        x : (N, ...) uint8 or float
+            May be a host array.
+        mean, std : broadcast against one record, or None
+            Steps with None are skipped.
+        out : (N, ...) float
+        """
+
+    # -- activations; gradients from the output ``y`` --------------------------------------------------------
+
+    def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
+        """``out = x`` where positive, else ``negative_slope * x``; the slope is in [0, 1]."""
+
+    def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
+        """``out = gy`` where ``y > 0``, else ``negative_slope * gy``."""
+
+    def sigmoid(self, x: Array, out: Array) -> None:
+        """``out = 1 / (1 + exp(-x))``."""
+
+    def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy y (1 - y)``."""
+
+    def tanh(self, x: Array, out: Array) -> None:
+        """``out = tanh(x)``."""
+
+    def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy (1 - y^2)``."""
+
+    def stanh(self, x: Array, out: Array) -> None:
+        """``out = 1.7159047 tanh(0.66666667 x)``, LeCun's scaled tanh."""
+
+    def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy (0.66666667 * 1.7159047 - 0.66666667 / 1.7159047 * y^2)``."""

@@ -1,0 +1,40 @@
+"""Linear: matrix products."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from singa_dask.ops.contract.arrays import Array
+
+__all__ = ["Linear"]
+
+
+class Linear(Protocol):
+    """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
+
+    Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then.
+    """
+
+    def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
+        """``out = x w^T + b``, or ``x w + b`` if ``transpose``.
+
+        Parameters
+        ----------
+        x : (N, D)
+        w : (H, D), or (D, H) if ``transpose``
+        b : (H,) or None
+        out : (N, H)
+        """
+
+    def linear_grad_input(
+        self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        """``out = gy w``, (N, D), from ``gy`` (N, H) and weights as in `linear`; added to ``out`` if ``accumulate``."""
+
+    def linear_grad_weight(
+        self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
+    ) -> None:
+        """``out = gy^T x`` in the shape of the weights; added to ``out`` if ``accumulate``."""
+
+    def linear_grad_bias(self, gy: Array, out: Array, accumulate: bool = False) -> None:
+        """``out`` (H,) = sum of the rows of ``gy``; added to ``out`` if ``accumulate``."""

@@ -1,0 +1,74 @@
+"""Normalisation: over channels and over the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from singa_dask.ops.contract.arrays import Array, DType
+
+__all__ = ["Normalisation"]
+
+
+class Normalisation(Protocol):
+    """Kernels that normalise (N, C, H, W), or (N, C) where noted. ``out`` shares memory with no input.
+
+    Parameters and statistics of channels, (C,), are dense, and float32 where images are bfloat16.
+    """
+
+    # -- local response normalisation ------------------------------------------------------------------------
+
+    def lrn_memory(
+        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
+    ) -> Array:
+        """Return ``work`` of `lrn`, which it leaves to `lrn_grad`; ``shape`` is that of the images."""
+
+    def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
+        """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels around.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W)
+        work : from `lrn_memory`, or None if no gradient follows
+        size : int
+            Odd; the sum is over the channels from c - size // 2 to c + size // 2 that exist.
+        """
+
+    def lrn_grad(
+        self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
+    ) -> None:
+        """``out = gy S^-beta - 2 beta alpha / size x T``, T the sum of ``gy x S^(-beta - 1)`` over these channels."""
+
+    # -- batch normalisation -------------------------------------------------------------------------------
+
+    def batch_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+    ) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W) or (N, C)
+        scale, shift : (C,)
+        mean, var : (C,)
+            In training those of x over all rows and pixels are written here; the variance divides by their number.
+        """
+
+    def batch_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+    ) -> None:
+        """Compute the gradients of `batch_norm` in training.
+
+        With u = (x - mean) / sqrt(var + eps) and M values in a channel, ``grad_shift = sum gy``,
+        ``grad_scale = sum gy u`` and, unless it is None,
+        ``out = scale / sqrt(var + eps) (gy - grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
+        """

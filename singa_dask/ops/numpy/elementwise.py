@@ -1,0 +1,98 @@
+"""NumpyElementwise: arithmetic, activations and their gradients, in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from singa_dask.ops.contract import Array, Elementwise
+from singa_dask.ops.scratch import Scratch
+
+__all__ = ["STANH_X", "STANH_Y", "NumpyElementwise"]
+
+# STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
+STANH_Y = 1.7159047
+STANH_X = 0.66666667
+
+
+class NumpyElementwise(Scratch, Elementwise):
+    """Kernels that compute value by value, a mixin of `NumpyOps`."""
+
+    # -- arithmetic --------------------------------------------------------------------------------------
+
+    def add(self, x: Array, y: Array, out: Array) -> None:
+        np.add(x, y, out=out)
+
+    def subtract(self, x: Array, y: Array, out: Array) -> None:
+        np.subtract(x, y, out=out)
+
+    def multiply(self, x: Array, y: Array | float, out: Array) -> None:
+        np.multiply(x, y, out=out)
+
+    def sum_squares(self, x: Array) -> float:
+        return float(np.vdot(x, x))
+
+    def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
+        for target, source in self.pieces(out, x):
+            if mean is None:
+                np.copyto(target, source, casting="unsafe")
+            else:
+                np.subtract(source, mean, out=target, dtype=target.dtype, casting="unsafe")
+            if std is not None:
+                np.divide(target, std, out=target)
+
+    # -- activations -------------------------------------------------------------------------------------
+
+    def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
+        if not negative_slope:
+            np.maximum(x, 0, out=out)
+            return
+        for source, y in self.pieces(x, out):
+            below = self.scratch("slope", y.shape, y.dtype)
+            np.multiply(source, negative_slope, out=below)
+            np.maximum(source, below, out=y)
+
+    def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.greater(value, 0, out=slope)
+            if negative_slope:
+                np.maximum(slope, negative_slope, out=slope)
+            np.multiply(g, slope, out=gx)
+
+    def sigmoid(self, x: Array, out: Array) -> None:
+        for source, y in self.pieces(x, out):
+            np.multiply(source, 0.5, out=y)
+            np.tanh(y, out=y)
+            np.multiply(y, 0.5, out=y)
+            np.add(y, 0.5, out=y)
+
+    def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.subtract(1, value, out=slope)
+            np.multiply(slope, value, out=slope)
+            np.multiply(slope, g, out=gx)
+
+    def tanh(self, x: Array, out: Array) -> None:
+        np.tanh(x, out=out)
+
+    def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.multiply(value, value, out=slope)
+            np.subtract(1, slope, out=slope)
+            np.multiply(slope, g, out=gx)
+
+    def stanh(self, x: Array, out: Array) -> None:
+        for source, y in self.pieces(x, out):
+            np.multiply(source, STANH_X, out=y)
+            np.tanh(y, out=y)
+            np.multiply(y, STANH_Y, out=y)
+
+    def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        for value, g, gx in self.pieces(y, gy, out):
+            slope = self.scratch("slope", g.shape, g.dtype)
+            np.multiply(value, -STANH_X / STANH_Y, out=slope)
+            np.multiply(slope, value, out=slope)
+            np.add(slope, STANH_X * STANH_Y, out=slope)
+            np.multiply(slope, g, out=gx)

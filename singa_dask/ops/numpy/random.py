@@ -1,0 +1,46 @@
+"""NumpyRandom: random numbers by address, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from singa_dask.ops import philox
+from singa_dask.ops.contract import Array, Key, Random
+from singa_dask.ops.scratch import Scratch
+
+__all__ = ["NumpyRandom"]
+
+
+class NumpyRandom(Scratch, Random):
+    """Random numbers, a mixin of `NumpyOps`."""
+
+    def random_words(self, key: Key, low: Array, high: Array) -> Array:
+        return philox.words(key, low, high)
+
+    def dropout_mask(self, key: Key, keep: float, out: Array, first_row: int = 0) -> None:
+        for mask, draws in self._draws(key, out, first_row):
+            np.less(draws, np.float32(keep), out=mask)
+            np.multiply(mask, 1 / keep, out=mask)
+
+    def uniform(self, key: Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
+        for part, draws in self._draws(key, out, first_row):
+            np.multiply(draws, high - low, out=part)
+            np.add(part, low, out=part)
+
+    def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
+        # to begin to draw takes longer than to read draws from outside a cache
+        for drawn, chance in self.pieces(out, p, n_values=1 << 17):
+            np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
+            first_row += len(drawn)
+
+    def gaussian(self, key: Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
+        np.multiply(philox.gaussian(key, out.shape, first_row), std, out=out)
+        np.add(out, mean, out=out)
+
+    def _draws(self, key: Key, out: Array, first_row: int) -> Iterator[tuple[Array, Array]]:
+        """Yield (rows of out, draws from [0, 1) for them), in pieces that stay in cache."""
+        for (part,) in self.pieces(out):
+            yield part, philox.uniform(key, part.shape, first_row)
+            first_row += len(part)
