@@ -7,13 +7,15 @@ layer                        `Layer`                 ``setup``, ``compute_featur
 parser of records            `StoreInput`            ``parse``
 update rule                  `Updater`               ``rule``, ``state_names``
 learning rate over time      `Schedule`              ``__call__``
-first values of params       `Initialiser`           ``fill``
+initial values of params     `Initialiser`           ``fill``
 how one batch is trained     `Algorithm`, or `BP`    ``train_one_batch``, ``test_one_batch``
 format of records            `Store`                 ``blocks``, ``schema``, ``read_block``, ``close``
 ===========================  ======================  =================================================================
 
-Each finds in ``self.conf.user_conf`` what the job tells it; a store gets it as keyword arguments. A job names a part
-``module.Class``, or as `register` says.
+Each declares the keys that it reads, ``block = MyConf``, where MyConf extends `Conf`: the job then has ``my_conf``
+beside the part's type, and ``self.conf.block(MyConf)`` is that block. Without a class for them options are in
+``self.conf.user_conf``. A store gets ``user_conf`` as keyword arguments. A job names a part ``module.Class``, or as
+`register` says.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from singa_dask import modules
-from singa_dask.conf import Phase
+from singa_dask.conf import Conf, Phase
 from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, Connection, Feature, Layer, Param, StoreInput
@@ -49,6 +51,7 @@ __all__ = [
     "Arrays",
     "Block",
     "CSVInput",
+    "Conf",
     "ConfigError",
     "Connection",
     "DataError",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from singa_dask import modules
 from singa_dask.errors import ConfigError
 
-__all__ = ["Registry", "suggest"]
+__all__ = ["Registry", "import_members", "suggest"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -35,6 +36,12 @@ def suggest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     question = f"Did you mean {folded[close[0]]!r}? " if close else ""
     return f"{question}Known: {', '.join(names)}."
+
+
+def import_members(package: str) -> None:
+    """Import every module of a package, by name, so that its parts register themselves: no list has to name them."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
 
 
 class Registry(Generic[T]):
@@ -149,6 +156,10 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Return all names that a job can say, sorted."""
         return sorted({*self._classes, *self._lazy} - self._hidden)
+
+    def classes(self) -> list[type[T]]:
+        """Return the classes that a job can name, in the order of `names`; optional ones once they are imported."""
+        return [self._classes[name] for name in self.names() if name in self._classes]
 
     def is_hidden(self, name: str) -> bool:
         """Tell whether a part is put in by the system alone."""

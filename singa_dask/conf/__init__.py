@@ -13,7 +13,7 @@ from singa_dask.conf.input import (
     ShardDataConf,
     StoreConf,
 )
-from singa_dask.conf.job import AlgConf, CDConf, JobConf
+from singa_dask.conf.job import AlgConf, JobConf
 from singa_dask.conf.jobfile import JobFile, load
 from singa_dask.conf.json_schema import schema
 from singa_dask.conf.layer import InitConf, LayerConf, ParamConf
@@ -43,32 +43,19 @@ from singa_dask.conf.neuron import (
     SoftmaxLossConf,
     SplitConf,
 )
+from singa_dask.conf.part import PartConf
 from singa_dask.conf.phase import Phase
 from singa_dask.conf.updater import (
-    AdaDeltaConf,
-    AdamConf,
-    AdamMaxConf,
-    ExponentialConf,
-    FixedStepConf,
-    InverseConf,
-    InverseTConf,
-    LinearConf,
     LRGenConf,
-    RMSPropConf,
-    StepConf,
     UpdaterConf,
 )
 from singa_dask.conf.warnings import find_warnings
 
 __all__ = [
     "ActivationConf",
-    "AdaDeltaConf",
-    "AdamConf",
-    "AdamMaxConf",
     "AlgConf",
     "ArgSortConf",
     "BMConf",
-    "CDConf",
     "CacheConf",
     "CharRNNConf",
     "ClusterConf",
@@ -78,13 +65,9 @@ __all__ = [
     "DropoutConf",
     "DummyConf",
     "EmbeddingConf",
-    "ExponentialConf",
-    "FixedStepConf",
     "GRUConf",
     "InitConf",
     "InnerProductConf",
-    "InverseConf",
-    "InverseTConf",
     "JobConf",
     "JobFile",
     "LMDBDataConf",
@@ -93,16 +76,15 @@ __all__ = [
     "LSTMConf",
     "LayerConf",
     "LayerGroupConf",
-    "LinearConf",
     "MnistConf",
     "NetConf",
     "OneHotConf",
     "ParamConf",
+    "PartConf",
     "Phase",
     "PoolingConf",
     "RBMConf",
     "RGBImageConf",
-    "RMSPropConf",
     "RNNConf",
     "RNNDummyConf",
     "ReLUConf",
@@ -112,7 +94,6 @@ __all__ = [
     "SoftmaxConf",
     "SoftmaxLossConf",
     "SplitConf",
-    "StepConf",
     "StoreConf",
     "UpdaterConf",
     "find_warnings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from singa_dask.conf.model import Conf, Count, Finding, Size, look
+from singa_dask.conf.model import Conf, Count, Finding, Size, raw_value
 
 __all__ = ["ClusterConf"]
 
@@ -41,7 +41,7 @@ class ClusterConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check that each server group serves equally many worker groups."""
-        workers, servers = (look(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
+        workers, servers = (raw_value(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
         if workers > 0 and servers > 0 and workers % servers:
             yield (
                 ("nserver_groups",),

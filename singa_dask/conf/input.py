@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Positive, Size, known, look
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Positive, RegisteredName, Size, raw_value
 
 __all__ = [
     "CacheConf",
@@ -33,7 +33,7 @@ class CacheConf(Conf):
 class StoreConf(Conf):
     """``store_conf``: records of a store, at any URL (SINGA's StoreProto, with some keys of ours)."""
 
-    backend: Annotated[str, known("store")] = ""
+    backend: Annotated[str, RegisteredName("store")] = ""
     """Format of the store; found from the path when empty."""
     path: str = ""
     """URL or path of the records."""
@@ -92,14 +92,14 @@ class StoreConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Refuse a division by zero, and a part of a record."""
-        if look(data, "std_value", float, 1.0) == 0 or look(data, "std_value", int, 1) == 0:
+        if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
-        if len(look(data, "resize", list, [])) not in (0, 2):
+        if len(raw_value(data, "resize", list, [])) not in (0, 2):
             yield ("resize",), "expected two numbers, height and width."
-        shape = look(data, "shape", list, [])
-        if look(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
+        shape = raw_value(data, "shape", list, [])
+        if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
             yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
-        most = look(data, "max_bad", float, 1.0)
+        most = raw_value(data, "max_bad", float, 1.0)
         if most > 1 and not most.is_integer():
             yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
 

@@ -8,35 +8,28 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from singa_dask.conf.cluster import ClusterConf
-from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Size, as_list, known, look
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, RegisteredName, as_list, raw_value
 from singa_dask.conf.net import NetConf
+from singa_dask.conf.part import PartConf
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
 from singa_dask.conf.wiring import check_phases, read_nodes
+from singa_dask.registry import Registry
 
-__all__ = ["AlgConf", "CDConf", "JobConf"]
-
-
-class CDConf(Conf):
-    """``cd_conf``: contrastive divergence."""
-
-    cd_k: Size = 1
-    """Steps of Gibbs sampling."""
-    persistent: bool = False
-    """Go on with the chains of the step before instead of from the records; a resumed job begins new ones."""
+__all__ = ["AlgConf", "JobConf"]
 
 
-class AlgConf(Conf):
+class AlgConf(PartConf):
     """``train_one_batch`` (SINGA's AlgProto)."""
 
+    kind: ClassVar[str] = "algorithm"
+    type_key: ClassVar[str] = "alg"
     aliases: ClassVar[Mapping[str, str]] = {"user_alg": "alg"}
 
-    alg: Annotated[str, Field(min_length=1), known("algorithm")]
+    alg: Annotated[str, Field(min_length=1), RegisteredName("algorithm")]
     """BP, BPTT or CD, or one of the user's own."""
-    cd_conf: CDConf = CDConf()
-    """For CD."""
     user_conf: dict[str, Any] = Field(default={})
-    """What an algorithm of the user's own wants to know."""
+    """Options of a user's own algorithm."""
 
 
 class JobConf(Conf):
@@ -107,6 +100,11 @@ class JobConf(Conf):
     """Type of features and params; tf32: float32, on GPUs with coarser products; bf16: bfloat16, and params float32.
     A CPU without instructions for it is slower in bf16 than in float32, and needs ops: onednn to use it."""
 
+    @classmethod
+    def from_json(cls, text: str, registries: Mapping[str, Registry[Any]]) -> JobConf:
+        """Read a valid job as it travels between processes, ``model_dump_json()``, with its blocks."""
+        return cls.model_validate_json(text, context={"registries": registries})
+
     @property
     def trains(self) -> bool:
         """Whether the job is one to train; else it is for tests and for sampling."""
@@ -120,32 +118,32 @@ class JobConf(Conf):
         for key in ("train_one_batch", "updater", "train_steps") if given else ():
             if key not in data:
                 yield (key,), "this key is required, and missing."
-        phases = ["train"] if look(data, "train_steps", int, len(given)) > 0 else []
+        phases = ["train"] if raw_value(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
-            if look(data, freq, int, 0) > 0 and look(data, steps, int, 0) > 0:
+            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 0) > 0:
                 phases.append(phase)
-            elif look(data, freq, int, 0) > 0 and look(data, steps, object, None) is None:
+            elif raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, object, None) is None:
                 yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
         for path, message in check_phases(read_nodes(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
-        ops, precision = (look(data, key, str, "") for key in ("ops", "precision"))
+        ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))
         if precision == "bf16" and ops == "numpy":
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
-        if as_list(look(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
+        if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
         yield from check_measured(data)
         yield from _divide_batches(data)
 
 
 def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
-    workers = look(look(data, "cluster", object, {}), "nworkers_per_group", int, 1)
-    net = look(data, "neuralnet", object, {})
-    for index, layer in enumerate(as_list(look(net, "layer", object, []))):
-        dim = look(layer, "partition_dim", int, look(net, "partition_dim", int, 0))
-        if dim != 0 or workers < 2 or look(layer, "location", object, None) is not None:
+    workers = raw_value(raw_value(data, "cluster", object, {}), "nworkers_per_group", int, 1)
+    net = raw_value(data, "neuralnet", object, {})
+    for index, layer in enumerate(as_list(raw_value(net, "layer", object, []))):
+        dim = raw_value(layer, "partition_dim", int, raw_value(net, "partition_dim", int, 0))
+        if dim != 0 or workers < 2 or raw_value(layer, "location", object, None) is not None:
             continue
         for name in ("store_conf", "char_rnn_conf", "sharddata_conf", "lmdbdata_conf"):
-            sizes = as_list(look(look(layer, name, object, {}), "batchsize", object, None))
+            sizes = as_list(raw_value(raw_value(layer, name, object, {}), "batchsize", object, None))
             path = ("neuralnet", "layer", index, name, "batchsize")
             if len(sizes) > 1 and len(sizes) != workers:
                 yield path, f"expected one number, or one for each of {workers} workers of a group, got {len(sizes)}."

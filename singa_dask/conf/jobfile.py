@@ -48,6 +48,7 @@ class JobFile:
     text: str
     _root: Block = field(repr=False)
     is_singa: bool = False
+    _registries: Mapping[str, Registry[Any]] | None = field(default=None, repr=False, compare=False)
 
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with the place in the file of each problem that has a path."""
@@ -60,7 +61,7 @@ class JobFile:
 
     def resolved(self) -> str:
         """Write the job as YAML with every default; it loads back to an equal job."""
-        return yaml_text.dump(self.job.model_dump(exclude_none=True))
+        return yaml_text.dump(self.job.model_dump(exclude_none=True, context={"registries": self._registries}))
 
     def given(self) -> str:
         """Write the job as YAML, without the defaults of keys that were not given; it loads back to an equal job."""
@@ -95,7 +96,7 @@ def load(
     file = os.fspath(path)
     text = _read(file)
     file = STDIN if file == "-" else file
-    root, problems = _parse(text, file)
+    root, problems = _parse(text, file, registries)
     if not isinstance(root, Block):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
@@ -120,7 +121,7 @@ def load(
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
-    return JobFile(job, text, root, _is_singa(text, file))
+    return JobFile(job, text, root, _is_singa(text, file), registries)
 
 
 def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
@@ -144,10 +145,10 @@ def _brief(value: Any, key: str = "") -> Any:
     return value
 
 
-def _parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
+def _parse(text: str, file: str, registries: Mapping[str, Registry[Any]] | None) -> tuple[Node | None, list[Problem]]:
     """Read either format."""
     if _is_singa(text, file):
-        return singa_job.read_job(text, file)
+        return singa_job.read_job(text, file, registries or {})
     return yaml_text.parse(text, file)
 
 

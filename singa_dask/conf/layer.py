@@ -9,7 +9,8 @@ from pydantic import Field
 
 from singa_dask.conf import input as blocks_in
 from singa_dask.conf import neuron as blocks
-from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegative, Size, choice, known
+from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegative, RegisteredName, Size, choice
+from singa_dask.conf.part import PartConf
 from singa_dask.conf.phase import Phase
 from singa_dask.errors import ConfigError, Problem
 
@@ -20,12 +21,13 @@ BlockType: TypeAlias = type[B]
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 
 
-class InitConf(Conf):
-    """``init`` of a param: how its first values are drawn (SINGA's ParamGenProto)."""
+class InitConf(PartConf):
+    """``init`` of a param: how its initial values are drawn (SINGA's ParamGenProto)."""
 
+    kind: ClassVar[str] = "initialiser"
     aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
 
-    type: Annotated[str, Field(min_length=1), known("initialiser")]
+    type: Annotated[str, Field(min_length=1), RegisteredName("initialiser")]
     """Name of the initialiser."""
     value: float = 1.0
     """The constant; elsewhere a factor."""
@@ -38,7 +40,7 @@ class InitConf(Conf):
     high: float = 1.0
     """Greatest value of a uniform distribution."""
     user_conf: dict[str, Any] = Field(default={})
-    """What an initialiser of the user's own wants to know."""
+    """Options of a user's own initialiser."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -77,7 +79,7 @@ class LayerConf(Conf):
 
     name: str = Field(min_length=1)
     """Name, unique in the net of a phase."""
-    type: Annotated[str, Field(min_length=1), known("layer")]
+    type: Annotated[str, Field(min_length=1), RegisteredName("layer")]
     """Type of layer."""
     srclayers: Many[str] = Field(default=[])
     """Layers that this one reads, in the order that its type expects."""

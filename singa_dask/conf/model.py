@@ -6,11 +6,11 @@ together, which look at the raw values and therefore work even beside a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -33,18 +33,22 @@ from singa_dask.registry import Registry
 __all__ = [
     "Conf",
     "Count",
+    "Field",
     "Finding",
     "Many",
     "NetPhase",
     "NonNegative",
     "Positive",
+    "RegisteredName",
     "Size",
     "as_list",
     "choice",
-    "known",
-    "look",
+    "explained",
     "phase_name",
     "plain_name",
+    "problem",
+    "raw_value",
+    "registry_of",
 ]
 
 T = TypeVar("T")
@@ -101,31 +105,44 @@ def phase_name(value: object) -> object:
 NetPhase: TypeAlias = Annotated[Literal["train", "val", "test"], BeforeValidator(phase_name)]
 
 
-def known(kind: str, drop: str = "") -> AfterValidator:
-    """Normalise the name of a part, and check it where the caller gave the registries.
+@dataclass(frozen=True)
+class RegisteredName:
+    """Normalises the name of a part, and checks it where the caller gives the registries.
 
-    Parameters
+    Attributes
     ----------
     kind : str
         Key in ``registries`` of the validation context: ``layer``, ``updater``, ``schedule``, ``initialiser``,
-        ``algorithm`` or ``store``.
+        ``algorithm`` or ``store``. The JSON schema has it as ``registry``.
     """
 
-    def check(name: str, info: ValidationInfo) -> str:
-        registries: Mapping[str, Registry[Any]] = (info.context or {}).get("registries") or {}
-        registry = registries.get(kind)
+    kind: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "registry": self.kind}
+
+    def check(self, name: str, info: ValidationInfo) -> str:
+        """Return the name without SINGA's k."""
+        registry = registry_of(self.kind, info.context)
         is_own = "." in name
-        plain = name if is_own else plain_name(name, drop)
+        plain = name if is_own else plain_name(name)
         if registry is None or not name or plain in registry:
             return plain
         if name in registry:
             return name
         if is_own:
             return _own(registry, name)
-        message = f"unknown {registry.kind} {name!r}. {suggest_part(kind, plain, registry.names())}"
+        message = f"unknown {registry.kind} {name!r}. {suggest_part(self.kind, plain, registry.names())}"
         raise PydanticCustomError(PLAIN, "{message}", {"message": message})
 
-    return AfterValidator(check)
+
+def registry_of(kind: str, context: Mapping[str, Any] | None) -> Registry[Any] | None:
+    """Return a registry of the validation context, None where the caller has not given it."""
+    registries: Mapping[str, Registry[Any]] = (context or {}).get("registries") or {}
+    return registries.get(kind)
 
 
 def _own(registry: Registry[Any], name: str) -> str:
@@ -137,8 +154,8 @@ def _own(registry: Registry[Any], name: str) -> str:
     return name
 
 
-def look(data: object, key: str, kind: type[T], default: T) -> T:
-    """Read a raw value, or a model's field, for a rule: the default stands for a missing or mistyped one."""
+def raw_value(data: object, key: str, kind: type[T], default: T) -> T:
+    """Return a raw value, or a field of a model, for a rule; the default if it is missing or has another type."""
     value = data.get(key) if isinstance(data, Mapping) else getattr(data, key, None)
     return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else default
 
@@ -158,37 +175,54 @@ class Conf(BaseModel):
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of keys, as SINGA's job files may use them."""
+    block_key: ClassVar[str] = ""
+    """Key of such a block in a job, ``innerproduct_conf`` of InnerProductConf unless the class says otherwise."""
+    must_be_given: ClassVar[bool] = False
+    """Whether a job has to give such a block although all of its keys have defaults."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "block_key" not in vars(cls):
+            cls.block_key = f"{cls.__name__.removesuffix('Conf').lower()}_conf"
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield (path, message) for what is wrong between the raw values; a subclass says what."""
         return iter(())
 
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        """Replace the blocks in the raw values by validated ones, and yield what is wrong; see `PartConf`."""
+        return iter(())
+
     @model_validator(mode="wrap")
     @classmethod
-    def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C]) -> C:
-        if not isinstance(data, Mapping):
-            return _explained(cls, data, handler, ())
-        data = {**data}
-        for other, key in cls.aliases.items():
-            if other in data:
-                data[key] = data.pop(other)
-        return _explained(cls, data, handler, tuple(cls.rules(data)))
+    def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], info: ValidationInfo) -> C:
+        problems: list[InitErrorDetails] = []
+        if isinstance(data, Mapping):
+            given = data = {**data}
+            for other, key in cls.aliases.items():
+                if other in data:
+                    data[key] = data.pop(other)
+            problems = [problem(PLAIN, message, path, given) for path, message in cls.rules(data)]
+            problems = [*cls._read_blocks(data, info.context or {}), *problems]
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            problems = [*explained(error, cls), *problems]
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return made
 
 
-def _explained(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], findings: Sequence[Finding]) -> C:
-    """Run pydantic's checks, put its findings in plain words and add ours."""
-    details: list[InitErrorDetails] = []
-    try:
-        made = handler(data)
-    except ValidationError as error:
-        for found in error.errors(include_url=False):
-            kind = MISPLACED_KEY if found["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
-            words = PydanticCustomError(kind, "{message}", {"message": explain(found, cls.model_fields, cls.__name__)})
-            details.append(InitErrorDetails(type=words, loc=found["loc"], input=found["input"]))
-    for path, message in findings:
-        words = PydanticCustomError(PLAIN, "{message}", {"message": message})
-        details.append(InitErrorDetails(type=words, loc=path, input=data))
-    if details:
-        raise ValidationError.from_exception_data(cls.__name__, details)
-    return made
+def problem(kind: str, message: str, path: tuple[str | int, ...], value: object) -> InitErrorDetails:
+    """Return one problem in the form of pydantic; ``kind`` is PLAIN or MISPLACED_KEY."""
+    return InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=value)
+
+
+def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[InitErrorDetails]:
+    """Yield the problems that pydantic has found in a model, in plain words; ``above`` leads to the model."""
+    for found in error.errors(include_url=False):
+        kind = MISPLACED_KEY if found["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
+        message = explain(found, cls.model_fields, cls.__name__)
+        yield problem(kind, message, (*above, *found["loc"]), found["input"])

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from singa_dask.conf.layer import LayerConf
-from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, look, plain_name
+from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, plain_name, raw_value
 from singa_dask.conf.wiring import check_wiring, read_nodes
 
 __all__ = ["LayerGroupConf", "NetConf"]
@@ -42,17 +42,17 @@ class NetConf(Conf):
 
 def _check_windows(net: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each CharRNN whose windows are not as long as those who read it are."""
-    default = look(net, "unroll_len", int, 1)
-    layers = as_list(look(net, "layer", object, None))
-    kinds = [plain_name(look(layer, "type", str, "")) for layer in layers]
+    default = raw_value(net, "unroll_len", int, 1)
+    layers = as_list(raw_value(net, "layer", object, None))
+    kinds = [plain_name(raw_value(layer, "type", str, "")) for layer in layers]
     for index, layer in enumerate(layers):
-        block = look(layer, "char_rnn_conf", object, None)
-        length = look(block, "unroll_len", int, 50)
+        block = raw_value(layer, "char_rnn_conf", object, None)
+        length = raw_value(block, "unroll_len", int, 50)
         for reader, kind in zip(layers, kinds, strict=True) if kinds[index] == "CharRNN" else ():
-            reads = look(layer, "name", str, "") in as_list(look(reader, "srclayers", object, None))
-            n_steps = look(reader, "unroll_len", int, default)
+            reads = raw_value(layer, "name", str, "") in as_list(raw_value(reader, "srclayers", object, None))
+            n_steps = raw_value(reader, "unroll_len", int, default)
             if reads and kind in ("OneHot", "RNNLabel", "Embedding") and n_steps != length:
-                name = look(reader, "name", str, "")
+                name = raw_value(reader, "name", str, "")
                 message = f"expected {n_steps}, the unroll_len of layer {name!r}, which reads it, got {length}."
                 yield (index, "char_rnn_conf", "unroll_len"), message
                 break

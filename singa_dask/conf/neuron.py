@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Size, choice, look
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, Size, choice, raw_value
 
 __all__ = [
     "ActivationConf",
@@ -157,7 +157,7 @@ class LRNConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check that the window has a middle."""
-        size = look(data, "local_size", int, 5)
+        size = raw_value(data, "local_size", int, 5)
         if size > 0 and size % 2 == 0:
             yield ("local_size",), f"expected an odd number, got {size}."
 
@@ -298,6 +298,6 @@ class RNNDummyConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check that the bounds are in order."""
-        low, high = (look(data, key, float, look(data, key, int, 0)) for key in ("low", "high"))
+        low, high = (raw_value(data, key, float, raw_value(data, key, int, 0)) for key in ("low", "high"))
         if low > high:
             yield ("high",), f"expected at least low, which is {low:g}, got {high:g}."

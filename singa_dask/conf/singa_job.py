@@ -6,21 +6,23 @@ say which may be repeated; the user's own extensions become ``user_conf``; the r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf, ParamConf
-from singa_dask.conf.model import Conf
+from singa_dask.conf.model import Conf, RegisteredName
 from singa_dask.conf.neuron import SliceConf, SplitConf
 from singa_dask.conf.own_types import OwnType
+from singa_dask.conf.part import PartConf, blocks_of
 from singa_dask.conf.singa_rules import apply_rules
 from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
 from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, show
 from singa_dask.errors import Problem
+from singa_dask.registry import Registry
 
 __all__ = ["read_job"]
 
@@ -40,7 +42,7 @@ INTERNAL: dict[type[Conf], set[str]] = {
 TRUTH = {"true": True, "True": True, "t": True, "false": False, "False": False, "f": False}
 
 
-def read_job(text: str, file: str) -> tuple[Block, list[Problem]]:
+def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> tuple[Block, list[Problem]]:
     """Read a job in SINGA's text format.
 
     Parameters
@@ -48,6 +50,8 @@ def read_job(text: str, file: str) -> tuple[Block, list[Problem]]:
     text : str
     file : str
         What marks say the text is from.
+    registries : mapping of str to Registry
+        As for `load`: they know the blocks of registered classes.
 
     Returns
     -------
@@ -60,7 +64,7 @@ def read_job(text: str, file: str) -> tuple[Block, list[Problem]]:
     ConfigError
         The text is not in this format.
     """
-    mapper = _Mapper()
+    mapper = _Mapper(registries)
     root = mapper.block(parse(text, file), JobConf, ())
     problems = [Problem(p.path, p.message, p.mark, show(root, p.path)) for p in mapper.problems]
     return root, problems + apply_rules(root)
@@ -84,27 +88,29 @@ def _kind(info: FieldInfo) -> _Kind:
         elif origin not in (Union, UnionType):
             break
         base = next(arg for arg in get_args(base) if arg is not type(None))
-    named = origin is Literal or any(isinstance(each, AfterValidator) for each in metadata)
+    named = origin is Literal or any(isinstance(each, RegisteredName) for each in metadata)
     return _Kind(str if origin is Literal else dict if origin is dict else base, repeated, named)
 
 
 class _Mapper:
     """Turns messages into blocks, by the models that will check them."""
 
-    def __init__(self) -> None:
+    def __init__(self, registries: Mapping[str, Registry[Any]]) -> None:
+        self.registries = registries
         self.problems: list[Problem] = []
 
     def block(self, message: Message, model: type[Conf], path: Path) -> Block:
         block = Block(message.place, {})
+        kinds = self.kinds(model)
         # a user_type goes before the type beside it, and an extension into the user_conf that is there
         for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
             fields = message.fields[key]
             if not fields or key in INTERNAL.get(model, ()):
                 continue
             name = {**model.aliases, **RENAMED.get(model, {})}.get(key, key)
-            info = model.model_fields.get(name)
-            if info is not None:
-                node = self.known(fields, _kind(info), (*path, name))
+            kind = kinds.get(name)
+            if kind is not None:
+                node = self.known(fields, kind, (*path, name))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
                 block.entries[name] = Entry(fields[0].place, node)
@@ -113,6 +119,14 @@ class _Mapper:
             else:
                 block.entries[name] = Entry(fields[0].place, _free(fields))
         return block
+
+    def kinds(self, model: type[Conf]) -> dict[str, _Kind]:
+        """Return what the keys of a model hold, those of blocks of registered classes included."""
+        kinds = {name: _kind(info) for name, info in model.model_fields.items()}
+        if issubclass(model, PartConf) and model.kind in self.registries:
+            known = blocks_of(self.registries[model.kind])
+            kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
+        return kinds
 
     def known(self, fields: list[Field], kind: _Kind, path: Path) -> Node:
         """Return the values of a key that a model has."""

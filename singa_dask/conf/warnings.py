@@ -11,7 +11,8 @@ from typing import Any
 
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import BLOCKS
-from singa_dask.conf.updater import LRGenConf, UpdaterConf
+from singa_dask.conf.part import PartConf, required_keys
+from singa_dask.conf.updater import UpdaterConf
 from singa_dask.conf.wiring import PHASES, Node, read_nodes
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
@@ -20,10 +21,9 @@ __all__ = ["find_warnings"]
 
 SOFTMAX = ("Softmax", "CudnnSoftmax")
 SOFTMAX_LOSS = ("SoftmaxLoss", "CudnnSoftmaxLoss")
-SCHEDULE_BLOCKS = tuple(name for name in LRGenConf.model_fields if name.endswith("_conf") and name != "user_conf")
 # a part of the names of layers that read images
 IMAGE_LAYERS = ("Conv", "Pool", "LRN", "ImagePreprocess")
-UPDATER_KEYS = ("momentum", "delta", "rmsprop_conf", "adadelta_conf", "adam_conf", "adammax_conf")
+UPDATER_KEYS = ("momentum", "delta")
 
 
 def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], training: bool = True) -> list[Problem]:
@@ -101,30 +101,46 @@ def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry
     """Yield the keys that the update rule, and the schedule of its learning rate, do not read."""
     kind, registry = updater.type, registries["updater"]
     if not _is_own(registry, kind):
-        reads = registry.find(kind).reads
+        reads = _reads(registry, kind)
         known = f"Beside what all updaters read, it reads {', '.join(reads)}." if reads else ""
-        for key in UPDATER_KEYS:
+        for key in (*UPDATER_KEYS, *updater.blocks):
             if key not in reads and _is_given(updater, key):
                 yield Problem(("updater", key), f"{kind} does not read this key. {known}".rstrip())
     rate, registry = updater.learning_rate, registries["schedule"]
     if _is_own(registry, rate.type):
         return
-    reads = f"{rate.type.lower()}_conf"
-    hint = f"It reads {reads}." if reads in SCHEDULE_BLOCKS else "It reads base_lr alone."
-    for key in SCHEDULE_BLOCKS:
-        if key != reads and _is_given(rate, key):
-            yield Problem(("updater", "learning_rate", key), f"{rate.type} does not read this block. {hint}")
-    if rate.type == "FixedStep" and _is_given(rate, "base_lr"):
-        yield Problem(("updater", "learning_rate", "base_lr"), f"{rate.type} does not read this key. {hint}")
+    reads = _reads(registry, rate.type)
+    hint = f"It reads {reads[0]}." if reads != ["base_lr"] else "It reads base_lr alone."
+    for key in ("base_lr", *rate.blocks):
+        if key not in reads and _is_given(rate, key):
+            what = "key" if key == "base_lr" else "block"
+            yield Problem(("updater", "learning_rate", key), f"{rate.type} does not read this {what}. {hint}")
+
+
+def _reads(registry: Registry[Any], name: str) -> list[str]:
+    """Return the keys that a registered class reads, beside those that all of its kind read: its block first."""
+    cls = registry.find(name)
+    return [*_block_key(cls), *cls.reads]
+
+
+def _block_key(cls: Any) -> list[str]:
+    return [cls.block.block_key] if cls.block else []
 
 
 def _unread_algorithm_block(job: JobConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:
-    conf = job.train_one_batch
-    if not _is_own(registries["algorithm"], conf.alg) and conf.alg != "CD" and _is_given(conf, "cd_conf"):
-        yield Problem(("train_one_batch", "cd_conf"), f"{conf.alg} does not read this block. Only CD does.")
+    """Yield the blocks that the algorithm does not read."""
+    conf, registry = job.train_one_batch, registries["algorithm"]
+    reads = _block_key(registry.find(conf.alg))
+    for key in conf.blocks if not _is_own(registry, conf.alg) else ():
+        if key not in reads and _is_given(conf, key):
+            readers = [name for name in registry.names() if key in _block_key(registry.find(name))]
+            message = f"{conf.alg} does not read this block. Only {', '.join(readers)} does."
+            yield Problem(("train_one_batch", key), message)
 
 
-def _is_given(conf: Any, key: str) -> bool:
+def _is_given(conf: PartConf, key: str) -> bool:
     """Tell whether a key has another value than its default, which a resolved job says of every key."""
-    field = type(conf).model_fields[key]
-    return key in conf.model_fields_set and getattr(conf, key) != field.get_default(call_default_factory=True)
+    if key in conf.blocks:
+        block = conf.blocks[key]
+        return bool(required_keys(type(block))) or block != type(block)()
+    return bool(getattr(conf, key) != type(conf).model_fields[key].get_default(call_default_factory=True))

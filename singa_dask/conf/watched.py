@@ -9,7 +9,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, look
+from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, raw_value
 
 __all__ = ["EarlyStoppingConf", "Keep", "KeepConf", "check_measured", "is_less_better", "split_metric"]
 
@@ -37,10 +37,10 @@ def is_less_better(metric: str, mode: Mode) -> bool | None:
 
 
 def _check(data: Mapping[str, Any]) -> Iterator[Finding]:
-    metric = look(data, "metric", str, "")
+    metric = raw_value(data, "metric", str, "")
     if metric and not split_metric(metric)[0]:
         yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
-    elif metric and is_less_better(metric, look(data, "mode", str, "auto")) is None:  # type: ignore[arg-type]
+    elif metric and is_less_better(metric, raw_value(data, "mode", str, "auto")) is None:  # type: ignore[arg-type]
         yield ("mode",), f"whether less or more of {metric} is better is not known. Say mode: min, or mode: max."
 
 
@@ -60,9 +60,9 @@ class KeepConf(Conf):
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check that best and metric are there together."""
         yield from _check(data)
-        if look(data, "best", int, 0) > 0 and not look(data, "metric", str, ""):
+        if raw_value(data, "best", int, 0) > 0 and not raw_value(data, "metric", str, ""):
             yield ("best",), "metric is missing: say by which one, e.g. metric: validation.loss."
-        if look(data, "metric", str, "") and look(data, "best", int, 0) == 0:
+        if raw_value(data, "metric", str, "") and raw_value(data, "best", int, 0) == 0:
             yield ("metric",), "nothing is kept by it. Say best: 1, or leave it out."
 
 
@@ -104,8 +104,8 @@ Keep: TypeAlias = Annotated[KeepConf, _OrNumber()]
 def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield (path, message) for each metric that a job follows and never measures."""
     for key in ("early_stopping", "keep_checkpoints"):
-        phase, _ = split_metric(look(look(data, key, object, {}), "metric", str, ""))
+        phase, _ = split_metric(raw_value(raw_value(data, key, object, {}), "metric", str, ""))
         for needed in FREQUENCIES.get(phase, ()):
-            if look(data, needed, int, 0) == 0:
+            if raw_value(data, needed, int, 0) == 0:
                 yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
                 break

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from singa_dask.conf.model import Finding, as_list, look, phase_name, plain_name
+from singa_dask.conf.model import Finding, as_list, phase_name, plain_name, raw_value
 from singa_dask.registry import suggest
 
 __all__ = ["PHASES", "Node", "check_phases", "check_wiring", "read_nodes"]
@@ -46,13 +46,13 @@ class Node:
     @classmethod
     def of(cls, index: int, layer: object) -> Node:
         """Read a layer's raw values, or a LayerConf; what is wrong with them is not said here."""
-        included, excluded = ([phase_name(v) for v in as_list(look(layer, k, object, None))] for k in STYLES)
+        included, excluded = ([phase_name(v) for v in as_list(raw_value(layer, k, object, None))] for k in STYLES)
         clear = all(name in PHASES for name in (*included, *excluded))
-        sources = as_list(look(layer, "srclayers", object, None))
+        sources = as_list(raw_value(layer, "srclayers", object, None))
         return cls(
             index,
-            look(layer, "name", str, ""),
-            plain_name(look(layer, "type", str, "")),
+            raw_value(layer, "name", str, ""),
+            plain_name(raw_value(layer, "type", str, "")),
             tuple(source for source in sources if isinstance(source, str)),
             frozenset(_earlier(layer)),
             frozenset(p for p in PHASES if not clear or (p in (included or PHASES) and p not in excluded)),
@@ -64,8 +64,8 @@ class Node:
 
 def _earlier(layer: object) -> Iterator[int]:
     """Yield the places of sources that are read with a shift, or at steps of the user's choice."""
-    shifts = as_list(look(layer, "shift", object, None))
-    kinds = [plain_name(str(kind), "Unroll") for kind in as_list(look(layer, "unroll_conn_type", object, None))]
+    shifts = as_list(raw_value(layer, "shift", object, None))
+    kinds = [plain_name(str(kind), "Unroll") for kind in as_list(raw_value(layer, "unroll_conn_type", object, None))]
     for place in range(max(len(shifts), len(kinds))):
         kind = kinds[place] if place < len(kinds) else "OneToOne"
         shift = shifts[place] if place < len(shifts) else 0
@@ -75,7 +75,7 @@ def _earlier(layer: object) -> Iterator[int]:
 
 def read_nodes(net: object) -> list[Node]:
     """Return the nodes of a net's raw values, or of a NetConf."""
-    return [Node.of(index, layer) for index, layer in enumerate(as_list(look(net, "layer", object, None)))]
+    return [Node.of(index, layer) for index, layer in enumerate(as_list(raw_value(net, "layer", object, None)))]
 
 
 def check_wiring(nodes: Sequence[Node]) -> Iterator[Finding]:

@@ -1,17 +1,16 @@
-"""How a net learns: algorithms for a batch, update rules, learning rates, first values."""
+"""How a net learns: algorithms for a batch, update rules, learning rates, initial values."""
 
 from __future__ import annotations
 
+from singa_dask.registry import import_members
 from singa_dask.train.algorithm import ALGORITHMS, BP, Algorithm
 from singa_dask.train.cd import CD
-from singa_dask.train.initialiser import INITIALISERS, Initialiser, check_initialisers, init, with_initialisers
-from singa_dask.train.schedule import SCHEDULES, Schedule, displayed_rate
-from singa_dask.train.updater import UPDATERS, Updater
+from singa_dask.train.initialisation import check_initialisers, initial_values, with_initialisers
+from singa_dask.train.initialisers import INITIALISERS, Initialiser
+from singa_dask.train.schedules import SCHEDULES, Schedule, displayed_rate
+from singa_dask.train.updaters import UPDATERS, Updater
 
 ALGORITHMS.base = Algorithm
-INITIALISERS.base = Initialiser
-SCHEDULES.base = Schedule
-UPDATERS.base = Updater
 
 __all__ = [
     "ALGORITHMS",
@@ -26,6 +25,8 @@ __all__ = [
     "Updater",
     "check_initialisers",
     "displayed_rate",
-    "init",
+    "initial_values",
     "with_initialisers",
 ]
+
+import_members(__name__)

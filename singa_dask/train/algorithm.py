@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
-from singa_dask.conf import AlgConf, Phase
+from singa_dask.conf import AlgConf, Conf, Phase
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
@@ -48,9 +49,13 @@ class Algorithm:
 
     Attributes
     ----------
+    block : type of Conf or None
+        The block of ``train_one_batch`` that it reads, ``conf.block(XConf)``.
     layer : Layer or None
         The one being computed, None between batches: where an error happened.
     """
+
+    block: ClassVar[type[Conf] | None] = None
 
     def __init__(
         self, net: NeuralNet, collect: Collect = _nothing, update: Update = _nothing, conf: AlgConf | None = None

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import RBMHid
 from singa_dask.net import NeuralNet
 from singa_dask.train.algorithm import ALGORITHMS, Algorithm
 
-__all__ = ["CD"]
+__all__ = ["CD", "CDConf"]
+
+
+class CDConf(Conf):
+    """``cd_conf``: contrastive divergence."""
+
+    cd_k: Size = 1
+    """Steps of Gibbs sampling."""
+    persistent: bool = False
+    """Go on with the chains of the step before instead of from the records; a resumed job begins new ones."""
 
 
 @ALGORITHMS.register()
@@ -23,6 +33,8 @@ class CD(Algorithm):
     sampling that begins at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
     those layers learn; others compute as in a test, so that nothing is dropped out below an RBM.
     """
+
+    block = CDConf
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,7 +92,7 @@ class CD(Algorithm):
 
     def sample(self) -> None:
         """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
-        conf, states = self.conf.cd_conf, self.net.context.states
+        conf, states = self.conf.block(CDConf), self.net.context.states
         self.reconstruct(Phase.TEST)
         chains = [(layer.conf_name, layer.units.model, layer.ops) for layer in self.hidden if conf.persistent]
         for name, model, ops in chains:

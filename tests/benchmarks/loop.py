@@ -11,7 +11,7 @@ from singa_dask.conf import AlgConf, JobConf, LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps
-from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, init
+from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 __all__ = ["FixedBatch", "Loop", "dtype_of"]
 
@@ -88,7 +88,7 @@ class Loop:
         else:
             for param in net.owners:
                 assert param.conf.init is not None
-                ops.copy(init(param.conf.init, param.name, param.shape, seed, param.dtype), out=param.data)
+                ops.copy(initial_values(param.conf.init, param.name, param.shape, seed, param.dtype), out=param.data)
         self.updater = UPDATERS.find(job.updater.type)(job.updater)
         self.updater.ops = ops
         names = self.updater.state_names

@@ -15,7 +15,7 @@ from singa_dask.layers import Param
 from singa_dask.ops import philox
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.train import init, with_initialisers
+from singa_dask.train import initial_values, with_initialisers
 from tests.cli.conftest import ROOT, Call
 
 NET = """\
@@ -152,7 +152,7 @@ def test_the_same_bits_for_any_partition(net: Path, cluster: dict[str, int], dim
 def whole(start: InitialState, param: Param) -> Any:
     """Return the whole param as the worker that has a part of it draws it, and check that part."""
     assert param.conf.init is not None
-    made = init(param.conf.init, param.name, param.whole_shape, start.job.seed)
+    made = initial_values(param.conf.init, param.name, param.whole_shape, start.job.seed)
     part, _ = start.values(param)
     np.testing.assert_array_equal(part, param.box.of(made) if param.box else made)
     return made
@@ -160,15 +160,15 @@ def whole(start: InitialState, param: Param) -> Any:
 
 @pytest.mark.parametrize("shape", [(64, 64), (7, 7), (20, 50), (50, 20), (1, 5)])
 def test_orthogonal(shape: tuple[int, int]) -> None:
-    made = init(InitConf(type="Orthogonal", value=2), "u", shape, 3, np.float64)
+    made = initial_values(InitConf(type="Orthogonal", value=2), "u", shape, 3, np.float64)
     small = made if shape[0] <= shape[1] else made.T
     np.testing.assert_allclose(small @ small.T, 4 * np.eye(min(shape)), atol=1e-6)
-    other = init(InitConf(type="Orthogonal", value=2), "u", shape, 4, np.float64)
+    other = initial_values(InitConf(type="Orthogonal", value=2), "u", shape, 4, np.float64)
     assert np.abs(made - other).max() > 0.1
 
 
 def test_orthogonal_is_as_random_as_a_gaussian() -> None:
-    values = np.sqrt(512) * init(InitConf(type="Orthogonal"), "u", (512, 512), 0)
+    values = np.sqrt(512) * initial_values(InitConf(type="Orthogonal"), "u", (512, 512), 0)
     noise = philox.generator((0, "other")).standard_normal((512, 512))
     for power in (2, 4):
         assert (values**power).mean() == pytest.approx((noise**power).mean(), rel=0.05)

@@ -29,6 +29,27 @@ class Mine(Layer):
 """
 
 
+SCHEDULE = """\
+from pydantic import Field
+from singa_dask import Conf, Schedule, register
+
+
+class BumpConf(Conf):
+    width: int = Field(ge=1)
+    \"\"\"Steps until the rate is back at base_lr.\"\"\"
+    height: float = 2.0
+
+
+@register
+class Bump(Schedule):
+    block = BumpConf
+
+    def __call__(self, step):
+        bump = self.conf.block(BumpConf)
+        return self.base * (bump.height if step < bump.width else 1)
+"""
+
+
 @pytest.fixture
 def own(job: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the job file with a layer of a module that lies beside it."""
@@ -98,3 +119,41 @@ def test_the_examples_are_right(call: Call, path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0, result.output
     schema = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / schema).resolve() == ROOT / "configs" / "job.schema.json"
+
+
+@pytest.fixture
+def bump(job: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the job file with a learning rate of a module that lies beside it."""
+    (job.parent / "bump.py").write_text(SCHEDULE)
+    rate = "{type: bump.Bump, base_lr: 0.05, bump_conf: {width: 2}}"
+    job.write_text(f"modules: bump.py\n{job.read_text().replace('{type: Fixed, base_lr: 0.05}', rate)}")
+    monkeypatch.chdir(job.parent)
+    return job
+
+
+def test_a_block_of_the_users_own(call: Call, bump: Path) -> None:
+    result = call("run", bump, "--run-dir", "run", "--json", "--quiet", "--set", "disp_freq=1")
+    assert result.exit_code == 0, result.output
+    events = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [event["lr"] for event in events if event.get("phase") == "train"][:4] == [0.1, 0.1, 0.05, 0.05]
+    assert "bump_conf:\n      width: 2\n      height: 2.0\n" in Path("run/resolved.yaml").read_text()
+
+
+def test_mistakes_in_a_block_of_the_users_own_have_their_places(call: Call, bump: Path) -> None:
+    bump.write_text(bump.read_text().replace("width: 2", "width: 0, hight: 1"))
+    result = call("validate", bump)
+    assert result.exit_code == 2
+    assert [line.partition("learning_rate.")[2] for line in result.stderr.splitlines()] == [
+        "bump_conf.width: expected at least 1, got 0.",
+        "bump_conf.hight: unknown key. Did you mean 'height'? Known: height, width.",
+    ]
+    result = call(
+        "validate", bump, "--set", "updater.learning_rate.bump_conf={width: 1}", "--set", "updater.lion_conf={}"
+    )
+    assert result.exit_code == 0
+
+
+def test_the_schema_knows_blocks_of_a_module(call: Call, bump: Path) -> None:
+    definitions = json.loads(call("schema", "--module", "bump.py").stdout)["definitions"]
+    assert definitions["LRGenConf"]["properties"]["bump_conf"]["anyOf"][0] == {"$ref": "#/definitions/BumpConf"}
+    assert definitions["BumpConf"]["properties"]["width"]["description"] == "Steps until the rate is back at base_lr."

@@ -14,6 +14,10 @@ from singa_dask import conf
 from singa_dask.conf.singa_text import Message, Word, is_singa_text, parse
 from singa_dask.conf.tree import Scalar
 from singa_dask.errors import ConfigError
+from singa_dask.train.schedules.inverse import InverseConf
+from singa_dask.train.schedules.linear import LinearConf
+from singa_dask.train.schedules.step import StepConf
+from singa_dask.train.updaters.adam import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS
 
 HERE = Path(__file__).parent / "singa"
@@ -210,7 +214,7 @@ def test_changes_of_the_command_line_are_made_in_it_too() -> None:
 def test_mlp() -> None:
     made = job("mlp.conf")
     assert (made.name, made.disp_freq, made.checkpoint_freq, made.gpu) == ("two hidden layers", 5, 16, [])
-    assert made.updater.learning_rate.step_conf == conf.StepConf(gamma=0.5, change_freq=10)
+    assert made.updater.learning_rate.block(StepConf) == StepConf(gamma=0.5, change_freq=10)
     train, test = made.neuralnet.layer[:2]
     assert (train.include, test.include) == (["train"], ["test", "val"])
     assert test.block(conf.StoreConf).path == "data/small_mnist_test.bin"
@@ -221,7 +225,7 @@ def test_mlp() -> None:
 def test_what_singa_does_not_read_is_left_out() -> None:
     made = job("convnet.conf")
     layers = {layer.name: layer for layer in made.neuralnet.layer}
-    assert made.updater.adam_conf == conf.AdamConf(beta1=0.9, beta2=0.99, bias_correction=False)
+    assert made.updater.block(AdamConf) == AdamConf(beta1=0.9, beta2=0.99, bias_correction=False)
     assert (made.updater.clip_low, made.updater.clip_high) == (0, 0)
     assert layers["relu1"].block(conf.ReLUConf).negative_slope == 0
     assert layers["crop"].block(conf.RGBImageConf).meanfile == ""
@@ -327,8 +331,8 @@ def test_defaults_of_singa_that_are_not_ours(tmp_path: Path) -> None:
     (tmp_path / "job.conf").write_text(text.replace("kSGD", "kAdamMax"))
     made = conf.load(tmp_path / "job.conf").job
     assert made.test_steps == 0
-    assert made.updater.learning_rate.linear_conf == conf.LinearConf(change_freq=9, final_lr=0, clamp=False)
-    assert made.updater.adammax_conf == conf.AdamMaxConf(bias_correction=False)
+    assert made.updater.learning_rate.block(LinearConf) == LinearConf(change_freq=9, final_lr=0, clamp=False)
+    assert made.updater.block(AdamMaxConf) == AdamMaxConf(bias_correction=False)
 
 
 def test_an_extension_of_the_job_and_a_schedule_without_its_block(tmp_path: Path) -> None:
@@ -337,7 +341,7 @@ def test_an_extension_of_the_job_and_a_schedule_without_its_block(tmp_path: Path
     (tmp_path / "job.conf").write_text(text + "\n[singa.extra] { depth: 3 }\n")
     made = conf.load(tmp_path / "job.conf").job
     assert made.user_conf == {"depth": 3}
-    assert made.updater.learning_rate.inverse_conf == conf.InverseConf()
+    assert made.updater.learning_rate.given_block(InverseConf) == InverseConf()
 
 
 def test_names_of_older_versions(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from singa_dask.errors import NumericError
 from singa_dask.layers import Context, Param
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
-from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, init
+from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
 from tests.backends import backend
 from tests.layers import test_recurrent
 from tests.net import test_partition
@@ -58,7 +58,7 @@ class Run:
         self.net.allocate_params()
         for owner in self.net.owners:
             assert owner.conf.init
-            ops.copy(init(owner.conf.init, owner.name, owner.shape, 3, owner.dtype), out=owner.data)
+            ops.copy(initial_values(owner.conf.init, owner.name, owner.shape, 3, owner.dtype), out=owner.data)
         self.updater = UPDATERS.find(given.updater.type)(given.updater)
         self.updater.ops = ops
         names = self.updater.state_names

@@ -16,7 +16,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps, get_ops
-from singa_dask.train import BP, init
+from singa_dask.train import BP, initial_values
 
 __all__ = ["Group", "Post", "merged", "run_all"]
 
@@ -126,7 +126,7 @@ class Group:
             net.allocate_params()
             for param in net.owners:
                 assert param.conf.init is not None
-                whole = init(param.conf.init, param.name, param.whole_shape, 3, param.dtype)
+                whole = initial_values(param.conf.init, param.name, param.whole_shape, 3, param.dtype)
                 param.data = net.ops.from_host(np.array(param.box.of(whole) if param.box else whole))
             self.nets.append(net)
 

@@ -8,7 +8,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps, get_ops
-from singa_dask.train import init
+from singa_dask.train import initial_values
 
 DATA = {"name": "data", "type": "Feed", "user_conf": {"shape": [8, 6], "classes": 3}}
 UNIFORM = {"type": "Uniform", "low": -0.5, "high": 0.5}
@@ -61,7 +61,7 @@ def ready(
         net.allocate_params()
     for param in net.owners:
         if param.conf.init:
-            values = init(param.conf.init, param.name, param.shape, net.context.seed, param.dtype)
+            values = initial_values(param.conf.init, param.name, param.shape, net.context.seed, param.dtype)
             net.ops.copy(values, out=param.data)
     return net
 

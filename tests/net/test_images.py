@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
-from singa_dask.train import ALGORITHMS, init
+from singa_dask.train import ALGORITHMS, initial_values
 from tests.backends import backend
 from tests.net.jobs import UNIFORM, dense, job, layer
 
@@ -55,7 +55,7 @@ def ready(layers: list[dict[str, Any]], ops: str, dtype: Any) -> NeuralNet:
     net.allocate_params()
     for param in net.owners:
         assert param.conf.init
-        net.ops.copy(init(param.conf.init, param.name, param.shape, 3, param.dtype), out=param.data)
+        net.ops.copy(initial_values(param.conf.init, param.name, param.shape, 3, param.dtype), out=param.data)
     return net
 
 

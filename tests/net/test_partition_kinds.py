@@ -17,7 +17,7 @@ from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.layers import Context
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
-from singa_dask.train import BP, init
+from singa_dask.train import BP, initial_values
 from tests.net.group import Group, Post, merged, run_all
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.test_partition import placed
@@ -266,7 +266,7 @@ def test_bf16_goes_over_bridges_as_it_is() -> None:
             net.allocate()
             net.allocate_params()
             for owner in net.owners:
-                owner.data[...] = init(owner.conf.init, owner.name, owner.whole_shape, 3, owner.dtype)
+                owner.data[...] = initial_values(owner.conf.init, owner.name, owner.whole_shape, 3, owner.dtype)
             nets.append(net)
         run_all([partial(BP(net).train_one_batch, 0) for net in nets])
         grads = {param.name: param.grad.copy() for net in nets for param in net.params}

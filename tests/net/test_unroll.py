@@ -14,7 +14,7 @@ from singa_dask.net import NeuralNet, plan
 from singa_dask.net.plan import check_types, open_loops, select
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.ops import get_ops
-from singa_dask.train import BP, init
+from singa_dask.train import BP, initial_values
 from tests.net.jobs import dense, job, layer
 from tests.net.recurrent import Columns, Decay, Gain, Sum
 
@@ -193,7 +193,7 @@ def ready(layers: list[dict[str, Any]], steps: int = T) -> NeuralNet:
     net.allocate_params()
     for param in net.owners:
         if param.conf.init:
-            param.data[...] = init(param.conf.init, param.name, param.shape, 3, param.dtype)
+            param.data[...] = initial_values(param.conf.init, param.name, param.shape, 3, param.dtype)
     return net
 
 

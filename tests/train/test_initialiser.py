@@ -9,12 +9,12 @@ import pytest
 
 from singa_dask.conf import InitConf
 from singa_dask.errors import ConfigError
-from singa_dask.train import check_initialisers, init
+from singa_dask.train import check_initialisers, initial_values
 from tests.net.jobs import DATA, build, dense
 
 
 def draw(kind: str, shape: tuple[int, ...] = (300, 400), name: str = "w", seed: int = 1, **conf: Any) -> Any:
-    return init(InitConf.model_validate({"type": kind, **conf}), name, shape, seed)
+    return initial_values(InitConf.model_validate({"type": kind, **conf}), name, shape, seed)
 
 
 def test_constant() -> None:
@@ -50,9 +50,9 @@ def test_values_follow_from_seed_and_name() -> None:
     assert not np.array_equal(draw("Gaussian"), draw("Gaussian", name="v"))
     assert not np.array_equal(draw("Gaussian"), draw("Gaussian", seed=2))
     conf = InitConf.model_validate({"type": "Gaussian"})
-    double = init(conf, "w", (3, 4), 1, np.float64)
+    double = initial_values(conf, "w", (3, 4), 1, np.float64)
     assert double.dtype == np.float64
-    np.testing.assert_array_equal(double.astype(np.float32), init(conf, "w", (3, 4), 1))
+    np.testing.assert_array_equal(double.astype(np.float32), initial_values(conf, "w", (3, 4), 1))
 
 
 def test_what_needs_a_matrix_is_found_before_the_start() -> None:

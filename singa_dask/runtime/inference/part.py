@@ -123,7 +123,7 @@ class Part:
             stack.enter_context(limit_process(self.n_threads))
             stack.enter_context(limit_thread(self.n_threads))
             load_modules(self.sources)
-            job = JobConf.model_validate_json(self.job)
+            job = JobConf.from_json(self.job, REGISTRIES)
             ops = find_ops(job, device_of_part(job, self.index))
             net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
             stack.enter_context(explain_memory_errors(lambda: [net]))
@@ -187,7 +187,7 @@ def build(
 
 def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part by a net that has no memory yet."""
-    job = JobConf.model_validate_json(part.job)
+    job = JobConf.from_json(part.job, REGISTRIES)
     initial = InitialValues(job, part.init_from)
     net.context.class_names.by_layer = initial.class_names()
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]

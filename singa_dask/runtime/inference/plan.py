@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
@@ -50,7 +51,7 @@ def inspect_net(part: Part) -> Facts:
     """Look at the net of a part, and at its records."""
     with locate_errors(lambda: "the net"):
         load_modules(part.sources)
-        job = JobConf.model_validate_json(part.job)
+        job = JobConf.from_json(part.job, REGISTRIES)
         find_ops(job, device_of_part(job, part.index))  # they may not be there
         net = build(job, Phase(part.phase), part.layers, part.labels)
         net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
@@ -119,6 +120,6 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
         for i, (first, n_batches) in enumerate(cuts)
     ]
     if rest:
-        job = with_batchsize(JobConf.model_validate_json(part.job), rest).model_dump_json()
+        job = with_batchsize(JobConf.from_json(part.job, REGISTRIES), rest).model_dump_json()
         parts.append(replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest))
     return parts

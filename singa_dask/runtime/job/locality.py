@@ -80,7 +80,7 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
 
 
 def _look(job: str, resume: str | None) -> Surveyed:
-    net = build_nets(JobConf.model_validate_json(job))[Phase.TRAIN]
+    net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
     found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
     asked = {name: each for name, each in found.items() if each is not None}
     told = {name: each for name, each in asked.items() if any(each.hosts)}

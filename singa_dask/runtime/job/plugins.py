@@ -127,7 +127,7 @@ class HostPlugin(WorkerPlugin):
         return UnitHost(
             self.job_id,
             self.workers.index(worker.address),
-            JobConf.model_validate_json(self.job),
+            JobConf.from_json(self.job, REGISTRIES),
             transport,
             partial(worker.log_event, self.name),
             self.deals,

@@ -16,7 +16,7 @@ from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.train import init
+from singa_dask.train import initial_values
 
 __all__ = ["InitialState"]
 
@@ -105,7 +105,7 @@ class InitialState:
             values, version = self._initial.get(param.name, param.whole_shape)
             return values, 0 if self.job.reset_param_version else version
         assert param.conf.init is not None
-        return init(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
+        return initial_values(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
         """Return the updater state of a slice, None where the run starts without."""

@@ -1,0 +1,152 @@
+"""Parts of a job that name a registered class, and hold the blocks of keys that registered classes read.
+
+A class declares what it reads, ``block = XConf``. So the keys of a new layer, updater or schedule are in one file with
+it: validation, the JSON schema and help ask the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic_core import InitErrorDetails
+
+from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, shown
+from singa_dask.conf.habits import suggest_key
+from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_value, registry_of
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.registry import Registry
+
+__all__ = ["PartConf", "blocks_of", "required_keys"]
+
+B = TypeVar("B", bound=Conf)
+
+
+def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
+    """Return the blocks that the classes of a registry declare, by key."""
+    found: dict[str, type[Conf]] = {}
+    for cls in registry.classes():
+        block: type[Conf] | None = getattr(cls, "block", None)
+        if block is not None:
+            found.setdefault(block.block_key, block)
+    return found
+
+
+def required_keys(block: type[Conf]) -> list[str]:
+    """Return the keys of a block that have no default."""
+    return [key for key, field in block.model_fields.items() if field.is_required()]
+
+
+class PartConf(Conf):
+    """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
+
+    With ``registries`` in the validation context every block is validated by the class that is declared for its key.
+    Without them blocks stay plain values, which `block` validates when they are asked for.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: ClassVar[str] = ""
+    """Key of its registry in ``registries``."""
+    type_key: ClassVar[str] = "type"
+    """Key that names the class."""
+
+    @classmethod
+    def own_block(cls, name: str, registry: Registry[Any]) -> type[Conf] | None:
+        """Return the block that a registered class reads; None if it reads none, or is not known."""
+        try:
+            found: type[Conf] | None = getattr(registry.find(name), "block", None)
+        except ConfigError:
+            return None
+        return found
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        registry = registry_of(cls.kind, context)
+        name = raw_value(data, cls.type_key, str, "")
+        own = cls.own_block(name, registry) if registry and name else None
+        known = blocks_of(registry) if registry else {}
+        if own:
+            known[own.block_key] = own
+        for key in [key for key in data if key not in cls.model_fields]:
+            value = data.pop(key)
+            if key not in known and (registry or not key.endswith("_conf")):
+                message = f"unknown key. {suggest_key(key, [*cls.model_fields, *known])}"
+                yield problem(MISPLACED_KEY, message, (key,), value)
+            elif key in known and value is not None:
+                try:
+                    data[key] = _validated(known[key], value, context)
+                except ValidationError as error:
+                    yield from explained(error, known[key], (key,))
+                    known.pop(key)
+            elif isinstance(value, Mapping | Conf):
+                data[key] = value
+            elif value is not None:
+                yield problem(PLAIN, f"expected a mapping of keys to values, got {shown(value)}.", (key,), value)
+        if own and own.block_key in known and own.block_key not in data:
+            yield from cls._without_own_block(own, data, name)
+
+    @classmethod
+    def _without_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
+        """Check that a job may leave out the block of the type."""
+        needed = required_keys(block)
+        if needed or block.must_be_given:
+            with_keys = f"with {', '.join(needed)}, " if needed else ""
+            message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
+            yield problem(PLAIN, message, (block.block_key,), data)
+
+    @model_serializer(mode="wrap")
+    def _with_defaults(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Write the defaults of the block that the class reads, too, where the caller gives the registries."""
+        values: dict[str, Any] = handler(self)
+        registry = registry_of(self.kind, info.context)
+        own = self.own_block(getattr(self, self.type_key), registry) if registry else None
+        if own and own.block_key not in values and not required_keys(own):
+            values[own.block_key] = own().model_dump(exclude_none=info.exclude_none)
+        return values
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The blocks that are there, by key."""
+        return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
+
+    def given_block(self, kind: type[B]) -> B | None:
+        """Return the block of a kind, None where the job leaves it out.
+
+        Raises
+        ------
+        ConfigError
+            It was read without registries, and is not valid.
+        """
+        value = self.blocks.get(kind.block_key)
+        if value is None or isinstance(value, kind):
+            return value
+        try:
+            return _validated(kind, value, {})
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in found]) from None
+
+    def block(self, kind: type[B]) -> B:
+        """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
+
+        Raises
+        ------
+        ConfigError
+            The block is missing and has keys without defaults.
+        """
+        found = self.given_block(kind)
+        if found is not None:
+            return found
+        needed = required_keys(kind)
+        if needed:
+            message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
+            raise ConfigError(Problem((kind.block_key,), message))
+        return kind()
+
+
+def _validated(kind: type[B], value: Any, context: Mapping[str, Any]) -> B:
+    """Validate a block; one of another class with the same key is read as its values."""
+    other = isinstance(value, Conf) and not isinstance(value, kind)
+    return kind.model_validate(value.model_dump() if other else value, context=dict(context))
