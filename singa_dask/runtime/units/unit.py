@@ -19,6 +19,7 @@ from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
@@ -60,7 +61,7 @@ def run_unit(
         unit = host.units.get(address)
         report["step"] = getattr(unit, "step", -1)
         report["bad_records"] = getattr(unit, "bad_records", 0)
-        report["bytes"] = host.traffic()
+        report["bytes"] = host.router.traffic()
         report["peak_memory"] = peak_memory()
         thread.name = name
     return report
@@ -106,16 +107,14 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(ops.activate())
         _tell_threads(host, ops, threads)
         for net in nets.values():
-            net.context.exchange = host.mailboxes[address]
+            net.context.exchange = host.router.mailboxes[address]
             net.allocate()
             stack.callback(net.close)
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
         initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
-        worker = Worker(
-            address, host.job, host.plan, nets, initial_state, checkpoint_url, params, host.post, host.inboxes[address],
-            host.emit,
-        )  # fmt: skip
+        channel = Channel(address, host.router.post, host.router.inboxes[address])
+        worker = Worker(address, host.job, host.plan, nets, initial_state, checkpoint_url, params, channel, host.emit)
         host.add(worker)
         logger.info("starts at step %d", worker.step)
         figures = worker.run()
@@ -131,9 +130,9 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, s
         def fail(error: BaseException) -> None:
             host.abort(_explain(host, worker, error))
 
-        mirror = stack.enter_context(HostMirror(worker, ops, host.post, fail))
+        mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
     host.give_memory(worker, net, mirror)
-    return WorkerParams(worker, net, host.plan, ops, host.post, mirror)
+    return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
 
 
 def _tell_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
@@ -149,13 +148,13 @@ def _tell_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
 def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
     plan = host.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
-    ops, values, job = host.devices.ops(address), host.server_values(address), host.job
+    ops, values, job = host.devices.ops(address), host.stub.server_values(address), host.job
     # on a GPU it shares that with workers, and may be the first to find it full
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(lambda what, piece: initial_state.updater_state(plan, what, piece))
         host.add(server)
-        host.post(Message("hello", src=address, dst=Address.stub(0)))
+        host.router.post(Message("hello", src=address, dst=Address.stub(0)))
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
         _serve(host, server)
     return {}
@@ -163,7 +162,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 def _serve(host: UnitHost, server: Server) -> None:
     """Answer messages until the job ends."""
-    inbox = host.inboxes[server.address]
+    inbox = host.router.inboxes[server.address]
     while (message := inbox.get()).kind != "stop":
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
@@ -171,13 +170,13 @@ def _serve(host: UnitHost, server: Server) -> None:
             _snapshot(host, server, message)
         elif message.kind != "start":
             for answer in server.handle(message):
-                host.post(answer)
+                host.router.post(answer)
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy what the server holds, let training go on, and write the copy meanwhile."""
     pieces = server.snapshot()
-    host.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
+    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
 
     def write() -> None:
         try:
@@ -185,6 +184,6 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
             info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, host.plan.names)
         except Exception as error:  # said to the worker that asked: it decides what follows
             info = {"error": _text_of(error)}
-        host.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
+        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 
     host.writer.submit(write)

@@ -65,9 +65,9 @@ def test_a_message_that_cannot_be_handled_fails_the_job(monkeypatch: pytest.Monk
         def fail(message: Any) -> None:
             raise KeyError("x")
 
-        monkeypatch.setattr(host, "post", fail)
+        monkeypatch.setattr(host.router, "post", fail)
         worker = Address.worker(0, 0)
-        host._receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
+        host.router.receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
         assert host.failure is not None
         assert host.failure["reason"] == "process 0: update from worker-0-0: KeyError('x')"
         assert host.failure["exit_code"] == 1

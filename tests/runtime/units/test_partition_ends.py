@@ -26,7 +26,7 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.lockstep import disconnected_workers
 from singa_dask.runtime.units.mailbox import Mailbox
-from singa_dask.runtime.units.worker import Worker
+from singa_dask.runtime.units.trainer import Trainer
 from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import ROOT, Driven, kill_worker
@@ -164,15 +164,15 @@ def test_little_waits_for_a_slow_worker(run_job: Run, monkeypatch: Any, how: str
         for key, queue in self._arrived.items():
             longest[key] = max(longest[key], len(queue))
 
-    def slowed(self: Worker) -> None:
+    def slowed(self: Trainer, step: int) -> None:
         if self.address.id == slow:
             for _ in range(200):
                 work @ work
-        train(self)
+        train(self, step)
 
-    train = Worker._train_step
+    train = Trainer.train
     monkeypatch.setattr(Mailbox, "put", counted)
-    monkeypatch.setattr(Worker, "_train_step", slowed)
+    monkeypatch.setattr(Trainer, "train", slowed)
     made = twins() if how == "twins" else job(PLACES[how], PROCESSES[2], {"how": ""})
     outcome = run_job(made.model_copy(update={"train_steps": 40}))
     assert set(states(outcome).values()) == {"done"}, outcome.reports

@@ -1,0 +1,74 @@
+"""Channel: the messages that a worker sends and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from singa_dask.comm import Address, Message
+from singa_dask.errors import Aborted
+
+__all__ = ["Channel"]
+
+Handler = Callable[[Message], None]
+
+
+class Channel:
+    """Sends the messages of one worker, and receives those in its inbox.
+
+    A message that comes while another kind is waited for goes to the handler of its kind.
+
+    Parameters
+    ----------
+    address : Address
+        The worker.
+    post : callable
+        Delivers a message.
+    inbox : SimpleQueue of Message
+    """
+
+    def __init__(self, address: Address, post: Callable[[Message], None], inbox: SimpleQueue[Message]) -> None:
+        self.address = address
+        self._post = post
+        self._inbox = inbox
+        self._handlers: dict[str, Handler] = {"abort": _abort}
+
+    def on(self, kind: str, handler: Handler) -> None:
+        """Set the handler of a kind of message."""
+        self._handlers[kind] = handler
+
+    def send(self, kind: str, to: Address, **fields: Any) -> None:
+        """Send a message. Never waits."""
+        self._post(Message(kind, src=self.address, dst=to, **fields))
+
+    def wait_for(self, kind: str) -> Message:
+        """Return the next message of a kind, once it is there.
+
+        Raises
+        ------
+        Aborted
+            Another unit failed.
+        """
+        while (message := self._inbox.get()).kind != kind:
+            self._handlers[message.kind](message)
+        return message
+
+    def receive(self) -> None:
+        """Wait for a message and hand it to its handler.
+
+        Raises
+        ------
+        Aborted
+            Another unit failed.
+        """
+        message = self._inbox.get()
+        self._handlers[message.kind](message)
+
+    def has_messages(self) -> bool:
+        """Return whether `receive` would not wait."""
+        return not self._inbox.empty()
+
+
+def _abort(message: Message) -> None:
+    raise Aborted(message.info["reason"])

@@ -1,0 +1,158 @@
+"""Checkpointing: when a worker saves, what it asks of servers and other workers, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singa_dask.comm import Address, Message
+from singa_dask.conf import JobConf
+from singa_dask.errors import CheckpointError
+from singa_dask.runtime.checkpoints.pending_checkpoints import PendingCheckpoints, describe_params, merge_cursors
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.trainer import Trainer
+
+__all__ = ["Checkpointing"]
+
+
+class Checkpointing:
+    """Takes the checkpoints of a job, as the first worker; helps with them, as another one.
+
+    Parameters
+    ----------
+    job : JobConf
+    plan : JobPlan
+    url : str
+        Directory that ``step-<n>`` directories go to.
+    trainer : Trainer
+    state : RunState
+    channel : Channel
+    first_step : int
+        Step that the job started at; there is no checkpoint before a later one.
+    emit : callable
+        Takes an event, a dict.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        plan: JobPlan,
+        url: str,
+        trainer: Trainer,
+        state: RunState,
+        channel: Channel,
+        first_step: int,
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._trainer = trainer
+        self._state = state
+        self._channel = channel
+        self._first_step = first_step
+        self._emit = emit
+        self._calendar = Calendar(job)
+        self._saved_at = time.perf_counter()
+        cluster = job.cluster
+        # whose params and records the first worker may not have
+        self._others = range(1, cluster.nworkers_per_group) if trainer.net.is_partitioned else range(0)
+        self._pending = PendingCheckpoints(
+            url, cluster.nservers_per_group, cluster.nworker_groups, 1 + len(self._others), job.keep_checkpoints
+        )
+        # of the others; they may come some steps before this worker asks for them
+        self._cursors: list[Message] = []
+        channel.on("cursors", self._cursors.append)
+        channel.on("part", self._take)
+        channel.on("r-progress", self._take)
+
+    def begin(self, now: float) -> None:
+        """Count minutes from now on, a value of ``time.perf_counter``."""
+        self._saved_at = now
+
+    def is_due(self) -> bool:
+        """Return whether a checkpoint is due before this step; the first worker chooses the step of one by time."""
+        job, state = self._job, self._state
+        if state.step <= self._first_step or state.step < job.checkpoint_after:
+            return False
+        if state.is_first and job.checkpoint_minutes and not self._pending and state.checkpoint_at < state.step:
+            if time.perf_counter() - self._saved_at >= 60 * job.checkpoint_minutes:
+                state.choose_checkpoint()
+        return state.step == state.checkpoint_at or self._calendar.saves(state.step)
+
+    def save(self, facts: Mapping[str, Any]) -> None:
+        """Begin a checkpoint as the first worker; where that does not know all, the others send it what they know.
+
+        Parameters
+        ----------
+        facts : mapping
+            For the manifest, beside those of the checkpoint itself.
+        """
+        if self._state.is_first:
+            self._request_parts(self._manifest(facts))
+            for other in self._others:
+                self._channel.send("taken", Address.worker(0, other))
+        elif self._channel.address.group == 0 and self._others:
+            self._trainer.collect_all()
+            names = self._trainer.net.context.class_names.to_dict()
+            info = {**self._trainer.position(self._state.step), "class_names": names}
+            self._channel.send("cursors", Address.worker(0, 0), info=info)
+            self._channel.wait_for("taken")
+
+    def finish(self, wait: bool) -> None:
+        """Take what has come for checkpoints; with ``wait`` until all of them are complete."""
+        while self._pending and (wait or self._channel.has_messages()):
+            self._channel.receive()
+
+    def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for all updates, and for the cursors of the other workers; return the manifest."""
+        self._trainer.collect_all()
+        position = self._trainer.position(self._state.step)
+        while len(self._cursors) < len(self._others):
+            self._channel.receive()
+        context = self._trainer.net.context
+        names = context.class_names.to_dict()
+        merge_cursors(position, names, self._cursors)
+        return {
+            "job": self._job.name,
+            "step": self._state.step,
+            "seed": self._job.seed,
+            "time": time.time(),
+            "params": describe_params(self._trainer.net),
+            "groups": {str(self._channel.address.group): position},
+            "deals": {name: list(deal) for name, deal in context.deals.items()},
+            **facts,
+            **({"class_names": names} if names else {}),
+        }
+
+    def _request_parts(self, manifest: Mapping[str, Any]) -> None:
+        """Ask every server for its part; training goes on once all have taken their copy."""
+        step, cluster = self._state.step, self._job.cluster
+        self._saved_at = time.perf_counter()
+        url = self._pending.begin(step, manifest)
+        for group in range(1, cluster.nworker_groups):
+            for worker in (0, *self._others):
+                self._channel.send("progress", Address.worker(group, worker), step=step)
+        group = self._plan.layout.server_group_of(0)
+        for i in range(cluster.nservers_per_group):
+            self._channel.send("snapshot", Address.server(group, i), step=step, info={"url": url})
+        for _ in range(cluster.nservers_per_group):
+            self._channel.wait_for("r-snapshot")
+
+    def _take(self, message: Message) -> None:
+        """Take a part of a checkpoint; go on without one that could not be written, unless it is the last.
+
+        Raises
+        ------
+        CheckpointError
+            The last one could not be written.
+        """
+        event = self._pending.take(message)
+        if event is None:
+            return
+        if "error" in event and event["step"] == self._state.step and self._state.is_over:
+            raise CheckpointError(event["error"])
+        self._emit({"unit": str(self._channel.address), **event})

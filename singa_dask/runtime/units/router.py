@@ -1,0 +1,158 @@
+"""Router: delivers the messages of one process to its units, its stub, and other processes.
+
+Messages of local units are routed in the caller's own thread, those from other processes in the transport's. Routing
+never waits, so it needs no thread of its own, and waking one for each message would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from queue import SimpleQueue
+
+from singa_dask.comm import Address, Message
+from singa_dask.comm.transport import Transport
+from singa_dask.errors import A_BUG
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.coordinator import Coordinator
+from singa_dask.runtime.units.mailbox import Mailbox
+from singa_dask.runtime.units.server import Server
+from singa_dask.runtime.units.shared_stub import SharedStub
+from singa_dask.runtime.units.worker import Worker
+
+__all__ = ["Router"]
+
+logger = logging.getLogger(__name__)
+
+
+class Router:
+    """Knows where every unit of a job is, as seen from one process.
+
+    Parameters
+    ----------
+    job_id : str
+        Messages of other jobs are dropped.
+    process : int
+    layout : Layout
+    stub : SharedStub
+        Of this process.
+    units : mapping of Address to Worker or Server
+        Local units that are ready.
+    abort : callable
+        (failure, tell=) ends the units of this process, and those of others; see `UnitHost.abort`.
+
+    Attributes
+    ----------
+    inboxes : dict of Address to SimpleQueue
+        Of each local unit.
+    mailboxes : dict of Address to Mailbox
+        Of each local worker.
+    transport : Transport or None
+        Leads to the other processes, if there are any.
+    peers : list of str
+        Address of every process.
+    is_closed : bool
+        Whether nothing but the end of the job is delivered any more.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        process: int,
+        layout: Layout,
+        stub: SharedStub,
+        units: Mapping[Address, Worker | Server],
+        abort: Callable[..., None],
+    ) -> None:
+        local = layout.processes[process]
+        self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in local}
+        self.mailboxes = {unit: Mailbox(unit, self.post) for unit in local if unit.kind == "worker"}
+        self.transport: Transport | None = None
+        self.peers: list[str] = []
+        self.is_closed = False
+        self._job_id = job_id
+        self._process = process
+        self._process_of = layout.process_of
+        self._stub = stub
+        self._units = units
+        self._abort = abort
+        self._coordinator = Coordinator(self._process_of)
+        self._lock = threading.Lock()
+
+    def post(self, message: Message) -> None:
+        """Deliver a message, and all that follows from it. Never waits."""
+        if self.is_closed and message.kind != "abort":
+            return
+        process = self._process_with(message.dst)
+        if process != self._process:
+            assert self.transport is not None
+            self.transport.send(self.peers[process], replace(message, job=self._job_id))
+        elif message.dst.kind == "stub":
+            self._post_to_stub(message)
+        else:
+            self._post_to_unit(message)
+
+    def _process_with(self, unit: Address) -> int:
+        return unit.group if unit.kind == "stub" else self._process_of[unit]
+
+    def _post_to_stub(self, message: Message) -> None:
+        if message.kind == "abort":
+            self._abort(dict(message.info), tell=False)
+            return
+        if message.kind in Coordinator.KINDS:
+            with self._lock:
+                following = self._coordinator.handle(message)
+        else:
+            following = self._stub.handle(message)
+        for each in following:
+            self.post(each)
+
+    def _post_to_unit(self, message: Message) -> None:
+        """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
+        if message.kind == "bridge":
+            self.mailboxes[message.dst].put(message)
+        elif message.kind not in Worker.ANSWERED_AT_ONCE:
+            self.inboxes[message.dst].put(message)
+        else:
+            worker = self._units[message.dst]
+            assert isinstance(worker, Worker)
+            answer = worker.answer(message)
+            if answer is not None:
+                self.post(answer)
+
+    def receive(self, message: Message) -> None:
+        """Deliver a message from another process; an error ends the job, as somebody may wait for the answer."""
+        if message.job != self._job_id:
+            logger.warning("dropped a message of job %r: this is job %r", message.job, self._job_id)
+            return
+        try:
+            self.post(message)
+        except Exception as error:
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
+            self._abort({"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG})
+
+    def end_units(self, reason: str, tell: bool) -> None:
+        """Send ``abort`` to every local unit, and with ``tell`` to every other process."""
+        info, stub = {"reason": reason}, Address.stub(self._process)
+        for unit, inbox in self.inboxes.items():
+            inbox.put(Message("abort", src=stub, dst=unit, info=info))
+        if tell and self.transport:
+            for process in range(len(self.peers)):
+                if process != self._process:
+                    self.post(Message("abort", src=stub, dst=Address.stub(process), info=info))
+
+    def traffic(self) -> dict[str, int]:
+        """Return the bytes of arrays sent to and received from other processes."""
+        if self.transport is None:
+            return {"sent": 0, "received": 0}
+        return {"sent": self.transport.sent_bytes, "received": self.transport.received_bytes}
+
+    def close(self) -> None:
+        """Close the way to other processes."""
+        if self.transport:
+            self.transport.close()
+        self.transport = None

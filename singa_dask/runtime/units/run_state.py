@@ -1,0 +1,107 @@
+"""RunState: the step that a worker is at, and the steps at which its group stops or saves."""
+
+from __future__ import annotations
+
+from singa_dask.comm import Address, Message
+from singa_dask.conf import JobConf
+from singa_dask.runtime.units.channel import Channel
+
+__all__ = ["RunState"]
+
+
+class RunState:
+    """Tracks the training of one worker; agrees with its group on steps.
+
+    Parameters
+    ----------
+    job : JobConf
+    channel : Channel
+        Of the worker.
+    step : int
+        First step.
+    ahead : int
+        Steps that one worker of the group can be ahead of another.
+
+    Attributes
+    ----------
+    step : int
+        Current training step.
+    stop_at : int
+        Step before which the whole group stops early; -1 if it does not.
+    stop_requested : bool
+        Set from other threads on the first worker of a group.
+    reason : str
+        Why the training ends before its last step although nobody stopped it; empty if it does not.
+    checkpoint_at : int
+        Step before which a checkpoint is due by time.
+    """
+
+    def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int) -> None:
+        self.step = step
+        self.stop_at = -1
+        self.stop_requested = False
+        self.reason = ""
+        self.checkpoint_at = -1
+        self._channel = channel
+        self._address = channel.address
+        self._cluster = job.cluster
+        self._last = job.train_steps
+        self._ahead = ahead
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first worker of the first group, which acts for all."""
+        return self._address.group == 0 and self._address.id == 0
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self._last
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training ends before this step."""
+        return self.is_trained or self.step == self.stop_at
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether somebody has stopped the training early."""
+        return self.stop_at >= 0 and not self.reason
+
+    def stops(self) -> bool:
+        """Return whether the group stops before this step; the first worker chooses a step that none has reached."""
+        if self.stop_requested and self.stop_at < 0:
+            self.stop_at = self._agree_on("stop-at", reason=self.reason)
+        return 0 <= self.stop_at <= self.step
+
+    def choose_checkpoint(self) -> None:
+        """Have the group save before a step that no worker has reached."""
+        self.checkpoint_at = self._agree_on("checkpoint-at")
+
+    def _agree_on(self, kind: str, **info: str) -> int:
+        """Send the others of the group a step that none of them has reached; return it."""
+        n = self._cluster.nworkers_per_group
+        at = self.step + (2 + self._ahead if n > 1 else 0)
+        for i in range(1, n):
+            self._channel.send(kind, Address.worker(self._address.group, i), step=at, info=info)
+        for _ in range(1, n):
+            self._channel.wait_for(f"r-{kind}")
+        return at
+
+    def end_early(self, reason: str) -> None:
+        """End the training of the group before this step; the first worker ends all groups. No reason: no end."""
+        if not reason or self.reason:
+            return
+        self.reason, self.stop_at = reason, self.step
+        if self.is_first:
+            for group in range(1, self._cluster.nworker_groups):
+                self._channel.send("end", Address.worker(group, 0), info={"reason": reason})
+
+    def accept(self, message: Message) -> None:
+        """Take a step, or an end, that another worker has decided on; called from other threads."""
+        if message.kind == "end":
+            self.reason, self.stop_requested = message.info["reason"], True
+        elif message.kind == "stop-at":
+            self.reason, self.stop_at = message.info["reason"], message.step
+        else:
+            self.checkpoint_at = message.step

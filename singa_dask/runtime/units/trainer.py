@@ -1,0 +1,172 @@
+"""Trainer: computes the batches of one worker, in training and in tests, and reports their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singa_dask.comm import Address
+from singa_dask.conf import JobConf, Phase
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.debug import log_layers
+from singa_dask.runtime.units.step_timer import StepTimer
+from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, WorkerMetrics
+from singa_dask.runtime.units.worker_params import WorkerParams
+from singa_dask.train import ALGORITHMS
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Runs the nets of one worker.
+
+    Parameters
+    ----------
+    address : Address
+    job : JobConf
+    nets : mapping of Phase to NeuralNet
+        With memory: what `build_nets` returned, allocated.
+    params : WorkerParams
+        Of the training net.
+    step : int
+        First step.
+    emit : callable
+        Takes an event, a dict.
+
+    Attributes
+    ----------
+    net : NeuralNet
+        The training net.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        job: JobConf,
+        nets: Mapping[Phase, NeuralNet],
+        params: WorkerParams,
+        step: int,
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.address = address
+        self.nets = nets
+        self.net = nets[Phase.TRAIN]
+        self._job = job
+        self._params = params
+        self._emit = emit
+        self._calendar = Calendar(job)
+        self._metrics = WorkerMetrics(address, job, nets, params, step)
+        self._timer = StepTimer(self.net.ops)
+        conf = job.train_one_batch
+        algorithm = ALGORITHMS.find(conf.alg)
+        self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
+        self._running = self._algorithms[Phase.TRAIN]
+        if not params.leave_the_device:
+            self._running.capture_steps()
+        trains = step < job.train_steps
+        self._readers = [layer for layer in self.net.layers if isinstance(layer, StoreInput)] if trains else []
+
+    @property
+    def layer(self) -> Layer | None:
+        """The layer being computed: where an error happened."""
+        return self._running.layer
+
+    @property
+    def bad_records(self) -> int:
+        """Records that batches wanted and could not have so far, each once for every input layer."""
+        return self._metrics.bad_records
+
+    # -- records -----------------------------------------------------------------------------------------
+
+    def read_ahead(self) -> None:
+        """Open the records of the training net, and begin to read; does not wait."""
+        for layer in self._readers:
+            self._running.layer = layer
+            layer.read_ahead()
+        self._running.layer = None
+
+    def wait_for_records(self) -> None:
+        """Wait until the first records are there."""
+        for layer in self._readers:
+            layer.wait_for_records()
+
+    def position(self, step: int) -> dict[str, Any]:
+        """Return a step and, by phase and layer, where the readers are."""
+        cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
+        return {"step": step, "cursors": cursors}
+
+    # -- batches -----------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Measure rates from now on, a value of ``time.perf_counter``."""
+        self._metrics.begin(now)
+
+    def train(self, step: int) -> None:
+        """Train on one batch; report the metrics if they are due after this step."""
+        self._timer.begin()
+        self._running = self._algorithms[Phase.TRAIN]
+        try:
+            self._running.train_one_batch(step)
+            self._params.flush()
+        finally:
+            self._report_bad_records()
+        self._timer.end()
+        if self._calendar.shows(step):
+            self._report(step)
+
+    def test(self, phase: Phase, n_batches: int, step: int) -> Mapping[str, tuple[float, float]]:
+        """Run the net of a phase over some batches; report and return (sum, count) of each metric."""
+        self.collect_all()
+        net, self._running = self.nets[phase], self._algorithms[phase]
+        net.context.step = step
+        try:
+            for _ in range(n_batches):
+                self._running.test_one_batch(phase)
+        finally:
+            self._report_bad_records()
+        totals = net.take_metrics()
+        self._emit(self._metrics.of(phase, step, totals))
+        return totals
+
+    def synchronize(self) -> None:
+        """Wait for the device, and check the losses that are known only then."""
+        self._timer.synchronize()
+        self._running = self._algorithms[Phase.TRAIN]
+        self._running.check_losses(wait=True)
+
+    def collect_all(self) -> None:
+        """Wait for the updates of all steps so far, and check the params that they have made."""
+        self.synchronize()
+        self._params.collect_all()
+        self._running.check_params()
+
+    # -- what is reported ----------------------------------------------------------------------------------
+
+    def report_rest(self, n_steps: int) -> None:
+        """Report the steps since the last report, so that the summary shows the metrics of the last step.
+
+        Parameters
+        ----------
+        n_steps : int
+            Steps done.
+        """
+        if self._job.disp_freq > 0 and n_steps > max(self._metrics.shown, self._job.disp_after):
+            self._report(n_steps - 1)
+
+    def _report(self, last: int) -> None:
+        """Report the metrics of training since the last time; ``last`` is the step that was done last."""
+        self.synchronize()
+        self._emit(self._metrics.of_training(last))
+        if self._job.debug:
+            self._params.collect_all()
+            log_layers(self.net, last)
+
+    def _report_bad_records(self) -> None:
+        for facts in self._metrics.take_bad():
+            self._emit({"event": "bad_record", "unit": str(self.address), **facts})
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """Return what the summary of the job is made of, after ``seconds`` of training."""
+        return self._metrics.summary(self._timer, seconds)
