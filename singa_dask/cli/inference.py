@@ -21,7 +21,8 @@ from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.runtime.inference.job import inference_job, with_data
-from singa_dask.runtime.inference.part import Part, PartResult, build
+from singa_dask.runtime.inference.net import build
+from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.job.cluster import Runner
 

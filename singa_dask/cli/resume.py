@@ -15,7 +15,7 @@ from singa_dask.data import fs
 from singa_dask.errors import CheckpointError
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import find as find_checkpoint
+from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 
 __all__ = ["Place", "choose_place", "given_arguments", "how_to_go_on"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import BATCH, DIGITS, ROOT, Call, digits, read
 from tests.runtime.processes import cluster, program, wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from singa_dask.cli import main
-from singa_dask.runtime.checkpoints.checkpoint import find, load_values
+from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.backends import backend
 from tests.cli.conftest import ROOT, Call
 

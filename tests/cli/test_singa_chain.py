@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
-from singa_dask.runtime.checkpoints.checkpoint import find, load_values
+from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.cli.conftest import ROOT, Call
 
 CHAIN = ROOT / "tests" / "conf" / "singa" / "chain"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.runtime.checkpoints.checkpoint import find, load_values
+from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.cli.conftest import ROOT, Call
 
 GOLD = ROOT / "tests" / "gold"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import OPS
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units import host_mirror
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.backends import backend
@@ -185,7 +185,7 @@ def test_processes_that_have_a_gpu_each(call: Call, job: Path, tmp_path: Path) -
         assert result.exit_code == 0, result.output
         summary = json.loads((url / "summary.json").read_text())
         losses.append(summary["train"]["loss"])
-        params.append(checkpoint.load_values(str(url)))
+        params.append(lookup.load_values(str(url)))
         if how == "gpu=[0]":
             assert summary["devices"] == {f"worker-0-{i}": "cuda:0 (cupy)" for i in range(2)}
             assert summary["bytes"]["sent"] > 0

@@ -14,7 +14,7 @@ from distributed import Client
 from singa_dask.conf import JobConf
 from singa_dask.data import STORES, fs
 from singa_dask.runtime import Driver, Result, local_cluster
-from singa_dask.runtime.checkpoints.checkpoint import find
+from singa_dask.runtime.checkpoints.lookup import find
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import MiniHdfs
 from tests.runtime.harness import mlp

@@ -17,7 +17,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.layers import input as input_layer
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.ahead import LittleAhead
@@ -35,7 +35,7 @@ class Outcome:
 
     def params(self) -> dict[str, np.ndarray]:
         """Return the params of the last checkpoint."""
-        return {name: stored.values for name, stored in checkpoint.load_values(self.url).items()}
+        return {name: stored.values for name, stored in lookup.load_values(self.url).items()}
 
     def losses(self, phase: str = "train", group: int = 0) -> dict[int, float]:
         """Return the loss of each step of a group that was shown, averaged over its workers."""

@@ -21,7 +21,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.observe import RunDirectory, join_if_fits, short_url, start_progress, to_json
 from singa_dask.runtime import Driver, Patience, Result, connect, embedded_cluster, plan_processes, wait_for_room
-from singa_dask.runtime.checkpoints.checkpoint import find_values
+from singa_dask.runtime.checkpoints.lookup import find_values
 
 __all__ = ["run"]
 

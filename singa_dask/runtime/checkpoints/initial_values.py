@@ -9,7 +9,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 __all__ = ["InitialValues"]
@@ -54,7 +54,7 @@ class InitialValues:
         """Read all checkpoints; tell all that cannot be read at once."""
         if self._loaded is None:
             found: dict[str, tuple[Stored, _Source]] = {}
-            for source, stored in self._read(checkpoint.load_values):
+            for source, stored in self._read(lookup.load_values):
                 found |= {name: (each, source) for name, each in stored.items()}
             self._loaded = found
         return self._loaded
@@ -80,7 +80,7 @@ class InitialValues:
             A checkpoint cannot be read.
         """
         names: dict[str, tuple[str, ...]] = {}
-        for _, found in self._read(checkpoint.load_class_names):
+        for _, found in self._read(lookup.load_class_names):
             names |= found
         return names
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from distributed import get_worker
@@ -21,18 +21,18 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
-from singa_dask.errors import Aborted, ConfigError, SingaError, UnitError
+from singa_dask.errors import Aborted, SingaError, UnitError
 from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.ops import NumpyOps
-from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.inference.net import build, fill
+from singa_dask.runtime.inference.outputs import keep_outputs
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
-from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
-from singa_dask.train import ALGORITHMS
+from singa_dask.train import ALGORITHMS, Algorithm
 
-__all__ = ["Part", "PartResult", "build", "fill", "load_modules", "locate_errors"]
+__all__ = ["Part", "PartResult", "load_modules", "locate_errors"]
 
 Metrics = dict[str, tuple[float, float]]
 
@@ -136,81 +136,20 @@ class Part:
         return fs.join(self.folder, f"{self.layers.index(layer)}-{self.index:05d}.arrow")
 
 
-# -- before ----------------------------------------------------------------------------------------------
-
-
-def build(
-    job: JobConf,
-    phase: Phase,
-    layers: Sequence[str] = (),
-    labels: bool = True,
-    topk: int = 0,
-    ops: NumpyOps | None = None,
-) -> NeuralNet:
-    """Build the net of a phase, shapes only; if layers are named, no more of it than these need.
-
-    With ``labels`` all input layers stay. Layers that learn without a loss are computed together. ``topk`` is what each
-    layer must have values for. ``ops`` are the kernels that will compute it, if any.
-
-    Raises
-    ------
-    ConfigError
-        Everything that is wrong with wiring and shapes, or a layer is not there.
-    """
-    net = build_net(job, phase, ops)
-    known = {layer.conf_name: layer for layer in net.layers}
-    for name in layers:
-        if name not in known:
-            raise ConfigError(f"layer {name!r} is not in the net of this phase. {suggest(name, known)}")
-        if len(known[name].features) != 1:
-            raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
-        if topk > known[name].features[0].size:
-            raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
-    if layers and not any(layer.is_energy for layer in net.layers):
-        home = {feature: layer for layer in net.layers for feature in layer.features}
-        waiting = [layer for layer in net.layers if layer.conf_name in layers]
-        needed = {layer for layer in net.layers if layer.is_input and labels}
-        while waiting:
-            layer = waiting.pop()
-            if layer not in needed:
-                needed.add(layer)
-                waiting += [home[source] for source in layer.sources]
-        net.leave_out(layer for layer in net.layers if layer not in needed)
-    for layer in net.layers:
-        if layer.conf_name in layers:
-            layer.features[0].read_as.add("data")
-    return net
-
-
-# -- a part ----------------------------------------------------------------------------------------------
-
-
 def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part by a net that has no memory yet."""
-    job = JobConf.from_json(part.job, REGISTRIES)
-    initial = InitialValues(job, part.init_from)
-    net.context.class_names.by_layer = initial.class_names()
-    inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
-    for layer in inputs:
-        layer.passed = part.first
-        layer.read_ahead()
-    for each in net.layers:
-        each.allocate()
-    # random numbers are those of a test when the checkpoint was made
-    net.context.step = fill(net, initial)
-    conf = job.train_one_batch
-    algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
-    algorithm.check_params()
+    algorithm = _prepare(part, net)
     metrics: list[Metrics] = []
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
-        _go_on()
+        _check_wanted()
         with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
         metrics.append(net.take_metrics())
         for name, arrays in zip(part.layers, kept, strict=True):
-            arrays.append(_keep(net, name, part))
+            arrays.append(keep_outputs(net, name, part.labels, part.topk))
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
+    inputs = _inputs(net)
     bad = sum(layer.bad_records for layer in inputs)
     files = inputs[0].record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
@@ -220,54 +159,30 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     return PartResult(part, metrics, [], bad, files)
 
 
+def _prepare(part: Part, net: NeuralNet) -> Algorithm:
+    """Give a net memory, the values of checkpoints, and the first record of a part; return what computes it."""
+    job = JobConf.from_json(part.job, REGISTRIES)
+    initial = InitialValues(job, part.init_from)
+    net.context.class_names.by_layer = initial.class_names()
+    for layer in _inputs(net):
+        layer.passed = part.first
+        layer.read_ahead()
+    for each in net.layers:
+        each.allocate()
+    # random numbers are those of a test when the checkpoint was made
+    net.context.step = fill(net, initial)
+    conf = job.train_one_batch
+    algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
+    algorithm.check_params()
+    return algorithm
+
+
+def _inputs(net: NeuralNet) -> list[StoreInput]:
+    return [layer for layer in net.layers if isinstance(layer, StoreInput)]
+
+
 def _no_server(*_: object) -> None:
     """Stand in for the way to servers."""
-
-
-def fill(net: NeuralNet, initial: InitialValues) -> int:
-    """Give the params of a net the values of checkpoints; return how many updates they have seen, at most.
-
-    Raises
-    ------
-    CheckpointError
-        They have no values of some, or values of other shapes.
-    """
-    owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
-    initial.check(((name, owner.shape) for name, owner in owners.items()), complete=True)
-    versions = [0]
-    for name, owner in owners.items():
-        values, version = initial.get(name, owner.shape)
-        owner.data = net.ops.empty(owner.shape, owner.dtype)
-        net.ops.copy(np.ascontiguousarray(values, owner.dtype), out=owner.data)
-        versions.append(version)
-    return max(versions)
-
-
-def _keep(net: NeuralNet, name: str, part: Part) -> Arrays:
-    """Copy what a layer has computed of a batch: a record for each record read, its time steps side by side."""
-    pieces = []
-    for layer in net.layers:
-        if layer.conf_name == name:
-            feature = layer.features[0]
-            values = np.asarray(layer.ops.to_host(feature.data), np.float32)
-            pieces.append(values.reshape(layer.n_steps, -1, *feature.shape[1:]))
-    steps = np.concatenate(pieces)
-    values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
-    if part.topk:
-        values = _top(values.reshape(len(values), len(steps), -1), part.topk)
-    arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
-    labels = [layer.features[0].labels for layer in net.layers if layer.is_input and part.labels]
-    found = next((each for each in labels if each is not None and np.shape(each) == (len(values),)), None)
-    if found is not None:
-        arrays["label"] = np.array(found, np.int32)
-    return arrays
-
-
-def _top(scores: Any, n: int) -> Any:
-    """Return (place, value) of the highest scores of each record, best first; of equal ones the higher place."""
-    places = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
-    pairs = np.stack([places.astype(np.float32), np.take_along_axis(scores, places, -1)], axis=-1)
-    return pairs.reshape(len(scores), -1)
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
@@ -276,7 +191,7 @@ def load_modules(sources: Sequence[modules.Source]) -> None:
         modules.load(sources, REGISTRIES.values())
 
 
-def _go_on() -> None:
+def _check_wanted() -> None:
     """End a task whose result Dask does not want any more.
 
     Raises

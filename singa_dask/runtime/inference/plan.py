@@ -13,7 +13,8 @@ from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.part import Part, build, load_modules, locate_errors
+from singa_dask.runtime.inference.net import build
+from singa_dask.runtime.inference.part import Part, load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 

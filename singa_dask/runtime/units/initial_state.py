@@ -32,7 +32,7 @@ class InitialState:
     ----------
     job : JobConf
     resume : str, optional
-        URL of the step to go on from (see `checkpoint.find`).
+        URL of the step to go on from (see `lookup.find`).
     init_from : sequence of str
         URLs of checkpoints whose values are taken by name, instead of the job's ``checkpoint_path``; later ones win.
     """

@@ -16,15 +16,8 @@ from singa_dask.comm import slice_table
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
-from singa_dask.runtime.checkpoints.checkpoint import (
-    Checkpoint,
-    Piece,
-    find,
-    load_values,
-    step_url,
-    write_manifest,
-    write_part,
-)
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece, step_url, write_manifest, write_part
+from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.runtime.harness import dense, mlp
 
 GOLD = Path(__file__).parents[2] / "gold"

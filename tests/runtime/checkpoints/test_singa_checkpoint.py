@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
-from singa_dask.runtime.checkpoints.checkpoint import find_values, load_values
+from singa_dask.runtime.checkpoints.lookup import find_values, load_values
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import mlp
 

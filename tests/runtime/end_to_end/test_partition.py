@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, find
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.lookup import find
 from tests.runtime.harness import Outcome, mlp
 from tests.selection import mostly_long
 

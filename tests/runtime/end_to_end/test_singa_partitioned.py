@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask.conf import JobConf, load
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.runtime.harness import Outcome
 from tests.selection import mostly_long
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf, load
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.backends import backend
 from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SINGLE, Outcome
 

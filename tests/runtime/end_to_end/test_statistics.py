@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.data import open_store
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import written
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SINGLE, Outcome, dense, mlp
 

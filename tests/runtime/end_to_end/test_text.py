@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.checkpoints.checkpoint import find
+from singa_dask.runtime.checkpoints.lookup import find
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, Outcome, dense, mlp
 from tests.selection import mostly_long
 

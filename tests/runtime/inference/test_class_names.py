@@ -13,7 +13,7 @@ import pytest
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import convert, fs, open_store
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.inference.plan import inspect_net, plan_parts
@@ -90,7 +90,7 @@ def test_a_test_with_fewer_classes_is_right_by_name(to: str, tmp_path: Path, run
     outcome = run_job(job)
     assert [report["state"] for report in outcome.reports.values()] == ["done", "done"], outcome.reports
     assert outcome.figures("accuracy", "test")[150] == 1.0
-    manifest = json.loads(fs.read_bytes(fs.join(checkpoint.find(outcome.url), "manifest.json")))
+    manifest = json.loads(fs.read_bytes(fs.join(lookup.find(outcome.url), "manifest.json")))
     assert manifest["class_names"] == {"data": ["ant", "bee", "cat"]}
     # and by the checkpoint alone, at which the training data is not looked at
     fs.remove_tree(train)
@@ -115,7 +115,7 @@ def test_unknown_classes_are_refused_with_both_lists(tmp_path: Path, run_job: Ca
 def test_a_resumed_run_keeps_the_meaning_of_labels(tmp_path: Path, run_job: Callable[..., Outcome]) -> None:
     train = picture_folder(tmp_path / "train", CLASSES)
     first = run_job(job_of(train))
-    step = checkpoint.find(first.url)
+    step = lookup.find(first.url)
     few = picture_folder(tmp_path / "few", FEW, 3)
     longer = job_of(few, train, train_steps=152, test_freq=152)
     prepare(longer, resume=step)

@@ -16,9 +16,10 @@ from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase, StoreConf
 from singa_dask.data import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
 from singa_dask.runtime import local_cluster, on_dask
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data
-from singa_dask.runtime.inference.part import Part, PartResult, build
+from singa_dask.runtime.inference.net import build
+from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.job import cluster as dask_cluster

@@ -19,7 +19,7 @@ from distributed.security import Security
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.plugins import host_address
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
@@ -201,7 +201,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another task takes a thread between the look at the cluster and the start."""
     monkeypatch.setattr("singa_dask.runtime.job.driver.START_TIMEOUT_S", 1)
-    monkeypatch.setattr("singa_dask.runtime.job.driver.place", lambda layout, workers, busy: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers, busy: list(workers))
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)
         other = client.submit(wait_at, "gate", pure=False)

@@ -12,7 +12,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data import Survey, host_names
 from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints import checkpoint, lookup
 from singa_dask.runtime.job.locality import Locality, Surveyed, survey, worth_a_survey
 from singa_dask.runtime.planning.placement import place
 from tests.runtime.harness import Outcome, mlp
@@ -104,9 +104,9 @@ def test_a_deal_is_kept_by_every_checkpoint(run_job: Any) -> None:
     deal = {"data": [6, 2, 4, 0, 1, 5, 3]}
     whole = run(job=mlp(cluster={"nworkers_per_group": 2}), deals=deal)
     half = run(job=mlp(cluster={"nworkers_per_group": 2}, train_steps=5), deals=deal)
-    step = checkpoint.find(half.url)
+    step = lookup.find(half.url)
     assert checkpoint.Checkpoint(step).deals == deal
     rest = run(job=mlp(cluster={"nworkers_per_group": 3}), resume=step)
-    assert checkpoint.Checkpoint(checkpoint.find(rest.url)).deals == deal
+    assert checkpoint.Checkpoint(lookup.find(rest.url)).deals == deal
     losses = {**half.losses(), **rest.losses()}
     np.testing.assert_allclose(list(losses.values()), list(whole.losses().values()), rtol=1e-4)

@@ -16,7 +16,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data import convert
 from singa_dask.errors import UnitError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.checkpoints.checkpoint import load_values
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import ROOT, Driven, check_gone, cluster, residue

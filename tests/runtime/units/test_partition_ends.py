@@ -20,7 +20,8 @@ from singa_dask.data import convert
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import IN_FLIGHT
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, find, load_values
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.pending_checkpoints import PendingCheckpoints
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, find
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.lookup import find
 from singa_dask.runtime.units.watch import Watch
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, HYBRID, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import states

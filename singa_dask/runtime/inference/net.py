@@ -1,0 +1,79 @@
+"""The nets of inference: no more of a phase than is needed, with the values of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError
+from singa_dask.net import NeuralNet
+from singa_dask.ops import NumpyOps
+from singa_dask.registry import suggest
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.planning.nets import build_net
+
+__all__ = ["build", "fill"]
+
+
+def build(
+    job: JobConf,
+    phase: Phase,
+    layers: Sequence[str] = (),
+    labels: bool = True,
+    topk: int = 0,
+    ops: NumpyOps | None = None,
+) -> NeuralNet:
+    """Build the net of a phase, shapes only; if layers are named, no more of it than these need.
+
+    With ``labels`` all input layers stay. Layers that learn without a loss are computed together. ``topk`` is what each
+    layer must have values for. ``ops`` are the kernels that will compute it, if any.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong with wiring and shapes, or a layer is not there.
+    """
+    net = build_net(job, phase, ops)
+    known = {layer.conf_name: layer for layer in net.layers}
+    for name in layers:
+        if name not in known:
+            raise ConfigError(f"layer {name!r} is not in the net of this phase. {suggest(name, known)}")
+        if len(known[name].features) != 1:
+            raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
+        if topk > known[name].features[0].size:
+            raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
+    if layers and not any(layer.is_energy for layer in net.layers):
+        home = {feature: layer for layer in net.layers for feature in layer.features}
+        waiting = [layer for layer in net.layers if layer.conf_name in layers]
+        needed = {layer for layer in net.layers if layer.is_input and labels}
+        while waiting:
+            layer = waiting.pop()
+            if layer not in needed:
+                needed.add(layer)
+                waiting += [home[source] for source in layer.sources]
+        net.leave_out(layer for layer in net.layers if layer not in needed)
+    for layer in net.layers:
+        if layer.conf_name in layers:
+            layer.features[0].read_as.add("data")
+    return net
+
+
+def fill(net: NeuralNet, initial: InitialValues) -> int:
+    """Give the params of a net the values of checkpoints; return how many updates they have seen, at most.
+
+    Raises
+    ------
+    CheckpointError
+        They have no values of some, or values of other shapes.
+    """
+    owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
+    initial.check(((name, owner.shape) for name, owner in owners.items()), complete=True)
+    versions = [0]
+    for name, owner in owners.items():
+        values, version = initial.get(name, owner.shape)
+        owner.data = net.ops.empty(owner.shape, owner.dtype)
+        net.ops.copy(np.ascontiguousarray(values, owner.dtype), out=owner.data)
+        versions.append(version)
+    return max(versions)

@@ -1,0 +1,100 @@
+"""Choosing the Dask workers of a job: by room, and by where its records lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distributed import Client
+
+from singa_dask import modules
+from singa_dask.conf import JobConf
+from singa_dask.runtime.job.locality import Locality, Surveyed, names_of, survey, worth_a_survey
+from singa_dask.runtime.planning.placement import Layout, place
+
+__all__ = ["Placed", "place_on_cluster"]
+
+SURVEY_TIMEOUT_S = 30.0
+
+
+class Placed(NamedTuple):
+    """Where a job goes.
+
+    Attributes
+    ----------
+    workers : list of str
+        Address of the Dask worker of each process.
+    deals : dict of str to list of int
+        By input layer: the order in which its blocks are dealt, where that is free and helps.
+    notes : list of str
+        What could not be found out, for the log of the run.
+    """
+
+    workers: list[str]
+    deals: Mapping[str, Sequence[int]]
+    notes: list[str]
+
+
+def place_on_cluster(
+    client: Client, job: JobConf, layout: Layout, sources: Sequence[modules.Source], resume: str | None, key: str
+) -> Placed:
+    """Choose a Dask worker for each process of a job; near its records, if it is known where they lie.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : JobConf
+    layout : Layout
+    sources : sequence of Source
+        The user's own modules.
+    resume : str or None
+        URL of the checkpoint that the job goes on from.
+    key : str
+        Name of the task that looks for the records.
+
+    Raises
+    ------
+    ClusterError
+        The job does not fit the cluster.
+    """
+    present = client.scheduler_info(n_workers=-1)["workers"]
+    busy = {address: len(keys) for address, keys in client.processing().items()}
+    # a job that does not fit fails before any record is looked for
+    workers = place(layout, present, busy)
+    if not worth_a_survey(job):
+        return Placed(workers, {}, [])
+    notes: list[str] = []
+    try:
+        surveyed = _survey(client, workers[0], job, sources, resume, key)
+        notes += [f"layer {name}: the filesystem does not tell where the records lie" for name in surveyed.silent]
+        if not surveyed.stores:
+            return Placed(workers, {}, notes)
+        names = client.run(names_of, workers=list(present))
+        locality = Locality(job, layout, surveyed, names, fresh=resume is None)
+        near = place(layout, present, busy, locality.gain)
+        return Placed(near, locality.deals(near), notes)
+    except Exception as error:  # it only makes a job faster, and units report what is wrong
+        return Placed(workers, {}, [*notes, f"where the records lie is not known: {error}"])
+
+
+def _survey(
+    client: Client, worker: str, job: JobConf, sources: Sequence[modules.Source], resume: str | None, key: str
+) -> Surveyed:
+    """Have a Dask worker find out where the records lie."""
+    future = client.submit(
+        survey,
+        job.model_dump_json(),
+        resume,
+        SURVEY_TIMEOUT_S,
+        sources,
+        key=key,
+        workers=[worker],
+        allow_other_workers=False,
+        pure=False,
+        retries=0,
+    )
+    try:
+        surveyed: Surveyed = future.result(timeout=2 * SURVEY_TIMEOUT_S)
+    finally:
+        client.cancel([future], force=True)
+    return surveyed
