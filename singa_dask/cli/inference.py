@@ -24,7 +24,7 @@ from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
-from singa_dask.runtime.job.cluster import Runner
+from singa_dask.runtime.job.tasks import Runner
 
 __all__ = ["PHASES", "Inference", "Running", "Workers", "ends_at_once", "running"]
 

@@ -1,6 +1,6 @@
 """Warnings on a valid job: what it says and nothing reads, and what is likely a mistake.
 
-Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.checks` has those that need
+Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.warnings` has those that need
 nets.
 """
 

@@ -9,18 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.checks import absent_records, missing_gpus, net_warnings, prepare, worker_warnings
+    from singa_dask.runtime.job.checks import prepare
     from singa_dask.runtime.job.cluster import (
         Patience,
         connect,
         embedded_cluster,
         local_cluster,
-        on_dask,
         threads_by_host,
         wait_for_room,
     )
     from singa_dask.runtime.job.driver import Driver
     from singa_dask.runtime.job.report import Result
+    from singa_dask.runtime.job.tasks import on_dask
+    from singa_dask.runtime.job.warnings import absent_records, missing_gpus, net_warnings, worker_warnings
     from singa_dask.runtime.planning.placement import Layout, plan_processes
     from singa_dask.runtime.planning.resources import n_threads
 
@@ -49,19 +50,19 @@ _HOMES = {
     "Layout": "planning.placement",
     "Patience": "job.cluster",
     "Result": "job.report",
-    "absent_records": "job.checks",
+    "absent_records": "job.warnings",
     "connect": "job.cluster",
     "embedded_cluster": "job.cluster",
     "local_cluster": "job.cluster",
     "n_threads": "planning.resources",
-    "missing_gpus": "job.checks",
-    "net_warnings": "job.checks",
-    "on_dask": "job.cluster",
+    "missing_gpus": "job.warnings",
+    "net_warnings": "job.warnings",
+    "on_dask": "job.tasks",
     "plan_processes": "planning.placement",
     "prepare": "job.checks",
     "threads_by_host": "job.cluster",
     "wait_for_room": "job.cluster",
-    "worker_warnings": "job.checks",
+    "worker_warnings": "job.warnings",
 }
 
 

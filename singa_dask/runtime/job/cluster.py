@@ -8,48 +8,33 @@ import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
-from distributed import Client, Future, KilledWorker, LocalCluster
-from distributed.client import FutureCancelledError
+from distributed import Client, LocalCluster
 
 from singa_dask.comm.probe import server_type
-from singa_dask.errors import ClusterError, CommError, LostUnitError
+from singa_dask.errors import ClusterError, CommError
 from singa_dask.runtime.job.noise import quiet_dask, start_client
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = [
     "Patience",
-    "Runner",
     "connect",
     "embedded_cluster",
     "local_cluster",
-    "on_dask",
     "threads_by_host",
     "wait_for_room",
 ]
 
 # with the start of the program, less than ten seconds
 CONNECT_TIMEOUT_S = 6
-# how often it is looked whether there are workers, and how long they may take to come back
-LOOK_S = 2.0
-WORKERS_BACK_S = 20.0
-
 # from an attempt to the next, of one who waits for a cluster
 ATTEMPT_S = 0.5
 
 T = TypeVar("T")
-
-
-class Runner(Protocol):
-    """Runs tasks in any order, and yields what they return."""
-
-    def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """Run them."""
 
 
 class Patience(NamedTuple):
@@ -217,45 +202,3 @@ def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
-
-
-def on_dask(client: Client) -> Runner:
-    """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
-
-    def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        futures = client.map(_call, tasks, pure=False)
-        done: SimpleQueue[Future[T]] = SimpleQueue()
-        for future in futures:
-            future.add_done_callback(done.put)
-        try:
-            for _ in futures:
-                yield _next(client, done).result()
-        except KilledWorker as error:
-            raise _lost(str(error)) from error
-        except FutureCancelledError as error:
-            raise _lost("their scheduler is gone or was restarted") from error
-        finally:
-            client.cancel(futures)
-
-    return run
-
-
-def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
-    """Wait for a task to end, as long as there are workers, or may be again."""
-    since = time.monotonic()
-    while True:
-        try:
-            return done.get(timeout=LOOK_S)
-        except Empty:
-            if client.scheduler_info(n_workers=-1)["workers"]:
-                since = time.monotonic()
-            elif time.monotonic() - since > WORKERS_BACK_S:
-                raise _lost("none is left") from None
-
-
-def _lost(why: str) -> LostUnitError:
-    return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
-
-
-def _call(task: Callable[[], T]) -> T:
-    return task()

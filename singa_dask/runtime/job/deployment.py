@@ -13,7 +13,8 @@ from distributed.client import ClosedClientError
 from singa_dask import modules
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.plugins import HostPlugin, JobPlugin, host_address, host_unit, plugin_name
+from singa_dask.runtime.job.host_plugin import HostPlugin, host_address, host_unit
+from singa_dask.runtime.job.job_plugin import JobPlugin, plugin_name
 from singa_dask.runtime.planning.placement import Layout
 
 __all__ = ["Deployment"]

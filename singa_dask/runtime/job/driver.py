@@ -15,8 +15,8 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job.deployment import Deployment
+from singa_dask.runtime.job.job_plugin import plugin_name
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
-from singa_dask.runtime.job.plugins import plugin_name
 from singa_dask.runtime.job.report import SIGNAL_CODES, MetricsMerger, Result, summarise
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes

@@ -22,7 +22,7 @@ from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.inference.results import merge_metrics
-from singa_dask.runtime.job import cluster as dask_cluster
+from singa_dask.runtime.job import tasks
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until
 
@@ -342,8 +342,8 @@ def test_lost_workers_are_done_without_as_long_as_there_is_one(
             kill_workers(three, 2)
         found.append(done)
     np.testing.assert_array_equal(of_all(found)["data"], here["data"])
-    monkeypatch.setattr(dask_cluster, "LOOK_S", 0.05)
-    monkeypatch.setattr(dask_cluster, "WORKERS_BACK_S", 0.2)
+    monkeypatch.setattr(tasks, "LOOK_S", 0.05)
+    monkeypatch.setattr(tasks, "WORKERS_BACK_S", 0.2)
     wait_until(lambda: n_workers(three) == 1, "those are gone")
     kill_workers(three, 1)
     wait_until(lambda: n_workers(three) == 0, "all are gone")

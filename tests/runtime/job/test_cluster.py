@@ -20,7 +20,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job.plugins import host_address
+from singa_dask.runtime.job.host_plugin import host_address
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
     FRAMEWORKS,

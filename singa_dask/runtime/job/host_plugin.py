@@ -1,7 +1,4 @@
-"""What a job installs on a Dask cluster, and takes away again.
-
-A host on each of its workers, and a watch on the scheduler that sees workers and clients go.
-"""
+"""HostPlugin: puts the units of a job on a Dask worker."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from distributed import Scheduler, SchedulerPlugin, Status, Worker, WorkerPlugin, get_worker
+from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
 from singa_dask import modules
@@ -19,18 +16,12 @@ from singa_dask.comm import Address
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.runtime.job.job_plugin import plugin_name
 from singa_dask.runtime.job.locality import names_of
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["HostPlugin", "JobPlugin", "host_address", "host_unit", "plugin_name"]
-
-STEPS_INTERVAL_S = 1.0
-
-
-def plugin_name(job_id: str) -> str:
-    """Return the name of everything that a job registers: plug-ins, handlers, the topic of its events."""
-    return f"singa-dask-{job_id}"
+__all__ = ["HostPlugin", "host_address", "host_unit"]
 
 
 class _ToDriver(logging.Handler):
@@ -186,74 +177,3 @@ def _host_of(worker: Worker, job_id: str) -> UnitHost:
         raise plugin.failure
     assert plugin.host is not None
     return plugin.host
-
-
-class JobPlugin(SchedulerPlugin):
-    """A job as the scheduler knows it: where it lives, whose it is; ends it when either goes away.
-
-    Once a second it sends the driver the steps that came with the heartbeats of the Dask workers.
-
-    Parameters
-    ----------
-    job_id : str
-    workers : sequence of str
-        Address of the Dask worker of each process.
-    client : str
-        Id of the client that runs the job.
-    """
-
-    def __init__(self, job_id: str, workers: Sequence[str], client: str) -> None:
-        self.name = plugin_name(job_id)
-        self.workers = list(workers)
-        self.client = client
-
-    async def start(self, scheduler: Scheduler) -> None:
-        """Begin to send the steps of the job."""
-        self.scheduler = scheduler
-        self._steps: dict[str, int] = {}
-        scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
-
-    def _send_steps(self) -> None:
-        """Send the driver the step of each worker group, if it has changed."""
-        # a plug-in is not called when it is removed
-        if self.name not in self.scheduler.plugins or self.scheduler.status == Status.closed:
-            return
-        steps: dict[str, int] = {}
-        for address in self.workers:
-            known = self.scheduler.workers.get(address)
-            for group, step in (known.metrics.get(self.name, {}) if known else {}).items():
-                steps[group] = min(step, steps.get(group, step))
-        if steps != self._steps:
-            self._steps = steps
-            self.scheduler.log_event(self.name, {"event": "steps", "steps": steps})
-        self.scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Tell driver and hosts that a process of the job is gone."""
-        if worker not in self.workers:
-            return
-        process = self.workers.index(worker)
-        reason = f"the Dask worker at {worker}, process {process} of the job, is gone"
-        scheduler.log_event(self.name, {"event": "lost", "process": process, "reason": reason})
-        scheduler.loop.add_callback(self._abort, reason)
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the job of a client that went away, and take its plug-ins away."""
-        if client == self.client:
-            scheduler.loop.add_callback(self._clean_up)
-
-    async def _abort(self, reason: str) -> None:
-        present = [worker for worker in self.workers if worker in self.scheduler.workers]
-        message = {"op": self.name, "action": "abort", "reason": reason}
-        await self.scheduler.broadcast(msg=message, workers=present, on_error="ignore")
-
-    async def _clean_up(self) -> None:
-        if self.name not in self.scheduler.plugins:
-            return  # the driver has done it
-        await self._abort("the client that ran the job is gone")
-        if self.name in self.scheduler.worker_plugins:
-            await self.scheduler.unregister_worker_plugin(None, self.name)
-        await self.scheduler.unregister_scheduler_plugin(self.name)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "workers": self.workers, "client": self.client}

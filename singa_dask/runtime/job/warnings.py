@@ -1,0 +1,90 @@
+"""Warnings on a job that need its nets, or the machine that it is to run on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data.stores.store import is_pattern
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import LAYERS, Layer
+from singa_dask.net import NeuralNet
+from singa_dask.ops import OPS
+from singa_dask.runtime.planning.devices import n_on_gpus
+from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.resources import cpu_count
+
+__all__ = ["absent_records", "missing_gpus", "net_warnings", "worker_warnings"]
+
+
+def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
+    """Return the warnings on the nets of a training job: layers that compute what nobody reads.
+
+    A layer that only tests or validations have may be there for `extract` and `predict`.
+    """
+    if Phase.TRAIN not in nets:
+        return []
+    trained = {layer.conf_name for layer in nets[Phase.TRAIN].all_layers}
+    unread: dict[int, list[str]] = {}
+    for phase, net in nets.items():
+        for node in net.unread_layers():
+            if node.layer in trained and not _ends(net.name2layer(node.name)):
+                unread.setdefault(node.index, []).append(str(phase.name).lower())
+    return [
+        Problem(
+            ("neuralnet", "layer", index),
+            f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
+            "Remove it, let a layer read it, or say by include in which phases it is needed.",
+        )
+        for index, phases in unread.items()
+    ]
+
+
+def _ends(layer: Layer) -> bool:
+    """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
+    own = not type(layer).__module__.startswith("singa_dask.")
+    return own or layer.is_loss or layer.is_output or layer.is_energy or bool(layer.figures)
+
+
+def absent_records(job: JobConf) -> dict[int, Problem]:
+    """Return the input layers, by their places in the job, that read a local file which is not there, each with why."""
+    found = {}
+    for index, layer in enumerate(job.neuralnet.layer):
+        if not LAYERS.find(layer.type).is_input:
+            continue
+        for block, key in (("store_conf", "path"), ("char_rnn_conf", "path"), ("char_rnn_conf", "vocab_path")):
+            path = getattr(getattr(layer, block), key, "")
+            if path and "://" not in path and not is_pattern(path) and not os.path.exists(path):
+                message = f"{path}: no such file or directory, so the records were not looked at."
+                found[index] = Problem(("neuralnet", "layer", index, block, key), message)
+    return found
+
+
+def missing_gpus(job: JobConf) -> list[Problem]:
+    """Say why no worker of a job can have a GPU of this machine, where it asks for one and there is none."""
+    if not (job.gpu or job.ops == "cupy"):
+        return []
+    path = ("gpu",) if job.gpu else ("ops",)
+    instead = "To compute on the CPU say --cpu, which is --set 'gpu=[]' --set ops=auto."
+    try:
+        # the class of an extra, which is imported when it is first asked for
+        cupy_ops: Any = OPS.find("cupy")
+        n_gpus = cupy_ops.count()
+    except ConfigError as error:
+        return [Problem(path, f"{error} {instead}")]
+    # of a number that is too large a worker says which there are
+    return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
+
+
+def worker_warnings(job: JobConf) -> list[Problem]:
+    """Return the warnings on a training job that this machine is to run alone: more workers than it has cores."""
+    n_cores, cluster = cpu_count(), job.cluster
+    processes = [sum(unit.kind == "worker" for unit in units) for units in plan_processes(cluster).processes]
+    n_workers = sum(n - n_on_gpus(job, n) for n in processes)
+    if not job.trains or n_workers <= n_cores:
+        return []
+    key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"
+    message = f"the job has {n_workers} workers, and this machine {n_cores} cores: they wait for each other."
+    return [Problem(("cluster", key), f"{message} Lower it, or run on more machines with --scheduler.")]
