@@ -86,7 +86,7 @@ class Inference:
         self._read = read
         self._data: _Data | None = None
         try:
-            self._wanted = inference_job(read.job, phase, in_order=in_order, opened=opened)
+            self._wanted = inference_job(read.job, phase, in_order=in_order, exposed=opened)
         except ConfigError as error:
             raise read.locate(error) from None
         initial = tuple(map(fs.absolute, init_from))

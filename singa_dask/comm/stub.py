@@ -47,7 +47,7 @@ class Share:
 
 
 @dataclass
-class _Leaving:
+class _Outgoing:
     """Gradients of one worker group that wait to leave for one server together."""
 
     requests: list[Message] = field(default_factory=list)
@@ -114,8 +114,8 @@ class Stub:
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._receive_buffers: dict[tuple[str, Address, int, int], np.ndarray] = {}
-        self._asked: dict[tuple[int, int], int] = {}
-        self._leaving: dict[tuple[int, Address], _Leaving] = defaultdict(_Leaving)
+        self._requested: dict[tuple[int, int], int] = {}
+        self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -182,9 +182,9 @@ class Stub:
 
     def _on_get(self, message: Message) -> list[Message]:
         key = (message.src.group, message.param)
-        if self._asked.get(key, -1) >= message.version:
+        if self._requested.get(key, -1) >= message.version:
             return []
-        self._asked[key] = message.version
+        self._requested[key] = message.version
         return [self._to_server(message, piece) for piece in self._slices[message.param]]
 
     def _on_update(self, message: Message) -> list[Message]:
@@ -205,16 +205,16 @@ class Stub:
         full = []
         for piece in self._slices[param]:
             request = self._to_server(message, piece, arrays=(total[piece.start : piece.stop],), n=n)
-            leaving = self._leaving[group, request.dst]
-            leaving.add(request)
-            if leaving.n_bytes >= PACK_BYTES:
-                full += leaving.take()
+            outgoing = self._outgoing[group, request.dst]
+            outgoing.add(request)
+            if outgoing.n_bytes >= PACK_BYTES:
+                full += outgoing.take()
         return full
 
     def _on_flush(self, message: Message) -> list[Message]:
         """Send the gradients that wait for others to leave with: their worker group has no more for now."""
-        waiting = [leaving for (group, _), leaving in self._leaving.items() if group == message.src.group]
-        return [request for leaving in waiting for request in leaving.take()]
+        waiting = [outgoing for (group, _), outgoing in self._outgoing.items() if group == message.src.group]
+        return [request for outgoing in waiting for request in outgoing.take()]
 
     def _on_pack(self, message: Message) -> list[Message]:
         return pack(following for part in message.parts for following in self.handle(part))

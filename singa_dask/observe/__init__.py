@@ -11,7 +11,7 @@ from singa_dask.observe.progress import (
     Progress,
     join_if_fits,
     metrics_line,
-    show_figures,
+    show_metrics,
     start_progress,
 )
 from singa_dask.observe.run_directory import (
@@ -36,7 +36,7 @@ __all__ = [
     "newest_run",
     "read_summary",
     "short_url",
-    "show_figures",
+    "show_metrics",
     "start_progress",
     "to_json",
 ]

@@ -15,35 +15,35 @@ __all__ = [
     "BarProgress",
     "LinesProgress",
     "Progress",
-    "figures",
     "join_if_fits",
+    "layer_metrics",
     "metrics_line",
-    "show_figures",
+    "show_metrics",
     "start_progress",
 ]
 
 # Every other key of a metrics event is a figure that a layer has measured.
-NOT_FIGURES = frozenset(
+NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )
 
 
-def figures(event: Mapping[str, Any]) -> dict[str, float]:
+def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
     """Return what the layers measured, loss first."""
-    found = {name: value for name, value in event.items() if name not in NOT_FIGURES}
+    found = {name: value for name, value in event.items() if name not in NOT_METRICS}
     return dict(sorted(found.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
 
-def show_figures(event: Mapping[str, Any]) -> str:
+def show_metrics(event: Mapping[str, Any]) -> str:
     """Write the figures of an event as ``loss = 0.4512, accuracy = 0.8594``."""
-    return ", ".join(f"{name} = {value:.4f}" for name, value in figures(event).items())
+    return ", ".join(f"{name} = {value:.4f}" for name, value in layer_metrics(event).items())
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1) -> str:
     """Write a metrics event as SINGA's log did, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s)``."""
     group = f", group {event['group']}" if n_groups > 1 else ""
     rate = f"  ({event['samples_per_s']:.0f} samples/s)" if event.get("samples_per_s") else ""
-    return f"{str(event['phase']).capitalize()} @ step {event['step']}{group}: {show_figures(event)}{rate}"
+    return f"{str(event['phase']).capitalize()} @ step {event['step']}{group}: {show_metrics(event)}{rate}"
 
 
 class Progress:
@@ -114,7 +114,7 @@ class BarProgress(LinesProgress):
     def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
         super().__init__(console, n_groups)
         self._run_url = run_url
-        self.bars = GroupBars(console, n_groups, n_steps, figures)
+        self.bars = GroupBars(console, n_groups, n_steps, layer_metrics)
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Show steps and training metrics in the table; print everything else."""

@@ -1,4 +1,4 @@
-"""The run directory: what a job was told, what it measured and said, and how it ended, at any URL.
+"""The run directory: what a job was given, what it measured and said, and how it ended, at any URL.
 
 ::
 
@@ -28,7 +28,7 @@ from typing import Any
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal, is_in_use
-from singa_dask.observe.progress import figures
+from singa_dask.observe.progress import layer_metrics
 
 __all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "short_url", "to_json"]
 
@@ -167,7 +167,7 @@ class RunDirectory:
             self._journal(METRICS).save()
 
     def _begin(self) -> None:
-        """Take away what the run replaces or does again, and write down what it was told."""
+        """Take away what the run replaces or does again, and write down what it was given."""
         if self._replaces:
             for name in (*OWN_FILES, "log", "checkpoint"):
                 fs.remove_tree(fs.join(self.url, name))
@@ -203,8 +203,8 @@ class RunDirectory:
         last, summary = commands[-1], read_summary(self.url)
         if summary.get("resumes") == len(commands) - 1:
             return float(summary["seconds"])
-        told = [event["time"] for event in self._journal(METRICS).objects() if event["time"] > last["time"]]
-        return float(last["seconds_before"]) + (max(told) - float(last["time"]) if told else 0.0)
+        times = [event["time"] for event in self._journal(METRICS).objects() if event["time"] > last["time"]]
+        return float(last["seconds_before"]) + (max(times) - float(last["time"]) if times else 0.0)
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
@@ -225,7 +225,7 @@ class RunDirectory:
 
     def _last_metrics(self, phase: str) -> dict[str, float]:
         events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]
-        return next((figures(each) for each in reversed(events) if each["group"] == 0), {})
+        return next((layer_metrics(each) for each in reversed(events) if each["group"] == 0), {})
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -237,9 +237,9 @@ class RunDirectory:
 
 def read_summary(url: str) -> dict[str, Any]:
     """Return what ``summary.json`` of a run says; nothing if it is not there, or cannot be read."""
-    place = fs.join(url, "summary.json")
+    file = fs.join(url, "summary.json")
     try:
-        found = json.loads(fs.read_bytes(place)) if fs.exists(place) else {}
+        found = json.loads(fs.read_bytes(file)) if fs.exists(file) else {}
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -247,10 +247,10 @@ def read_summary(url: str) -> dict[str, Any]:
 
 def first_command(url: str) -> dict[str, Any]:
     """Return what ``commands.jsonl`` says of the start of a run; nothing if it is not there."""
-    place = fs.join(url, COMMANDS)
-    if not fs.exists(place):
+    file = fs.join(url, COMMANDS)
+    if not fs.exists(file):
         return {}
-    lines = fs.read_bytes(place).decode().splitlines()
+    lines = fs.read_bytes(file).decode().splitlines()
     return dict(json.loads(lines[0])) if lines else {}
 
 

@@ -39,10 +39,10 @@ class Outcome:
 
     def losses(self, phase: str = "train", group: int = 0) -> dict[int, float]:
         """Return the loss of each step of a group that was shown, averaged over its workers."""
-        return self.figures("loss", phase, group)
+        return self.metric("loss", phase, group)
 
-    def figures(self, name: str, phase: str = "train", group: int = 0) -> dict[int, float]:
-        """Return a figure as `losses` does."""
+    def metric(self, name: str, phase: str = "train", group: int = 0) -> dict[int, float]:
+        """Return a metric as `losses` does."""
         told: dict[int, list[list[float]]] = {}
         for event in self.events:
             if event["event"] == "metrics" and (event["phase"], event["group"]) == (phase, group):

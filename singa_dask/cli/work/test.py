@@ -9,7 +9,7 @@ import click
 from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
 from singa_dask.conf import Phase
-from singa_dask.observe import show_figures, to_json
+from singa_dask.observe import show_metrics, to_json
 from singa_dask.runtime.inference.results import merge_metrics
 
 __all__ = ["test"]
@@ -42,7 +42,7 @@ def test(
     with ends_at_once():
         inference = Inference(read, which, init_from, in_order=not steps, opened=False)
         facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps, quiet)
-    figures = merge_metrics(parts, facts.batchsize)
+    metrics = merge_metrics(parts, facts.batchsize)
     n_batches = sum(done.part.n_batches for done in parts)
     outputs = job.outputs([inference.net])
     summary = {
@@ -54,14 +54,14 @@ def test(
         "seconds": round(time.perf_counter() - started, 3),
         "bad_records": sum(done.bad_records for done in parts),
         "checkpoint": inference.checkpoints,
-        NAMES[which]: figures,
+        NAMES[which]: metrics,
         **({"outputs": outputs} if outputs else {}),
     }
     if not quiet:
         if summary["bad_records"]:
             click.echo(f"{summary['bad_records']} bad records were passed over", err=True)
         told = f"{n_batches} batches, {summary['records']} records"
-        click.echo(f"{NAMES[which].capitalize()}: {show_figures(figures)}  ({told})", err=True)
+        click.echo(f"{NAMES[which].capitalize()}: {show_metrics(metrics)}  ({told})", err=True)
         job.show_outputs(outputs)
     if as_json:
         click.echo(to_json(summary))

@@ -155,8 +155,8 @@ class Checkpoint:
         self._parts: dict[str, dict[str, np.ndarray]] = {}
         for part in self.manifest["parts"]:
             for entry in part["tensors"]:
-                place = (entry["start"], entry["stop"], part["file"], entry["key"])
-                self._tensors.setdefault((entry["param"], entry["what"]), []).append(place)
+                found_range = (entry["start"], entry["stop"], part["file"], entry["key"])
+                self._tensors.setdefault((entry["param"], entry["what"]), []).append(found_range)
                 known = self._versions.get(entry["param"], entry["version"])
                 self._versions[entry["param"]] = min(known, entry["version"])
 
@@ -167,7 +167,7 @@ class Checkpoint:
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
         """Return (axis, start, stop) of the parts that servers had of a param, none where they had all of it."""
         self.shape(param)
-        return {key: tuple(place) for key, place in self.manifest["params"][param].get("parts", {}).items()}
+        return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
     def whole(self, param: str, what: str) -> np.ndarray | None:
         """Return all of a param's values or updater state in its shape, put together; None where there are none."""
@@ -219,13 +219,13 @@ class Checkpoint:
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
         """Return a range of what servers had under a name."""
-        places = self._tensors.get((key, what))
-        if places is None:
+        ranges = self._tensors.get((key, what))
+        if ranges is None:
             return None
         dtype = np.dtype(self.manifest["params"][param]["dtype"])
         out = np.empty(stop - start, dtype)
         n_found = 0
-        for low, high, file, key in places:
+        for low, high, file, key in ranges:
             first, last = max(start, low), min(stop, high)
             if first < last:
                 out[first - start : last - start] = self._part(file)[key][first - low : last - low]

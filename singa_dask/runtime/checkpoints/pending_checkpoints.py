@@ -21,7 +21,7 @@ __all__ = ["PendingCheckpoints", "describe_params", "merge_cursors"]
 class _Pending:
     facts: dict[str, Any]
     parts: list[dict[str, Any]] = field(default_factory=list)
-    told: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    positions: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
 
 
 class PendingCheckpoints:
@@ -71,10 +71,10 @@ class PendingCheckpoints:
         if "error" in message.info:
             return self._fail(message.step, f"{message.src}: {message.info['error']}")
         if message.kind == "r-progress":
-            told = snapshot.told.setdefault(message.src.group, [])
-            told.append(message.info["steps"])
-            if len(told) == self.n_reporters:
-                snapshot.facts["groups"][str(message.src.group)] = _merged(told)
+            positions = snapshot.positions.setdefault(message.src.group, [])
+            positions.append(message.info["steps"])
+            if len(positions) == self.n_reporters:
+                snapshot.facts["groups"][str(message.src.group)] = _merge(positions)
         else:
             snapshot.parts.append(dict(message.info))
         if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
@@ -95,22 +95,22 @@ class PendingCheckpoints:
         return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
 
 
-def _merged(told: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _merge(positions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Return where a group is, from what its workers tell of their last steps: where all of them were last.
 
     Readers of two workers must not go on at different records; where no step is common to all they start anew.
     """
-    places = [{int(place["step"]): place["cursors"] for place in steps} for steps in told]
-    common = set.intersection(*map(set, places))
-    step = max(common, default=min(map(max, places)))
+    by_step = [{int(each["step"]): each["cursors"] for each in steps} for steps in positions]
+    common = set.intersection(*map(set, by_step))
+    step = max(common, default=min(map(max, by_step)))
     cursors: dict[str, dict[str, Any]] = {}
-    for place in places if common else ():
-        for phase, found in place[step].items():
+    for each in by_step if common else ():
+        for phase, found in each[step].items():
             cursors.setdefault(phase, {}).update(found)
     return {"step": step, "cursors": cursors}
 
 
-def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], told: list[Message]) -> None:
+def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], messages: list[Message]) -> None:
     """Add to what the first worker knows, cursors and class names, what others of its group have told; that is taken.
 
     Parameters
@@ -119,10 +119,10 @@ def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], told: list[Me
         Its ``cursors``: by phase, and there by layer.
     names : dict
         Class names by layer.
-    told : list of Message
+    messages : list of Message
     """
-    while told:
-        info = told.pop().info
+    while messages:
+        info = messages.pop().info
         names |= info["class_names"]
         for phase, cursors in info["cursors"].items():
             where["cursors"][phase] |= cursors

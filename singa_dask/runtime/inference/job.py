@@ -30,13 +30,13 @@ class PhaseJob:
     job : JobConf
     phase : Phase
         What its net is built for: never training.
-    places : tuple of int
+    indices : tuple of int
         Of each layer, the place in the list of the job that it was made of.
     """
 
     job: JobConf
     phase: Phase
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with paths in the job that this one was made of."""
@@ -44,12 +44,12 @@ class PhaseJob:
         for problem in error.problems:
             path = problem.path
             if path[:2] == ("neuralnet", "layer") and len(path) > 2 and isinstance(path[2], int):
-                path = (*path[:2], self.places[path[2]], *path[3:])
+                path = (*path[:2], self.indices[path[2]], *path[3:])
             problems.append(Problem(path, problem.message))
         return ConfigError(problems)
 
 
-def inference_job(job: JobConf, phase: Phase, *, in_order: bool, opened: bool = False) -> PhaseJob:
+def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool = False) -> PhaseJob:
     """Return the job with the layers of a phase alone, for one worker.
 
     Parameters
@@ -59,7 +59,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, opened: bool = 
         TRAIN, VALIDATION or TEST; the net of TRAIN is used as in a test.
     in_order : bool
         Read records in file order from the first one on; else as the job says.
-    opened : bool
+    exposed : bool
         For values of layers: put a Softmax, which needs no labels, in the place of each SoftmaxLoss; let no layer write
         over another's values, and no record take the place of one that cannot be read.
 
@@ -73,15 +73,15 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, opened: bool = 
         Problem(("neuralnet", "layer", *path), message)
         for path, message in check_phases(read_nodes(job.neuralnet), [name])
     ]
-    places = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
-    if not places:
+    indices = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
+    if not indices:
         problems.append(Problem(("neuralnet", "layer"), f"no layer is left in the {name} net."))
     if problems:
         raise ConfigError(problems)
-    layers = [job.neuralnet.layer[i].model_copy(update={"include": [], "exclude": []}) for i in places]
+    layers = [job.neuralnet.layer[i].model_copy(update={"include": [], "exclude": []}) for i in indices]
     reading = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"} if in_order else {}
-    if opened:
-        layers = [_opened(layer) for layer in layers]
+    if exposed:
+        layers = [_exposed(layer) for layer in layers]
         reading["on_error"] = "raise"
 
     def for_one(store: StoreConf) -> StoreConf:
@@ -92,7 +92,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, opened: bool = 
     made = _with_stores(_with_layers(job, layers), for_one).model_copy(
         update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
     )
-    return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(places))
+    return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 
 def with_batchsize(job: JobConf, n: int) -> JobConf:
@@ -163,7 +163,7 @@ def classifier(job: JobConf, phase: Phase) -> str:
     raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which: --layer NAME.")
 
 
-def _opened(layer: LayerConf) -> LayerConf:
+def _exposed(layer: LayerConf) -> LayerConf:
     """Return a layer that can be looked into."""
     if layer.type not in LOSSES:
         return layer.model_copy(update={"share_src_blobs": False})

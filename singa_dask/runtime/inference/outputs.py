@@ -33,7 +33,7 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
 
 
 def _top(scores: Any, n: int) -> Any:
-    """Return (place, value) of the highest scores of each record, best first; of equal ones the higher place."""
-    places = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
-    pairs = np.stack([places.astype(np.float32), np.take_along_axis(scores, places, -1)], axis=-1)
+    """Return (index, value) of the highest scores of each record, best first; of equal ones the higher index."""
+    indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
+    pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
     return pairs.reshape(len(scores), -1)

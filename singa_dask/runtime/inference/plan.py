@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     n_records : int or None
         None if the net reads other things than stores.
     batchsize : int
-    alone : str
+    sequential : str
         Layer for whose sake batches must be computed one after the other by one; empty if there is none.
     record_bytes : int
         Of what is kept of one record.
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
     n_records: int | None
     batchsize: int
-    alone: str
+    sequential: str
     record_bytes: int
     class_names: tuple[str, ...] = ()
 
@@ -63,20 +63,22 @@ def inspect_net(part: Part) -> Facts:
         sizes = {layer.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
         # of batches of several sizes it is not known which records the n-th one has
-        alone = [layer.conf_name for layer in net.layers if _in_a_row(layer) or (len(sizes) > 1 and layer in stores)]
+        sequential = [
+            layer.conf_name for layer in net.layers if _is_sequential(layer) or (len(sizes) > 1 and layer in stores)
+        ]
         n_bytes = sum(
             4 * layer.features[0].size * layer.n_steps for layer in net.layers if layer.conf_name in part.layers
         )
         return Facts(
             n_records=counts.pop() if same else None,
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
-            alone=alone[0] if alone else "",
+            sequential=sequential[0] if sequential else "",
             record_bytes=1 if part.topk else n_bytes,
             class_names=net.context.class_names.common(),
         )
 
 
-def _in_a_row(layer: Layer) -> bool:
+def _is_sequential(layer: Layer) -> bool:
     """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
     if layer.is_input:
         return not isinstance(layer, StoreInput)
@@ -108,13 +110,13 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
         if facts.n_records is None:
             raise ConfigError("the net does not say how many records it reads. Say how many batches: --steps N.")
         n, rest = divmod(facts.n_records, size)
-    if rest and facts.alone:
+    if rest and facts.sequential:
         raise ConfigError(
-            f"layer {facts.alone!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
+            f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
             "Say how many batches: --steps N."
         )
     most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
-    each = n if facts.alone else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
+    each = n if facts.sequential else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
     cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
     parts = [
         replace(part, index=i, first=first * size, n_batches=n_batches, batchsize=size)

@@ -122,7 +122,7 @@ class Driver:
         )
         self._run.deadline = time.monotonic() + START_TIMEOUT_S
         for note in placed.notes:
-            self._publish({"event": "log", **self._said("INFO", note)})
+            self._publish({"event": "log", **self._log_facts("INFO", note)})
 
     # -- following -------------------------------------------------------------------------------------
 
@@ -195,13 +195,13 @@ class Driver:
 
     def _notice(self, message: str) -> None:
         """Say something to the person who watches."""
-        self._publish({"event": "notice", **self._said("WARNING", message)})
+        self._publish({"event": "notice", **self._log_facts("WARNING", message)})
 
     def _warn(self, message: str) -> None:
         """Warn the person who watches, and in the log of the run."""
-        self._publish({"event": "log", **self._said("WARNING", message)})
+        self._publish({"event": "log", **self._log_facts("WARNING", message)})
 
-    def _said(self, level: str, message: str) -> dict[str, Any]:
+    def _log_facts(self, level: str, message: str) -> dict[str, Any]:
         return {"unit": "driver", "level": level, "time": time.time(), "message": message}
 
     def _lose(self, process: int, reason: str) -> None:

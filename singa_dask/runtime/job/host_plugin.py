@@ -17,7 +17,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.runtime.job.job_plugin import plugin_name
-from singa_dask.runtime.job.locality import names_of
+from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
@@ -122,7 +122,7 @@ class HostPlugin(WorkerPlugin):
             transport,
             partial(worker.log_event, self.name),
             self.deals,
-            names_of(worker),
+            host_names_of(worker),
             [process for process, machine in enumerate(machines) if machine == get_address_host(worker.address)],
         )
 

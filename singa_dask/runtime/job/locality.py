@@ -25,7 +25,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout
 
-__all__ = ["Locality", "Surveyed", "names_of", "survey", "worth_a_survey"]
+__all__ = ["Locality", "Surveyed", "host_names_of", "reads_remote_stores", "survey"]
 
 
 class Surveyed(NamedTuple):
@@ -46,7 +46,7 @@ class Surveyed(NamedTuple):
     deals: dict[str, list[int]]
 
 
-def worth_a_survey(job: JobConf) -> bool:
+def reads_remote_stores(job: JobConf) -> bool:
     """Say whether a job may read records that lie on some hosts and not on others."""
     confs = [layer.block(StoreConf) for layer in job.neuralnet.layer if layer.store_conf is not None]
     return any(conf.path and fs.local_path(conf.path) is None for conf in confs)
@@ -62,14 +62,14 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
     """
     answers: SimpleQueue[Surveyed | Exception] = SimpleQueue()
 
-    def look() -> None:
+    def run() -> None:
         try:
             modules.load(sources, REGISTRIES.values())
-            answers.put(_look(job, resume))
+            answers.put(_survey_stores(job, resume))
         except Exception as error:  # raised where the answer is waited for
             answers.put(error)
 
-    threading.Thread(target=look, name="survey", daemon=True).start()
+    threading.Thread(target=run, name="survey", daemon=True).start()
     try:
         answer = answers.get(timeout=timeout_s)
     except Empty:
@@ -79,16 +79,16 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
     return answer
 
 
-def _look(job: str, resume: str | None) -> Surveyed:
+def _survey_stores(job: str, resume: str | None) -> Surveyed:
     net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
     found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
     asked = {name: each for name, each in found.items() if each is not None}
-    told = {name: each for name, each in asked.items() if any(each.hosts)}
+    located = {name: each for name, each in asked.items() if any(each.hosts)}
     deals = Checkpoint(resume).deals if resume else {}
-    return Surveyed(told, sorted(asked.keys() - told.keys()), deals)
+    return Surveyed(located, sorted(asked.keys() - located.keys()), deals)
 
 
-def names_of(dask_worker: Worker) -> frozenset[str]:
+def host_names_of(dask_worker: Worker) -> frozenset[str]:
     """Return what the host of a Dask worker may be called, the worker's own name among it; for ``Client.run``."""
     return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
 
@@ -119,7 +119,7 @@ class Locality:
     layout : Layout
     surveyed : Surveyed
     names : mapping of str to collection of str
-        `names_of` each Dask worker, by address.
+        `host_names_of` each Dask worker, by address.
     fresh : bool
         The blocks of a block order may be dealt anew: the job goes on from nothing.
     """
@@ -219,6 +219,6 @@ class Locality:
                 for reader, _, high in order.spans(self._job.cluster.nworkers_per_group):
                     process = self._layout.process_of[Address.worker(group, reader)]
                     spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
-            if any(stretch.host != -1 for stretch in spans):
+            if any(span.host != -1 for span in spans):
                 dealt[name] = deal_by_host(blocks.found.sizes, blocks.hosts, spans, self._job.seed)
         return dealt

@@ -9,7 +9,7 @@ from distributed import Client
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.locality import Locality, Surveyed, names_of, survey, worth_a_survey
+from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = ["Placed", "place_on_cluster"]
@@ -61,7 +61,7 @@ def place_on_cluster(
     busy = {address: len(keys) for address, keys in client.processing().items()}
     # a job that does not fit fails before any record is looked for
     workers = place(layout, present, busy)
-    if not worth_a_survey(job):
+    if not reads_remote_stores(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
     try:
@@ -69,7 +69,7 @@ def place_on_cluster(
         notes += [f"layer {name}: the filesystem does not tell where the records lie" for name in surveyed.silent]
         if not surveyed.stores:
             return Placed(workers, {}, notes)
-        names = client.run(names_of, workers=list(present))
+        names = client.run(host_names_of, workers=list(present))
         locality = Locality(job, layout, surveyed, names, fresh=resume is None)
         near = place(layout, present, busy, locality.gain)
         return Placed(near, locality.deals(near), notes)

@@ -51,7 +51,7 @@ class MetricsMerger:
         metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in reported) for name in names}
         if event["group"] == 0:
             self.latest[event["phase"]] = metrics
-        figures = {
+        speeds = {
             name: float(np.mean([each[name] for each in reported]))
             for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
             if name in event
@@ -59,7 +59,7 @@ class MetricsMerger:
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
         # in a partitioned net some workers read no records
         epochs = [each["epoch"] for each in reported if each.get("epoch") is not None]
-        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **figures}
+        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **speeds}
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float:

@@ -73,19 +73,21 @@ class JobPlan:
             scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
-            slices=tuple(_at_home(slices, [each.workers for each in kept.values()], layout)),
+            slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], layout)),
             dtype=net.context.param_dtype,
         )
 
 
-def _at_home(slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout) -> Iterator[ParamSlice]:
+def _assign_local_servers(
+    slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout
+) -> Iterator[ParamSlice]:
     """Give slices that only workers of one process use to a server of that process, where there is one.
 
     So parts of params that no other worker has never leave their process. ``users``: workers of each param in every
     group; none where all have it.
     """
     process_of, cluster = layout.process_of, layout.cluster
-    places = [  # process of each worker, and of each server that its group talks to
+    processes = [  # process of each worker, and of each server that its group talks to
         (
             [process_of[Address.worker(group, i)] for i in range(cluster.nworkers_per_group)],
             [process_of[Address.server(layout.server_group_of(group), i)] for i in range(cluster.nservers_per_group)],
@@ -97,7 +99,7 @@ def _at_home(slices: Sequence[ParamSlice], users: Sequence[Collection[int]], lay
         homes = [
             server
             for server in range(cluster.nservers_per_group)
-            if all({workers[i] for i in users[piece.param]} == {servers[server]} for workers, servers in places)
+            if all({workers[i] for i in users[piece.param]} == {servers[server]} for workers, servers in processes)
         ]
         server = piece.server if piece.server in homes or not homes else min(homes, key=load.__getitem__)
         load[server] += piece.size

@@ -26,8 +26,8 @@ def log_layers(net: NeuralNet, step: int) -> None:
     A layer that computes in the memory of its source leaves its own values there.
     """
     for layer in net.layers:
-        said = [_features(layer, net.ops), *(_param(param, net.ops) for param in _params(layer))]
-        logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, said)))
+        parts = [_features(layer, net.ops), *(_param(param, net.ops) for param in _params(layer))]
+        logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, parts)))
 
 
 def _features(layer: Layer, ops: Any) -> str:
@@ -49,8 +49,8 @@ def _param(param: Param, ops: Any) -> str:
 
 def _sizes(ops: Any, **arrays: Any) -> str:
     """Say the mean absolute value of each array that is there."""
-    told = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
-    return ", ".join(told) or "not computed"
+    sizes = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
+    return ", ".join(sizes) or "not computed"
 
 
 def _mean_size(x: np.ndarray[Any, Any]) -> float:

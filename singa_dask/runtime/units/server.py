@@ -77,7 +77,7 @@ class Server:
         self.scales = scales
         self.n_shares = n_shares
         # Values that others may change while they are on their way are copied first.
-        self.alone = cluster.nworker_groups == 1
+        self.is_only_group = cluster.nworker_groups == 1
         self._held = {
             piece.id: _Held(
                 piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(piece, view)
@@ -170,7 +170,7 @@ class Server:
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
         arrays: tuple[Any, ...] = ()
         if not message.info["in_place"]:
-            arrays = (held.value if self.alone else held.value.copy(),)
+            arrays = (held.value if self.is_only_group else held.value.copy(),)
         return Message(
             kind,
             src=self.address,

@@ -40,7 +40,7 @@ def run_unit(
     Returns
     -------
     dict
-        ``state``: done, failed or aborted; a worker's figures; for a failure ``error``, its traceback, and
+        ``state``: done, failed or aborted; a worker's metrics; for a failure ``error``, its traceback, and
         ``exit_code``. Errors are values here: an exception of a user's class might not load elsewhere.
     """
     thread = threading.current_thread()
@@ -105,7 +105,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(limit_thread(threads))
         stack.enter_context(explain_memory_errors(nets.values))
         stack.enter_context(ops.activate())
-        _tell_threads(host, ops, threads)
+        _log_threads(host, ops, threads)
         for net in nets.values():
             net.context.exchange = host.router.mailboxes[address]
             net.allocate()
@@ -117,9 +117,9 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         worker = Worker(address, host.job, host.plan, nets, initial_state, checkpoint_url, params, channel, host.emit)
         host.add(worker)
         logger.info("starts at step %d", worker.step)
-        figures = worker.run()
+        metrics = worker.run()
         logger.info("stops at step %d", worker.step)
-    return {**figures, "ops": ops.name, "device": ops.device, "threads": threads}
+    return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
@@ -135,7 +135,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, s
     return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
 
 
-def _tell_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
+def _log_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
     wanted = host.job.threads
     if is_gpu(ops.device):
         logger.info("computes with %s on %s", ops.name, ops.device)

@@ -46,7 +46,7 @@ class Watch:
         """Why the training is to end; empty as long as it is not."""
         return self._stopping.reason if self._stopping else ""
 
-    def add(self, phase: str, step: int, told: Sequence[Totals]) -> None:
+    def add(self, phase: str, step: int, measured: Sequence[Totals]) -> None:
         """Take the (sum, count) of the metrics of a test, of each worker of the group.
 
         Raises
@@ -54,12 +54,12 @@ class Watch:
         ConfigError
             The net has no such metric.
         """
-        known = sorted({name for each in told for name in each})
+        known = sorted({name for each in measured for name in each})
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
             if where != phase:
                 continue
-            total, count = (sum(each.get(name, (0.0, 0.0))[i] for each in told) for i in (0, 1))
+            total, count = (sum(each.get(name, (0.0, 0.0))[i] for each in measured) for i in (0, 1))
             if not count:
                 message = f"the {phase} net has no metric {name!r}. Known: {', '.join(known) or 'none'}."
                 raise ConfigError(Problem((key, "metric"), message))

@@ -90,7 +90,7 @@ def test_workers_of_a_group_train_as_one(
     several = run_job(job(layers, cd, precision="float64", cluster=cluster))
     assert {report["state"] for report in several.reports.values()} == {"done"}
     close(one, several, 1e-9)
-    assert several.figures("squared_error") == pytest.approx(one.figures("squared_error"))
+    assert several.metric("squared_error") == pytest.approx(one.metric("squared_error"))
 
 
 @pytest.mark.parametrize("cluster", mostly_long([SINGLE, ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID], 3))
@@ -129,7 +129,7 @@ def test_tests_tell_the_error(run_job: Run, cluster: dict[str, Any]) -> None:
     changes = {"test_freq": 5, "test_steps": 2, "validate_freq": 5, "validate_steps": 1}
     outcome = run_job(job(layers, cluster=cluster, train_steps=30, updater=sgd(0.1, 0.5), **changes))
     for phase in ("train", "test", "validation"):
-        errors = outcome.figures("squared_error", phase)
+        errors = outcome.metric("squared_error", phase)
         assert errors[30 if phase == "test" else 25] < 0.7 * errors[0], phase
 
 

@@ -57,7 +57,7 @@ def check(run_job: RunJob, places: dict[str, dict[str, int]], others: int, n_wor
     lines = json.loads((GOLD / "lines" / "mp1_same_net.json").read_text())
     for figure, within in (("loss", LOSS_WITHIN), ("accuracy", 1e-6)):
         wanted = {line["step"]: line[figure] for line in lines}
-        assert outcome.figures(figure) == pytest.approx(wanted, abs=within, rel=0), figure
+        assert outcome.metric(figure) == pytest.approx(wanted, abs=within, rel=0), figure
     stored = load_values(f"{outcome.url}/checkpoint/step-20")
     singas = load_values(str(GOLD / "end" / "mp1_same_net.bin"))
     assert stored.keys() == singas.keys()

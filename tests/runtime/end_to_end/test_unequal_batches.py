@@ -53,7 +53,7 @@ def agree(one: Outcome, other: Outcome) -> None:
         np.testing.assert_allclose(got[name], values, rtol=0, atol=1e-12 * np.abs(values).max())
     for phase in ("train", "test"):
         for figure in ("loss", "accuracy"):
-            assert other.figures(figure, phase) == pytest.approx(one.figures(figure, phase), rel=1e-9)
+            assert other.metric(figure, phase) == pytest.approx(one.metric(figure, phase), rel=1e-9)
 
 
 def test_tests_share_their_batches_otherwise(run_job: Run) -> None:
@@ -105,7 +105,7 @@ def test_contrastive_divergence(run_job: Run) -> None:
     one, two = run_job(rbm([48])), run_job(rbm([12, 36], cluster=ALLREDUCE))
     for name, values in one.params().items():
         np.testing.assert_allclose(two.params()[name], values, rtol=0, atol=1e-12)
-    assert two.figures("squared_error") == pytest.approx(one.figures("squared_error"), rel=1e-9)
+    assert two.metric("squared_error") == pytest.approx(one.metric("squared_error"), rel=1e-9)
 
 
 def test_running_statistics_are_weighted(run_job: Run) -> None:

@@ -89,7 +89,7 @@ def test_a_test_with_fewer_classes_is_right_by_name(to: str, tmp_path: Path, run
     prepare(job)
     outcome = run_job(job)
     assert [report["state"] for report in outcome.reports.values()] == ["done", "done"], outcome.reports
-    assert outcome.figures("accuracy", "test")[150] == 1.0
+    assert outcome.metric("accuracy", "test")[150] == 1.0
     manifest = json.loads(fs.read_bytes(fs.join(lookup.find(outcome.url), "manifest.json")))
     assert manifest["class_names"] == {"data": ["ant", "bee", "cat"]}
     # and by the checkpoint alone, at which the training data is not looked at
@@ -121,7 +121,7 @@ def test_a_resumed_run_keeps_the_meaning_of_labels(tmp_path: Path, run_job: Call
     prepare(longer, resume=step)
     again = run_job(longer, step)
     assert {report["state"] for report in again.reports.values()} == {"done"}, again.reports
-    assert again.figures("accuracy", "test")[152] == 1.0
+    assert again.metric("accuracy", "test")[152] == 1.0
     other = picture_folder(tmp_path / "other", {"dog": 7, **FEW}, 2)
     with pytest.raises(ConfigError, match=r"unknown class names: dog\. .* of the checkpoint: ant, bee, cat"):
         prepare(job_of(other, train), resume=step)
@@ -137,7 +137,7 @@ def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, ru
     url = run_job(job).url
     for classes in (FEW, {"unknown": 250}):
         data = picture_folder(tmp_path / f"new{len(classes)}", classes)
-        new = with_data(inference_job(job, Phase.TEST, in_order=True, opened=True).job, "data", data, "image-folder")
+        new = with_data(inference_job(job, Phase.TEST, in_order=True, exposed=True).job, "data", data, "image-folder")
         part = Part(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
         facts = inspect_net(part)
         assert facts.class_names == ("ant", "bee", "cat")

@@ -57,7 +57,7 @@ def parts_of(part: Part, steps: int = 0, n_workers: int = 1) -> list[Part]:
 
 
 def every_record(job: JobConf, url: str, **kept: Any) -> Part:
-    return part_of(inference_job(job, Phase.TEST, in_order=True, opened=bool(kept)), url, **kept)
+    return part_of(inference_job(job, Phase.TEST, in_order=True, exposed=bool(kept)), url, **kept)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_net_that_must_see_all_batches_in_order_is_one_part() -> None:
 
 
 def test_no_more_of_a_net_is_built_than_a_layer_needs() -> None:
-    wanted = inference_job(small(), Phase.TEST, in_order=True, opened=True)
+    wanted = inference_job(small(), Phase.TEST, in_order=True, exposed=True)
     assert [layer.name for layer in build(wanted.job, wanted.phase, ["act1"]).layers] == ["data", "fc1", "act1"]
     with pytest.raises(ConfigError, match=r"layer 'act2' is not in the net of this phase. Did you mean 'act1'\?"):
         build(wanted.job, wanted.phase, ["act2"])
@@ -180,7 +180,7 @@ def test_predictions_name_the_higher_of_equal_classes(trained: str) -> None:
 
 
 def test_the_training_net_computes_as_in_a_test(trained: str) -> None:
-    wanted = inference_job(small(), Phase.TRAIN, in_order=True, opened=True)
+    wanted = inference_job(small(), Phase.TRAIN, in_order=True, exposed=True)
     assert wanted.phase == Phase.TEST
     found = of_all([each() for each in parts_of(part_of(wanted, trained, layers=("act1", "drop1")))], 1)
     kept = of_all([each() for each in parts_of(part_of(wanted, trained, layers=("act1", "drop1")))], 0)
@@ -199,7 +199,7 @@ def test_errors_point_into_the_job_that_was_given() -> None:
 
 def test_new_records_need_no_labels_and_may_be_text(tmp_path: Path, trained: str) -> None:
     (tmp_path / "new.csv").write_text("\n".join(",".join(["7"] * 784) for _ in range(3)) + "\n")
-    wanted = inference_job(small(), Phase.TEST, in_order=True, opened=True)
+    wanted = inference_job(small(), Phase.TEST, in_order=True, exposed=True)
     job = with_data(wanted.job, "data", str(tmp_path / "new.csv"), None)
     part = part_of(replace(wanted, job=job), trained, layers=("loss",), labels=False)
     found = of_all([each() for each in parts_of(part)])

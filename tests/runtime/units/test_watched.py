@@ -146,7 +146,7 @@ def test_the_best_stay_too_and_those_of_before_a_resume(run_job: Run) -> None:
     job = mlp(train_steps=12, **saving(last=1, best=2, metric="test.accuracy"))
     every = run_job(mlp(train_steps=12, **saving(last=100, best=1, metric="test.accuracy")))
     # that of step 12 comes before the test there
-    values = {step: every.figures("accuracy", "test")[step] for step in (2, 4, 6, 8, 10)}
+    values = {step: every.metric("accuracy", "test")[step] for step in (2, 4, 6, 8, 10)}
     best = sorted(values, key=lambda step: (-values[step], step))[:2]
     assert complete(run_job(job)) == sorted({*best, 12})
     first = run_job(mlp(train_steps=6, **saving(last=100)))
