@@ -13,14 +13,14 @@ Labels, indices and records are given as numpy's, as layers give them. A scalar,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from singa_dask.ops import NumpyOps
 
-__all__ = ["BASES", "LAYOUTS", "blank", "close", "draw", "get", "lay", "put", "scalar", "untouched"]
+__all__ = ["BASES", "LAYOUTS", "blank", "close", "draw", "get", "lay", "put", "scalar", "slopes", "untouched"]
 
 Array = np.ndarray[Any, Any]
 # A sliced array on a device and what it was sliced from, by the array's id; let go of after each test.
@@ -87,6 +87,18 @@ def get(ops: NumpyOps, array: Any) -> Array:
 def scalar(ops: NumpyOps, value: Any) -> float:
     """Return what a kernel counted."""
     return float(np.ravel(ops.to_host(value))[0])
+
+
+def slopes(f: Callable[[Array], Array], x: Array, gy: Array) -> Array:
+    """Return the gradient of ``sum(f(x) gy)`` with respect to x by central differences, float64."""
+    x, step = x.astype(np.float64), 1e-5
+    made = np.empty(x.shape)
+    for at in np.ndindex(x.shape):
+        ahead, behind = x.copy(), x.copy()
+        ahead[at] += step
+        behind[at] -= step
+        made[at] = np.sum((f(ahead) - f(behind)) * gy) / (2 * step)
+    return made
 
 
 def untouched(sliced: Array) -> bool:

@@ -224,6 +224,18 @@ def test_avg_pool(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 70, 9, 2), (5, 32, 8, 8)])
+def test_global_avg_pool(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str) -> None:
+    x, gy = lay(draw(random, shape, dtype), layout), draw(random, shape[:2], dtype)
+    wanted, share = x.mean(axis=(2, 3), dtype=np.float64), gy.astype(np.float64)[:, :, None, None] / x[0, 0].size
+    y, gx = put(ops, np.full(shape[:2], np.nan, dtype)), put(ops, blank(shape, dtype, layout))
+    ops.global_avg_pool(put(ops, x), y)
+    close(get(ops, y), wanted)
+    ops.global_avg_pool_grad(put(ops, gy), gx)
+    close(get(ops, gx), np.broadcast_to(share, shape))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("shape", "size", "alpha", "beta", "knorm"), LRNS)
 def test_lrn(
     ops: NumpyOps,

@@ -157,6 +157,17 @@ def test_a_product_is_captured_which_cupy_refuses(gpu: Any) -> None:
     np.testing.assert_allclose(gpu.to_host(out), gpu.to_host(a) @ gpu.to_host(b), rtol=1e-12)
 
 
+def test_batched_products_are_captured(gpu: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (gpu.from_host(rng.normal(size=size)) for size in ((2, 3, 4), (2, 5, 4)))
+    out = gpu.zeros((2, 3, 5), np.float64)
+    captured = gpu.capture(lambda: gpu.batch_matmul(a, b, out, transpose_b=True, scale=0.5))
+    assert not gpu.to_host(out).any()
+    captured.replay(lambda key: key)
+    wanted = 0.5 * gpu.to_host(a) @ gpu.to_host(b).swapaxes(1, 2)
+    np.testing.assert_allclose(gpu.to_host(out), wanted, rtol=1e-12)
+
+
 def test_a_layer_of_a_users_own_runs_uncaptured() -> None:
     class Own(InnerProduct):
         pass

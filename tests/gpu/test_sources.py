@@ -44,6 +44,7 @@ INDEXED_PACKS = [*((*pack, "int") for pack in PACKS), *LARGE]
 INDEXED = "Value_and_WIDTH_and_Index"
 COMBINATIONS = {
     "crop": product(Record=["unsigned char", "float", "double"], Value=FLOATS, Index=INDEX),
+    "group": product(Value_and_Param=MIXED),
     "im2col": product(Value_and_Element=[*MIXED, ("bfloat16", "bfloat16")]),
     "lrn": product(Value=FLOATS, Index=INDEX),
     "norm": [

@@ -63,3 +63,21 @@ class Elementwise(Protocol):
 
     def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = gy (0.66666667 * 1.7159047 - 0.66666667 / 1.7159047 * y^2)``."""
+
+    # -- activations; gradients from the input ``x`` ---------------------------------------------------------
+
+    def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
+        """``out = x P(x)``, the Gaussian error linear unit of Hendrycks and Gimpel (2016).
+
+        ``P(x) = (1 + erf(x / sqrt(2))) / 2``, the distribution function of the standard normal distribution, or if
+        ``approximate`` ``(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2``.
+        """
+
+    def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
+        """``out = gy (P(x) + x P'(x))`` with P as in `gelu`."""
+
+    def silu(self, x: Array, out: Array) -> None:
+        """``out = x sigmoid(x)``, also known as swish."""
+
+    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
+        """``out = gy s (1 + x (1 - s))`` with ``s = sigmoid(x)``."""

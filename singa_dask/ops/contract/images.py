@@ -103,3 +103,9 @@ class Images(Protocol):
 
     def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
         """``out`` (N, C, H, W) = gradient of `avg_pool`, from ``gy`` (N, C, OH, OW)."""
+
+    def global_avg_pool(self, x: Array, out: Array) -> None:
+        """``out`` (N, C) = mean of x (N, C, H, W) over its pixels."""
+
+    def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
+        """``out`` (N, C, H, W) = gradient of `global_avg_pool`: ``gy`` (N, C) / (H W) for each pixel."""

@@ -38,3 +38,23 @@ class Linear(Protocol):
 
     def linear_grad_bias(self, gy: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (H,) = sum of the rows of ``gy``; added to ``out`` if ``accumulate``."""
+
+    def batch_matmul(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        """``out = scale a b`` for each matrix of a batch, with the last two axes of a and b transposed as asked.
+
+        Parameters
+        ----------
+        a : (..., M, K), or (..., K, M) if ``transpose_a``
+        b : (..., K, N), or (..., N, K) if ``transpose_b``
+        out : (..., M, N)
+            All have the same one or two leading axes, of any strides, e.g. the heads of attention as a view
+            (N, H, T, d) of rows (T, N, H d). Fastest if the last axis, or the last but one, is contiguous.
+        """

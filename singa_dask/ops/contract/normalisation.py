@@ -1,4 +1,4 @@
-"""Normalisation: over channels and over the batch."""
+"""Normalisation: over channels, the batch, rows, and groups of channels."""
 
 from __future__ import annotations
 
@@ -72,3 +72,64 @@ class Normalisation(Protocol):
         ``grad_scale = sum gy u`` and, unless it is None,
         ``out = scale / sqrt(var + eps) (gy - grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
         """
+
+    # -- layer and group normalisation -----------------------------------------------------------------------
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each row.
+
+        Parameters
+        ----------
+        x, out : (N, D)
+        scale, shift : (D,)
+        mean, var : (N,)
+            Written, for `layer_norm_grad`; float32 where x is bfloat16. The variance divides by D.
+        """
+
+    def layer_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute the gradients of `layer_norm`.
+
+        With u = (x - mean) / sqrt(var + eps), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``, added to what
+        is there if ``accumulate``; and, unless it is None,
+        ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(var + eps)`` with ``g = gy scale``.
+        Shapes are those of `layer_norm`.
+        """
+
+    def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each group of channels.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W)
+        scale, shift : (C,)
+        mean, var : (N, G)
+            Written, for `group_norm_grad`; float32 where x is bfloat16. G divides C: a group is C / G neighbouring
+            channels of one image, and the variance divides by C / G H W.
+        """
+
+    def group_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute the gradients of `group_norm`, as `layer_norm_grad` does with groups for rows."""

@@ -16,22 +16,40 @@ class Softmax(Protocol):
         """``out = exp(x) / sum_row(exp(x))``, (N, D); ``out`` may be ``x``."""
 
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
-        """``out = y (gy - sum_row(gy y))``; ``out`` may be ``gy``."""
+        """``out = y (gy - sum_row(gy y))``, (N, D); ``out`` may be ``gy``.
 
-    def cross_entropy(self, p: Array, labels: Array) -> Scalar:
-        """Return the mean over the rows of ``-log(p[n, labels[n]])``.
+        The gradient of `masked_softmax` too, on its rows as (N, D): masked scores have ``y = 0``, so gradient 0.
+        """
+
+    def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
+        """``out`` = `softmax` of each row of the last axis, with ``causal`` over the columns that its row may see.
+
+        Parameters
+        ----------
+        scores, out : (..., T, S)
+            Scores of T queries for S keys; ``out`` may be ``scores``. What a query may not see gets 0.
+        causal : bool
+            Query t sees the keys up to ``first + t``; else every query sees all keys.
+        first : int
+            Position of the first query among the keys, at least 0.
+        """
+
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> Scalar:
+        """Return the mean over the rows of ``(1 - e) nll[label] + e mean_k(nll[k])``, ``nll = -log(p)`` of the row.
 
         Parameters
         ----------
         p : (N, D)
             Probabilities; those below the smallest normal float count as that.
         labels : (N,) integers
+        smoothing : float
+            e in [0, 1), label smoothing as in Szegedy et al. (2016).
         """
 
-    def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array) -> None:
-        """``out = scale / N (p - onehot(labels))``: the gradient with respect to the input of `softmax`.
+    def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:
+        """``out = scale / N (p - (1 - e) onehot(labels) - e / D)``: the gradient for the input of `softmax`.
 
-        ``out`` may be ``p``.
+        e is ``smoothing``; ``out`` may be ``p``.
         """
 
     def top(self, scores: Array, k: int, out: Array) -> None:

@@ -179,6 +179,22 @@ class CupyMemory(NumpyMemory):
             x = copy
         return flattened(x)
 
+    def _dense(self, name: str, x: Array) -> Array:
+        """Return x as kernels take it: itself, or a copy in scratch memory."""
+        if is_dense(x):
+            return x
+        copied = self.scratch(f"dense {name}", x.shape, x.dtype)
+        self.copy(x, out=copied)
+        return copied
+
+    def _output_buffer(self, name: str, out: Array, dtype: DType) -> Array:
+        """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
+        return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
+
+    def _commit(self, made: Array, out: Array) -> None:
+        if made is not out:
+            self.copy(made, out=out)
+
     def integers(self, name: str, values: Array) -> Array:
         """Return integers of the host as a dense device array of int64, in scratch memory unless they are there.
 
@@ -195,6 +211,11 @@ class CupyMemory(NumpyMemory):
         out = self.scratch(name, (values.size,), np.int64).reshape(values.shape)
         self.gpu.put(values, out)
         return out
+
+
+def is_dense(x: Array) -> bool:
+    """Tell whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
+    return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
 
 
 def strides_of(x: Array) -> tuple[np.int64, ...]:

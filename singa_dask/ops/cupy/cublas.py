@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-__all__ = ["gemm_ex", "workspace"]
+__all__ = ["gemm_ex", "gemm_strided_batched_ex", "workspace"]
 
 # What captured products compute in, as much as is advised, from this compute capability on and before; without it each
 # would allocate in the graph. Graphs of a device run one after the other, so they share it.
 LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
 
-_int, _address = ctypes.c_int, ctypes.c_void_p
+_int, _long, _address = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
 TYPES = {
     "cublasSetStream_v2": (_address, _address),
     "cublasSetWorkspace_v2": (_address, _address, ctypes.c_size_t),
@@ -25,20 +26,35 @@ TYPES = {
         *(_address, _int, _int, _address, _int, _int, _address),
         *(_address, _int, _int, _int, _int),
     ),
+    "cublasGemmStridedBatchedEx": (
+        *(_address, _int, _int, _int, _int, _int, _address),
+        *(_address, _int, _int, _long, _address, _int, _int, _long, _address),
+        *(_address, _int, _int, _long, _int, _int, _int),
+    ),
 }
 
 
 def gemm_ex(handle: int, *arguments: int) -> None:
     """Enqueue a product on the current stream; the arguments are those of CuPy's ``gemmEx``."""
+    _enqueue(cublas.gemmEx, "cublasGemmEx", handle, arguments)
+
+
+def gemm_strided_batched_ex(handle: int, *arguments: int) -> None:
+    """Enqueue products on the current stream; the arguments are those of CuPy's ``gemmStridedBatchedEx``."""
+    _enqueue(cublas.gemmStridedBatchedEx, "cublasGemmStridedBatchedEx", handle, arguments)
+
+
+def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequence[int]) -> None:
+    """Call a function of cuBLAS, by CuPy unless the current stream is captured."""
     stream = cupy.cuda.get_current_stream()
     if not stream.is_capturing():
-        cublas.gemmEx(handle, *arguments)
+        cupys(handle, *arguments)
         return
     room = workspace(stream.device_id)
     call("cublasSetStream_v2", handle, stream.ptr)
     call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
     # CuPy sets the stream at its next call, and with it the workspace that it had
-    call("cublasGemmEx", handle, *arguments)
+    call(name, handle, *arguments)
 
 
 @functools.cache

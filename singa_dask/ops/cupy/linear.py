@@ -6,6 +6,7 @@ A matrix has a stride of one value along rows or along columns; what has neither
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cupy
@@ -15,7 +16,7 @@ from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
-from singa_dask.ops.cupy.cublas import gemm_ex
+from singa_dask.ops.cupy.cublas import gemm_ex, gemm_strided_batched_ex
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.onednn.library import BFLOAT16
 
@@ -128,6 +129,60 @@ class CupyLinear(CupyMemory):
             found = Matrix(copy, turned, max(1, copy.shape[1]))
         return found
 
+    def batch_matmul(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        a, b = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+        if a.ndim > 3:
+            for x, y, z in _split_batch(a, b, out):
+                self.batch_matmul(x, y, z, scale=scale)
+            return
+        if not out.size:
+            return
+        target = as_matrix(out[0])
+        if target is None:
+            product = self.scratch("product", out.shape, out.dtype)
+            self.batch_matmul(a, b, product, scale=scale)
+            self.copy(product, out)
+        elif target.turned:
+            self._products(b.swapaxes(1, 2), a.swapaxes(1, 2), out.swapaxes(1, 2), scale)
+        else:
+            self._products(a, b, out, scale)
+
+    def _products(self, a: Array, b: Array, out: Array, scale: float) -> None:
+        """``out[i] = scale a[i] b[i]``, out in rows."""
+        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
+        (n_batch, m, k), n = a.shape, b.shape[2]
+        (left, left_step), (right, right_step) = self._batch("left", a, kind), self._batch("right", b, kind)
+        compute, (zero, one) = gemm_types(kind, self.precision)
+        factor, target = np.full_like(one, scale), as_matrix(out[0])
+        gemm_strided_batched_ex(
+            device.get_cublas_handle(),
+            cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
+            cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,
+            *(n, m, k, factor.ctypes.data),
+            *(right.array.data.ptr, CUDA_TYPES[kind], right.step, right_step),
+            *(left.array.data.ptr, CUDA_TYPES[kind], left.step, left_step),
+            zero.ctypes.data,
+            *(out.data.ptr, CUDA_TYPES[out.dtype], target.step if target else n, out.strides[0] // out.itemsize),
+            *(n_batch, compute, cublas.CUBLAS_GEMM_DEFAULT),
+        )
+
+    def _batch(self, name: str, x: Array, kind: Any) -> tuple[Matrix, int]:
+        """Return the first matrix of a batch (B, M, N) as cuBLAS takes it, and the step to the next one."""
+        found = as_matrix(x[0]) if x.dtype == kind else None
+        if found is None:
+            copy = self.scratch(name, x.shape, kind)
+            self.copy(x, copy)
+            found, x = Matrix(copy[0], False, max(1, copy.shape[2])), copy
+        return found, x.strides[0] // x.itemsize
+
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` when ``accumulate``."""
         (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
@@ -154,6 +209,17 @@ def as_matrix(x: Array) -> Matrix | None:
         if (column == x.itemsize or n_columns <= 1) and step >= least:
             return Matrix(x, turned, step)
     return None
+
+
+def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield views (B, M, N) of arrays (A, B, M, N): one if their leading axes merge, else along the longer of them."""
+    outer, inner = arrays[0].shape[:2]
+    if all(x.strides[0] == inner * x.strides[1] for x in arrays):
+        yield tuple(x.reshape(outer * inner, *x.shape[2:]) for x in arrays)
+    elif outer > inner:
+        yield from (tuple(x[:, k] for x in arrays) for k in range(inner))
+    else:
+        yield from (tuple(x[k] for x in arrays) for k in range(outer))
 
 
 def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:

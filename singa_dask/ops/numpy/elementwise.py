@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.ops.contract import Array, Elementwise
+from singa_dask.ops.numpy.normal import normal_cdf, normal_density
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["STANH_X", "STANH_Y", "NumpyElementwise"]
+__all__ = ["GELU_CUBE", "GELU_X", "STANH_X", "STANH_Y", "NumpyElementwise"]
 
 # STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
 STANH_Y = 1.7159047
 STANH_X = 0.66666667
+# The approximate GELU's: P(x) = (1 + tanh(GELU_X (x + GELU_CUBE x^3))) / 2.
+GELU_X = (2 / np.pi) ** 0.5
+GELU_CUBE = 0.044715
+# Values of a piece where a kernel makes many temporary arrays.
+SMALL_PIECE = 1 << 14
 
 
 class NumpyElementwise(Scratch, Elementwise):
@@ -96,3 +102,52 @@ class NumpyElementwise(Scratch, Elementwise):
             np.multiply(slope, value, out=slope)
             np.add(slope, STANH_X * STANH_Y, out=slope)
             np.multiply(slope, g, out=gx)
+
+    # -- activations with gradients from the input ---------------------------------------------------------
+
+    def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
+        for source, y in self.pieces(x, out, n_values=SMALL_PIECE):
+            np.multiply(source, self._tanh_cdf(source) if approximate else normal_cdf(source), out=y)
+
+    def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
+        for source, g, gx in self.pieces(x, gy, out, n_values=SMALL_PIECE):
+            if approximate:
+                slope = self._tanh_cdf(source)
+                # the tanh is 2 P - 1, so its slope 4 P (1 - P)
+                inner = GELU_X * (1 + 3 * GELU_CUBE * source * source)
+                slope += 2 * source * slope * (1 - slope) * inner
+            else:
+                slope = normal_cdf(source)
+                slope += source * normal_density(source)
+            np.multiply(slope, g, out=gx)
+
+    def _tanh_cdf(self, x: Array) -> Array:
+        """Return P of the approximate GELU."""
+        made = np.multiply(x, x)
+        np.multiply(made, GELU_CUBE, out=made)
+        np.add(made, 1, out=made)
+        np.multiply(made, x, out=made)
+        np.multiply(made, GELU_X, out=made)
+        np.tanh(made, out=made)
+        np.multiply(made, 0.5, out=made)
+        return np.add(made, 0.5, out=made)
+
+    def silu(self, x: Array, out: Array) -> None:
+        for source, y in self.pieces(x, out):
+            np.multiply(source, self._logistic(source), out=y)
+
+    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
+        for source, g, gx in self.pieces(x, gy, out):
+            logistic = self._logistic(source)
+            slope = self.scratch("silu slope", source.shape, source.dtype)
+            np.subtract(1, logistic, out=slope)
+            np.multiply(slope, source, out=slope)
+            np.add(slope, 1, out=slope)
+            np.multiply(slope, logistic, out=slope)
+            np.multiply(slope, g, out=gx)
+
+    def _logistic(self, x: Array) -> Array:
+        """Return sigmoid(x), in scratch memory."""
+        made = self.scratch("slope", x.shape, x.dtype)
+        NumpyElementwise.sigmoid(self, x, made)
+        return made

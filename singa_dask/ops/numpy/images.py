@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from singa_dask.ops.contract import Array, Images, Pair
 from singa_dask.ops.scratch import Scratch, channels_last
 
-__all__ = ["BYTE_PLACES", "NumpyImages", "sum_of_channels"]
+__all__ = ["BYTE_PLACES", "NumpyImages", "pixel_sums", "sum_of_channels"]
 
 # Values of the unfolded images that one matrix product takes.
 COLUMN_VALUES = 1 << 18
@@ -201,6 +201,12 @@ class NumpyImages(Scratch, Images):
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
                 np.add(gx[pixels], part[windows], out=gx[pixels])
 
+    def global_avg_pool(self, x: Array, out: Array) -> None:
+        np.divide(pixel_sums(x), x[0, 0].size, out=out, casting="same_kind")
+
+    def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
+        np.multiply(gy[:, :, None, None], 1 / out[0, 0].size, out=out)
+
 
 def _stretches(images: Array, length: int) -> Array:
     """Return a view of images (..., C, H, W): for each of their channels, the stretch that begins at each pixel."""
@@ -238,3 +244,15 @@ def sum_of_channels(x: Array) -> Array:
     """Return the sum over all axes but the second, (C,) float64."""
     total: Array = np.add.reduce(x, axis=(0, 2, 3) if x.ndim == 4 else 0, dtype=np.float64)
     return total
+
+
+def pixel_sums(x: Array) -> Array:
+    """Return the sum over the pixels of each channel of each image, (N, C) float64."""
+    pixels = channels_last(x)
+    if not pixels.flags.c_contiguous:
+        total: Array = np.add.reduce(x, axis=(2, 3), dtype=np.float64)
+        return total
+    # a matrix product is several times faster
+    rows = pixels.reshape(len(x), -1, x.shape[1])
+    product: Array = np.matmul(np.ones((1, rows.shape[1]), x.dtype), rows)
+    return product[:, 0].astype(np.float64)

@@ -35,6 +35,19 @@ class NumpyLinear(Scratch, Linear):
         else:
             np.sum(gy, axis=0, out=out)
 
+    def batch_matmul(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b, out=out)
+        if scale != 1:
+            np.multiply(out, scale, out=out)
+
     def _multiply_matrices(self, left: Array, right: Array, out: Array, accumulate: bool) -> None:
         """``out = left right``; added to ``out`` when ``accumulate``."""
         if accumulate:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.ops.contract import Array, DType, Normalisation
-from singa_dask.ops.numpy.images import sum_of_channels
+from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 from singa_dask.ops.scratch import Scratch
 
 __all__ = ["NumpyNormalisation"]
@@ -103,6 +103,92 @@ class NumpyNormalisation(Scratch, Normalisation):
         np.multiply(normal, _wide(width, x), out=normal)
         return normal
 
+    # -- layer normalisation ---------------------------------------------------------------------------------
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        for source, y, middle, spread in self.pieces(x, out, mean, var):
+            np.mean(source, axis=1, out=middle)
+            np.subtract(source, middle[:, None], out=y)
+            square = self.scratch("square", y.shape, y.dtype)
+            np.multiply(y, y, out=square)
+            np.mean(square, axis=1, out=spread)
+            np.multiply(y, _inverse_root(spread, eps)[:, None], out=y)
+            np.multiply(y, scale, out=y)
+            np.add(y, shift, out=y)
+
+    def layer_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        totals = np.zeros((2, x.shape[1]))
+        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
+            normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))
+            width = _inverse_root(spread, eps)[:, None]
+            np.subtract(source, middle[:, None], out=normal)
+            np.multiply(normal, width, out=normal)
+            np.multiply(normal, g, out=product)
+            totals += np.add.reduce(product, axis=0), np.add.reduce(g, axis=0)
+            if gx is not None:
+                np.multiply(product, scale, out=product)
+                np.multiply(normal, product.mean(axis=1, keepdims=True), out=normal)
+                np.multiply(g, scale, out=product)
+                np.add(normal, product.mean(axis=1, keepdims=True), out=normal)
+                np.subtract(product, normal, out=product)
+                np.multiply(product, width, out=gx)
+        _write_sums(totals, grad_scale, grad_shift, accumulate)
+
+    # -- group normalisation ---------------------------------------------------------------------------------
+
+    def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        for source, y, middle, spread in self.pieces(x, out, mean, var):
+            np.copyto(middle, _group_means(pixel_sums(source), source, middle), casting="same_kind")
+            np.subtract(source, _of_channels(middle, x), out=y)
+            square = self.scratch("square", y.shape, y.dtype)
+            np.multiply(y, y, out=square)
+            np.copyto(spread, _group_means(pixel_sums(square), source, spread), casting="same_kind")
+            np.multiply(y, _of_channels(_inverse_root(spread, eps), x) * _wide(scale, x), out=y)
+            np.add(y, _wide(shift, x), out=y)
+
+    def group_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        totals = np.zeros((2, x.shape[1]))
+        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
+            normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))
+            width = _of_channels(_inverse_root(spread, eps), x)
+            np.subtract(source, _of_channels(middle, x), out=normal)
+            np.multiply(normal, width, out=normal)
+            np.multiply(normal, g, out=product)
+            sums = pixel_sums(product), pixel_sums(g)
+            totals += [np.add.reduce(each, axis=0) for each in sums]
+            if gx is not None:
+                slope, constant = (_of_channels(_group_means(each * scale, x, middle), x) for each in sums)
+                np.multiply(normal, slope, out=normal)
+                np.add(normal, constant, out=normal)
+                np.multiply(g, _wide(scale, x), out=product)
+                np.subtract(product, normal, out=product)
+                np.multiply(product, width, out=gx)
+        _write_sums(totals, grad_scale, grad_shift, accumulate)
+
 
 def _add_neighbours(x: Array, size: int, out: Array) -> None:
     """``out[:, c]`` = sum of ``x[:, c - size // 2 : c + size // 2 + 1]``, as far as it goes."""
@@ -115,3 +201,27 @@ def _add_neighbours(x: Array, size: int, out: Array) -> None:
 def _wide(values: Array, x: Array) -> Array:
     """Return values (C,) to be broadcast against x."""
     return values[:, None, None] if x.ndim == 4 else values
+
+
+def _inverse_root(var: Array, eps: float) -> Array:
+    made: Array = 1 / np.sqrt(var + eps)
+    return made
+
+
+def _write_sums(totals: Array, grad_scale: Array, grad_shift: Array, accumulate: bool) -> None:
+    """Write the gradients of scale and shift, or add them to what is there."""
+    for total, out in zip(totals, (grad_scale, grad_shift), strict=True):
+        np.add(total, out if accumulate else 0, out=out, casting="same_kind")
+
+
+def _group_means(sums: Array, x: Array, groups: Array) -> Array:
+    """Return the means over groups (N, G) from sums over the pixels of x (N, C), shaped like ``groups``."""
+    n_values = x[0].size / groups.shape[1]
+    total: Array = np.add.reduce(sums.reshape(*groups.shape, -1), axis=2) / n_values
+    return total
+
+
+def _of_channels(groups: Array, x: Array) -> Array:
+    """Return values of groups (N, G) repeated for their channels, to be broadcast against images x, in their dtype."""
+    made = np.repeat(groups, x.shape[1] // groups.shape[1], axis=1)[:, :, None, None]
+    return made.astype(x.dtype, copy=False)

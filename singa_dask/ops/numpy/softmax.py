@@ -7,7 +7,7 @@ import numpy as np
 from singa_dask.ops.contract import Array, Softmax
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpySoftmax"]
+__all__ = ["NumpySoftmax", "hidden"]
 
 
 class NumpySoftmax(Scratch, Softmax):
@@ -29,14 +29,39 @@ class NumpySoftmax(Scratch, Softmax):
             np.subtract(g, row, out=gx)
             np.multiply(gx, p, out=gx)
 
-    def cross_entropy(self, p: Array, labels: Array) -> float:
-        picked = p[np.arange(len(labels)), labels]
-        return -float(np.log(np.maximum(picked, np.finfo(p.dtype).tiny)).mean(dtype=np.float64))
+    def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
+        for source, y in self.pieces(scores, out):
+            if causal:
+                np.copyto(y, source)
+                np.copyto(y, -np.inf, where=hidden(y, first))
+                source = y
+            row = self.scratch("row", (y.size // y.shape[-1],), y.dtype).reshape(*y.shape[:-1], 1)
+            np.max(source, axis=-1, keepdims=True, out=row)
+            np.subtract(source, row, out=y)
+            np.exp(y, out=y)
+            np.sum(y, axis=-1, keepdims=True, out=row)
+            np.divide(y, row, out=y)
 
-    def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array) -> None:
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> float:
+        least = np.finfo(p.dtype).tiny
+        picked = p[np.arange(len(labels)), labels]
+        loss = -float(np.log(np.maximum(picked, least)).mean(dtype=np.float64))
+        if not smoothing:
+            return loss
+        total = 0.0
+        for (part,) in self.pieces(p):
+            logs = self.scratch("logs", part.shape, part.dtype)
+            np.maximum(part, least, out=logs)
+            np.log(logs, out=logs)
+            total -= float(np.sum(logs, dtype=np.float64))
+        return (1 - smoothing) * loss + smoothing * total / p.size
+
+    def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:
         factor = scale / len(labels)
         np.multiply(p, factor, out=out)
-        out[np.arange(len(labels)), labels] -= factor
+        if smoothing:
+            np.subtract(out, factor * smoothing / p.shape[1], out=out)
+        out[np.arange(len(labels)), labels] -= factor * (1 - smoothing)
 
     def top(self, scores: Array, k: int, out: Array) -> None:
         last = scores.shape[1] - 1
@@ -56,3 +81,10 @@ class NumpySoftmax(Scratch, Softmax):
         np.logical_or(after, equal, out=after)
         # Counting who does not come before makes a row of NaN a miss.
         return int(np.count_nonzero(after.sum(axis=1) > scores.shape[1] - k))
+
+
+def hidden(scores: Array, first: int) -> Array:
+    """Return which keys a query may not see, (T, S) bool: those beyond its own position."""
+    n_queries, n_keys = scores.shape[-2:]
+    made: Array = np.arange(n_keys) > first + np.arange(n_queries)[:, None]
+    return made

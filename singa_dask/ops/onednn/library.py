@@ -64,6 +64,7 @@ FUNCTIONS = {
     "primitive_attr_set_post_ops": "pp",
     "post_ops_create": "p",
     "post_ops_append_sum": "pfii",
+    "post_ops_append_eltwise": "piff",
     "primitive_desc_query": "piip",
     "primitive_create": "pp",
     "primitive_execute": "ppip",
@@ -80,6 +81,9 @@ FUNCTIONS = {
     "eltwise_forward_primitive_desc_create": "ppiippffp",
     "eltwise_backward_primitive_desc_create": "ppipppffpp",
     "matmul_primitive_desc_create": 7 * "p",
+    "softmax_forward_primitive_desc_create": "ppiippip",
+    "layer_normalization_forward_primitive_desc_create": "ppipppfup",
+    "layer_normalization_backward_primitive_desc_create": "ppippppfupp",
 }
 TYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,
@@ -111,11 +115,16 @@ class Alg(IntEnum):
 
     CONVOLUTION = 0x1
     RELU = 0x20
+    SCALE = 0x26
+    GELU_TANH = 0x2B
+    SILU = 0x2C
+    GELU_ERF = 0x31
     RELU_FROM_OUTPUT = 0x100
     POOL_MAX = 0x1FF
     POOL_AVG_INCLUDE = 0x2FF
     POOL_AVG_EXCLUDE = 0x3FF
     LRN_ACROSS = 0xAFF
+    SOFTMAX = 0x30000
 
 
 class Arg(IntEnum):
@@ -312,13 +321,16 @@ class Engine:
 
     # -- primitives ----------------------------------------------------------------------------------
 
-    def attributes(self, add: bool = False) -> int:
-        """Return attributes of a primitive: scratch memory is ours; ``add`` to what is there."""
+    def attributes(self, add: bool = False, scale: float = 1.0) -> int:
+        """Return attributes of a primitive: scratch memory is ours; multiply by ``scale``; ``add`` to what is there."""
         attributes = self.make("primitive_attr", "primitive_attr_create")
         self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
-        if add:
+        if add or scale != 1:
             steps = self.make("post_ops", "post_ops_create")
-            self.call("post_ops_append_sum", steps, 1.0, 0, NOT_DEFINED)
+            if scale != 1:
+                self.call("post_ops_append_eltwise", steps, Alg.SCALE, scale, 0.0)
+            if add:
+                self.call("post_ops_append_sum", steps, 1.0, 0, NOT_DEFINED)
             self.call("primitive_attr_set_post_ops", attributes, steps)
         return attributes
 

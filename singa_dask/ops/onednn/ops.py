@@ -15,6 +15,7 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops.contract import Array, DType, Pair
+from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.bf16 import UpcastOps
 from singa_dask.ops.onednn.call import Call, Copied
@@ -26,6 +27,7 @@ LOG = logging.getLogger(__name__)
 
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
+STRIDE_1, PAD_0 = (1, 1), (0, 0)
 PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
 
 
@@ -146,6 +148,14 @@ class OneDnnOps(UpcastOps):
         if not self._run("avg_pool_grad", (gy, out), kernel, stride, pad, count_pad):
             super().avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
 
+    def global_avg_pool(self, x: Array, out: Array) -> None:
+        if not self._run("avg_pool", (x, out[:, :, None, None]), x.shape[2:], STRIDE_1, PAD_0, True):
+            super().global_avg_pool(x, out)
+
+    def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
+        if not self._run("avg_pool_grad", (gy[:, :, None, None], out), out.shape[2:], STRIDE_1, PAD_0, True):
+            super().global_avg_pool_grad(gy, out)
+
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
     ) -> Array:
@@ -189,6 +199,27 @@ class OneDnnOps(UpcastOps):
         if not self._run("batch_norm_grad", (x, gy, scale, mean, var, unwanted, grad_scale, grad_shift), eps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
 
+    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        if not self._run("layer_norm", (x, scale, shift, mean, var, out), eps):
+            super().layer_norm(x, scale, shift, mean, var, out, eps)
+
+    def layer_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        arrays = (x, gy, scale, scale, mean, var, out, grad_scale, grad_shift)
+        if out is None or not self._run("layer_norm_grad", arrays, eps, accumulate):
+            super().layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
+
     # -- matrix products and activations -------------------------------------------------------------------
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
@@ -207,6 +238,28 @@ class OneDnnOps(UpcastOps):
         if not self._run("linear_grad_weight", (x, gy, out), transpose, accumulate):
             super().linear_grad_weight(x, gy, out, transpose, accumulate)
 
+    def batch_matmul(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        if not self._run("batch_matmul", (a, b, out), transpose_a, transpose_b, scale):
+            super().batch_matmul(a, b, out, transpose_a, transpose_b, scale)
+
+    def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
+        source = scores
+        if causal:
+            if out is not scores:
+                self.copy(scores, out)
+            np.copyto(out, -np.inf, where=hidden(scores, first))
+            source = out
+        if not self._run("softmax_rows", (source, out)):
+            super().masked_softmax(source, out, causal=False)
+
     def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
         if not self._run("relu", (x, out), negative_slope):
             super().relu(x, out, negative_slope)
@@ -214,6 +267,22 @@ class OneDnnOps(UpcastOps):
     def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
         if not self._run("relu_grad", (y, gy, out), negative_slope):
             super().relu_grad(y, gy, out, negative_slope)
+
+    def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
+        if not self._run("gelu", (x, out), approximate):
+            super().gelu(x, out, approximate)
+
+    def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
+        if not self._run("gelu_grad", (x, gy, out), approximate):
+            super().gelu_grad(x, gy, out, approximate)
+
+    def silu(self, x: Array, out: Array) -> None:
+        if not self._run("silu", (x, out)):
+            super().silu(x, out)
+
+    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
+        if not self._run("silu_grad", (x, gy, out)):
+            super().silu_grad(x, gy, out)
 
 
 def takes(array: Array) -> bool:

@@ -126,7 +126,7 @@ def test_inner_product(ops: NumpyOps, transpose: bool) -> None:
     compare(ops, work)
 
 
-@pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh", "stanh"])
+@pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh", "stanh", "gelu", "silu"])
 @pytest.mark.parametrize("shape", [(3, 16, 4, 4), (5, 9)])
 def test_activations_in_place(ops: NumpyOps, name: str, shape: tuple[int, ...]) -> None:
     def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
@@ -169,3 +169,33 @@ def test_bfloat16_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "AVX512_CORE", 1 << 30)  # instructions that no CPU has
     with pytest.raises(ConfigError, match=r"precision: bf16 (is for ops onednn|needs AVX-512)"):
         get_ops("auto", "bf16")
+
+
+@pytest.mark.parametrize("shape", [(7, 33), (2, 12, 5, 4)])
+def test_layer_and_group_normalisation(ops: NumpyOps, shape: tuple[int, ...]) -> None:
+    def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
+        x, gy, y, gx = (values.features(*shape) for _ in range(4))
+        scale, shift, grad_scale, grad_shift = (values.weights(shape[1]) for _ in range(4))
+        of_groups = len(shape) == 4
+        moments = [values.weights(*((shape[0], 3) if of_groups else shape[:1])) for _ in range(2)]
+        forward = ops.group_norm if of_groups else ops.layer_norm
+        backward = ops.group_norm_grad if of_groups else ops.layer_norm_grad
+        forward(x, scale, shift, *moments, y, 1e-5)
+        backward(x, gy, scale, *moments, gx, grad_scale, grad_shift, 1e-5, accumulate=True)
+        return y, gx, grad_scale, grad_shift
+
+    compare(ops, work)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(ops: NumpyOps, causal: bool) -> None:
+    def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
+        rows = [values.features(6, 2, 24) for _ in range(4)]
+        q, k, v, y = (x.reshape(6, 2, 3, 8).transpose(1, 2, 0, 3) for x in rows)
+        scores, given, p = (values.features(6, 6, 6).reshape(2, 3, 6, 6) for _ in range(3))
+        ops.batch_matmul(q, k, scores, transpose_b=True, scale=0.3)
+        ops.masked_softmax(given, p, causal)
+        ops.batch_matmul(given, v, y, transpose_a=True)
+        return scores, p, rows[3]
+
+    compare(ops, work)

@@ -115,6 +115,9 @@ class ndarray(NDArrayOperatorsMixin):
     def transpose(self, *axes: Any) -> ndarray:
         return self._viewed(self._host.transpose(*axes))
 
+    def swapaxes(self, one: int, other: int) -> ndarray:
+        return self._viewed(self._host.swapaxes(one, other))
+
     def view(self, dtype: Any = None) -> ndarray:
         return self._viewed(self._host.view() if dtype is None else self._host.view(np.dtype(dtype)))
 

@@ -36,6 +36,28 @@ extern "C" __global__ void softmax_grad(
         gx[c * gx_column] = (W)y[c * y_column] * ((W)gy[c * gy_column] - sum);
 }
 
+// Row t of each n_queries rows has the columns up to first + t; the others get 0.
+extern "C" __global__ void causal_softmax(
+    const X* x, long long x_row, long long x_column, Y* y, long long y_row, long long y_column,
+    int n_columns, int n_queries, int first
+) {
+    typedef wide<Y>::type W;
+    x += blockIdx.x * x_row;
+    y += blockIdx.x * y_row;
+    const int own = first + (int)(blockIdx.x % n_queries), last = own < n_columns ? own : n_columns - 1;
+    W best = (W)x[0];
+    for (int c = threadIdx.x; c <= last; c += blockDim.x) {
+        const W value = (W)x[c * x_column];
+        best = value > best ? value : best;
+    }
+    best = block_max(best);
+    W sum = 0;
+    for (int c = threadIdx.x; c <= last; c += blockDim.x) sum += exp((W)x[c * x_column] - best);
+    sum = block_sum(sum);
+    for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
+        y[c * y_column] = c <= last ? exp((W)x[c * x_column] - best) / sum : (W)0;
+}
+
 // out[block] = a part of the mean; `total` adds up the parts. A label that is no column gives what is not a number.
 extern "C" __global__ void cross_entropy(
     const X* p, long long p_row, long long p_column, const long long* labels, double* out,
@@ -55,16 +77,35 @@ extern "C" __global__ void cross_entropy(
     if (threadIdx.x == 0) out[blockIdx.x] = sum / n_rows;
 }
 
+// losses[n] = share * (1 - e) times the loss of the label, and share * e times the mean of the losses of all columns.
+extern "C" __global__ void smoothed_losses(
+    const X* p, long long p_row, long long p_column, const long long* labels, double* losses,
+    int n_columns, double least, double e, double share
+) {
+    typedef wide<X>::type W;
+    const double zero = 0, not_known = zero / zero;
+    const long long label = labels[blockIdx.x];
+    p += blockIdx.x * p_row;
+    double sum = 0;
+    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) {
+        W value = (W)p[c * p_column];
+        value = value < (W)least ? (W)least : value;
+        sum -= (double)log(value) * (e / n_columns + (c == label ? 1 - e : 0));
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) losses[blockIdx.x] = label >= 0 && label < n_columns ? share * sum : not_known;
+}
+
 extern "C" __global__ void cross_entropy_grad(
     const X* p, long long p_row, long long p_column, const long long* labels,
-    Y* out, long long out_row, long long out_column, int n_columns, double factor
+    Y* out, long long out_row, long long out_column, int n_columns, double factor, double of_label, double of_others
 ) {
     typedef wide<Y>::type W;
     const long long label = labels[blockIdx.x];
     p += blockIdx.x * p_row;
     out += blockIdx.x * out_row;
     for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
-        out[c * out_column] = (W)factor * (W)p[c * p_column] - (c == label ? (W)factor : (W)0);
+        out[c * out_column] = (W)factor * (W)p[c * p_column] - (c == label ? (W)of_label : (W)of_others);
 }
 
 // Whether a score comes before another: the larger, of equal ones that of the higher column, last what is no number.

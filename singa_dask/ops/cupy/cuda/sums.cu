@@ -47,3 +47,22 @@ extern "C" __global__ void columns(
     Y* target = out + (long long)blockIdx.y * n_columns + c;
     *target = accumulate ? (Y)(sum + (W)*target) : (Y)sum;
 }
+
+// out (N, C) = the mean over the pixels of images that lie dense as (N, P, C). A block is for 32 channels of an image;
+// its warps take pixels in turn.
+extern "C" __global__ void pixel_means(
+    const X* x, Y* out, long long out_row, long long out_column, long long pixels, int channels
+) {
+    typedef wide<X>::type W;
+    __shared__ W sums[MAX_THREADS];
+    const int c = blockIdx.x * WARP + threadIdx.x % WARP, n_warps = blockDim.x / WARP;
+    W sum = 0;
+    if (c < channels)
+        for (long long p = threadIdx.x / WARP; p < pixels; p += n_warps)
+            sum += (W)x[(blockIdx.y * pixels + p) * channels + c];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= WARP || c >= channels) return;
+    for (int k = 1; k < n_warps; ++k) sum += sums[k * WARP + threadIdx.x];
+    out[blockIdx.y * out_row + c * out_column] = (Y)(sum / (W)pixels);
+}

@@ -210,25 +210,39 @@ def gemmEx(
 LIBRARY = """
 typedef int (*Gemm)(void*, int, int, int, int, int, void*, void*, int, int, void*, int, int, void*, void*, int, int,
                     int, int);
+typedef int (*Batched)(void*, int, int, int, int, int, void*, void*, int, int, long long, void*, int, int, long long,
+                       void*, void*, int, int, long long, int, int, int);
 typedef int (*SetStream)(void*, void*);
 typedef int (*SetWorkspace)(void*, void*, unsigned long);
 extern "C" {
 Gemm gemm;
+Batched batched;
 SetStream set_stream;
 SetWorkspace set_workspace;
 int cublasGemmEx(void* handle, int ta, int tb, int m, int n, int k, void* alpha, void* a, int at, int lda, void* b,
                  int bt, int ldb, void* beta, void* c, int ct, int ldc, int compute, int algo) {
     return gemm(handle, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute, algo);
 }
+int cublasGemmStridedBatchedEx(void* handle, int ta, int tb, int m, int n, int k, void* alpha, void* a, int at, int lda,
+                               long long sa, void* b, int bt, int ldb, long long sb, void* beta, void* c, int ct,
+                               int ldc, long long sc, int count, int compute, int algo) {
+    return batched(handle, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, count,
+                   compute, algo);
+}
 int cublasSetStream_v2(void* handle, void* stream) { return set_stream(handle, stream); }
 int cublasSetWorkspace_v2(void* handle, void* at, unsigned long size) { return set_workspace(handle, at, size); }
 }
 """
-_int, _address = ctypes.c_int, ctypes.c_void_p
+_int, _long, _address = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
 _GEMM = ctypes.CFUNCTYPE(
     *(_int, _address, _int, _int, _int, _int, _int, _address),
     *(_address, _int, _int, _address, _int, _int, _address),
     *(_address, _int, _int, _int, _int),
+)
+_BATCHED = ctypes.CFUNCTYPE(
+    *(_int, _address, _int, _int, _int, _int, _int, _address),
+    *(_address, _int, _int, _long, _address, _int, _int, _long, _address),
+    *(_address, _int, _int, _long, _int, _int, _int),
 )
 _SET_STREAM = ctypes.CFUNCTYPE(_int, _address, _address)
 _SET_WORKSPACE = ctypes.CFUNCTYPE(_int, _address, _address, ctypes.c_size_t)
@@ -239,12 +253,15 @@ _of_handle = threading.local()
 
 
 def _gemm(*arguments: Any) -> int:
+    first, a, b, (beta, c, kind, lead, compute, algo) = arguments[:7], arguments[7:10], arguments[10:13], arguments[13:]
+    return _batched(*first, *a, 0, *b, 0, beta, c, kind, lead, 0, 1, compute, algo)
+
+
+def _batched(*arguments: Any) -> int:
     if getattr(_of_handle, "stream", None) != _stream.get_current_stream().ptr:
         return _FAILED
-    first, a, b, (beta, c, kind, lead, compute, _) = arguments[:7], arguments[7:10], arguments[10:13], arguments[13:]
-    given: list[Any] = [*first, *a, 0, *b, 0, beta, c, kind, lead, 0, 1, compute]
     try:
-        _enqueue(*given)
+        _enqueue(*arguments[:-1])
     except RuntimeError:
         return _INVALID
     return 0
@@ -266,6 +283,7 @@ def _set_workspace(handle: int, address: int, size: int) -> int:
 # C's way to call them; they stay as long as the library
 _CALLED = {
     "gemm": _GEMM(_gemm),
+    "batched": _BATCHED(_batched),
     "set_stream": _SET_STREAM(_set_stream),
     "set_workspace": _SET_WORKSPACE(_set_workspace),
 }

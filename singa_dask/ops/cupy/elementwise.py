@@ -1,0 +1,157 @@
+"""CupyElementwise: arithmetic and activations on a GPU, each a single kernel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import cupy
+import numpy as np
+
+from singa_dask.ops.cupy.arrays import CupyMemory, in_memory_order
+from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
+
+__all__ = ["CupyElementwise"]
+
+# Kernels compute in what `wide` says of the type that they write: float, or double for doubles.
+WIDE = """
+template <typename V> struct wide { typedef float type; };
+template <> struct wide<double> { typedef double type; };
+"""
+
+
+def _kernel(name: str, given: str, step: str) -> Any:
+    """Return a kernel that computes ``z`` of type Z, value by value, in type W."""
+    return cupy.ElementwiseKernel(given, "Z z", f"typedef wide<Z>::type W; {step}", name, preamble=WIDE)
+
+
+ADD = _kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+SUBTRACT = _kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
+MULTIPLY = _kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
+SCALE = _kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
+# what is not a number stays one
+RELU = _kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
+RELU_GRAD = _kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
+LEAKY_RELU = _kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
+LEAKY_RELU_GRAD = _kernel(
+    "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
+)
+SIGMOID = _kernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
+SIGMOID_GRAD = _kernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
+TANH = _kernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
+TANH_GRAD = _kernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
+STANH = _kernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
+STANH_GRAD = _kernel(
+    "stanh_grad",
+    "X y, Y gy",
+    f"const W v = (W)y; z = (Z)((W)gy * ((W){STANH_X * STANH_Y} - (W){STANH_X / STANH_Y} * v * v));",
+)
+CDF = "const W v = (W)x, p = (W)0.5 * erfc(v * (W)-0.70710678118654752440);"
+TANH_CDF = f"const W v = (W)x, p = (W)0.5 + (W)0.5 * tanh((W){GELU_X} * (v + (W){GELU_CUBE} * v * v * v));"
+# the tanh is 2 p - 1, so its slope 4 p (1 - p)
+TANH_SLOPE = f"(W)2 * v * p * ((W)1 - p) * (W){GELU_X} * ((W)1 + (W){3 * GELU_CUBE} * v * v)"
+GELU = _kernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
+GELU_GRAD = _kernel(
+    "gelu_grad", "X x, Y gy", f"{CDF} z = (Z)((W)gy * (p + v * (W)0.39894228040143267794 * exp((W)-0.5 * v * v)));"
+)
+GELU_TANH = _kernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
+GELU_TANH_GRAD = _kernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
+LOGISTIC = "const W v = (W)x, s = (W)1 / ((W)1 + exp(-v));"
+SILU = _kernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
+SILU_GRAD = _kernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
+
+
+@functools.cache
+def normalizer(mean: str, std: str) -> Any:
+    """Return the kernel of `normalize` for a mean and a standard deviation, each "array", "number" or "none"."""
+    given, step = "X x", "W v = (W)x;"
+    for kind, name, letter, apply in ((mean, "mean", "M", "v -= (W)mean;"), (std, "std", "S", "v /= (W)std;")):
+        if kind != "none":
+            given += f", {letter if kind == 'array' else 'float64'} {name}"
+            step += apply
+    return _kernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
+
+
+class CupyElementwise(CupyMemory):
+    """Kernels that compute value by value, a mixin of `CupyOps`."""
+
+    def add(self, x: Array, y: Array, out: Array) -> None:
+        ADD(*in_memory_order(x, y, out))
+
+    def subtract(self, x: Array, y: Array, out: Array) -> None:
+        SUBTRACT(*in_memory_order(x, y, out))
+
+    def multiply(self, x: Array, y: Array | float, out: Array) -> None:
+        if isinstance(y, cupy.ndarray):
+            MULTIPLY(*in_memory_order(x, y, out))
+        else:
+            x, out = in_memory_order(x, out)
+            SCALE(x, float(y), out)
+
+    def sum_squares(self, x: Array) -> Array:
+        return self.sum_of("squares", x)
+
+    def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
+        if isinstance(x, np.ndarray):
+            with self.gpu.upload(x) as there:
+                self.normalize(there, mean, std, out)
+            return
+        by = [self._broadcast(name, values) for name, values in (("mean", mean), ("std", std))]
+        kinds = ("none" if b is None else "number" if isinstance(b, float) else "array" for b in by)
+        given = [x, *(b for b in by if b is not None), out]
+        normalizer(*kinds)(*in_memory_order(*given))
+
+    def _broadcast(self, name: str, values: Any) -> Any:
+        """Return what broadcasts against records, a device array, a number, or None."""
+        if values is None or isinstance(values, cupy.ndarray):
+            return values
+        if not np.ndim(values):
+            return float(values)
+        there = self.scratch(name, (values.size,), values.dtype).reshape(values.shape)
+        self.copy(values, there)
+        return there
+
+    def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
+        x, out = in_memory_order(x, out)
+        if negative_slope:
+            LEAKY_RELU(x, negative_slope, out)
+        else:
+            RELU(x, out)
+
+    def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
+        y, gy, out = in_memory_order(y, gy, out)
+        if negative_slope:
+            LEAKY_RELU_GRAD(y, gy, negative_slope, out)
+        else:
+            RELU_GRAD(y, gy, out)
+
+    def sigmoid(self, x: Array, out: Array) -> None:
+        SIGMOID(*in_memory_order(x, out))
+
+    def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
+        SIGMOID_GRAD(*in_memory_order(y, gy, out))
+
+    def tanh(self, x: Array, out: Array) -> None:
+        TANH(*in_memory_order(x, out))
+
+    def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        TANH_GRAD(*in_memory_order(y, gy, out))
+
+    def stanh(self, x: Array, out: Array) -> None:
+        STANH(*in_memory_order(x, out))
+
+    def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        STANH_GRAD(*in_memory_order(y, gy, out))
+
+    def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
+        (GELU_TANH if approximate else GELU)(*in_memory_order(x, out))
+
+    def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
+        (GELU_TANH_GRAD if approximate else GELU_GRAD)(*in_memory_order(x, gy, out))
+
+    def silu(self, x: Array, out: Array) -> None:
+        SILU(*in_memory_order(x, out))
+
+    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
+        SILU_GRAD(*in_memory_order(x, gy, out))

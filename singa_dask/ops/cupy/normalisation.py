@@ -1,0 +1,197 @@
+"""CupyNormalisation: normalisation on a GPU, by ``cuda/lrn.cu``, ``cuda/norm.cu`` and ``cuda/group.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.ops.contract import DType
+from singa_dask.ops.cupy.arrays import WARP
+from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.launch import index_type, ints, pack_width, run, sum_type
+from singa_dask.ops.cupy.linear import CupyLinear
+from singa_dask.ops.cupy.softmax import row_threads
+
+__all__ = ["CupyNormalisation"]
+
+# For the sums of channels: threads of a block, as norm.cu has it, channels of a block, values of a thread at least,
+# blocks in all, and blocks that one channel is spread over: as many as keep any device busy, few enough to add up fast.
+SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
+
+
+class CupyNormalisation(CupyLinear):
+    """Kernels that normalise, a mixin of `CupyOps`."""
+
+    def lrn_memory(
+        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
+    ) -> Array:
+        return self.features(shape, sum_type(dtype))
+
+    def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        how = (size, alpha, beta, knorm)
+        if work is None:
+            self._lrn("lrn", (source, y), *how)
+        else:
+            self._lrn("lrn_keep", (source, y, work), *how)
+        self._commit(y, out)
+
+    def lrn_grad(
+        self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
+    ) -> None:
+        source, g, gx = self._dense("x", x), self._dense("gy", gy), self._output_buffer("gx", out, x.dtype)
+        self._lrn("lrn_grad", (source, g, work, gx), size, alpha, beta, knorm)
+        self._commit(gx, out)
+
+    def _lrn(self, name: str, arrays: Sequence[Array], size: int, alpha: float, beta: float, knorm: float) -> None:
+        x = arrays[0]
+        count, wide = index_type(x.size), sum_type(x.dtype)
+        channels = x.shape[1]
+        windows = (*ints(channels, min(size // 2, channels - 1)), wide(alpha / size), wide(beta), wide(knorm))
+        function = self.gpu.function("lrn", name, Value=x.dtype, Index=count)
+        run(function, x.size, arrays, (count.type(x.size), *windows))
+
+    def batch_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+    ) -> None:
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        work = _Rows(self, source, scale.dtype, y)
+        known, end = (scale, shift, mean, var, work.factors), (work.channels, np.float64(eps))
+        if training:
+            parts = work.sums("moment_parts", source)
+            work.combine("moments", (*parts, source, *known), (work.rows, *end))
+        else:
+            run(work.function("known_moments"), work.n_channels, known, end)
+        work.apply("normal", (source, work.factors, y))
+        self._commit(y, out)
+
+    def batch_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+    ) -> None:
+        source, g = self._dense("x", x), self._dense("gy", gy)
+        gx = None if out is None else self._output_buffer("gx", out, x.dtype)
+        work = _Rows(self, source, scale.dtype, g, *(() if gx is None else (gx,)))
+        parts = work.sums("grad_parts", source, g, mean)
+        known = (scale, mean, var, grad_scale, grad_shift, work.factors)
+        work.combine("grads", (*parts, *known), (work.rows, work.channels, np.float64(eps)))
+        if gx is not None:
+            work.apply("normal_grad", (source, g, work.factors, gx))
+            self._commit(gx, out)
+
+    # -- layer and group normalisation -----------------------------------------------------------------------
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        self.group_norm(x, scale, shift, mean[:, None], var[:, None], out, eps)
+
+    def layer_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        moments = (mean[:, None], var[:, None])
+        self.group_norm_grad(x, gy, scale, *moments, out, grad_scale, grad_shift, eps, accumulate)
+
+    def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        self._on_groups("group_norm", (source, scale, shift, mean, var, y), mean, eps)
+        self._commit(y, out)
+
+    def group_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        source, g = self._dense("x", x), self._dense("gy", gy)
+        if out is not None:
+            gx = self._output_buffer("gx", out, x.dtype)
+            self._on_groups("group_norm_grad", (source, g, scale, mean, var, gx), mean, eps)
+            self._commit(gx, out)
+        n_channels = x.shape[1]
+        n_rows, tiles = x.size // n_channels, -(-n_channels // WARP)
+        n_parts = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles, n_rows // SUM_THREADS))
+        parts = self.scratch("parts", (2, n_parts, n_channels), np.float64)
+        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps))
+        add = self.gpu.function("group", "param_parts", Value=x.dtype, Param=scale.dtype)
+        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, parts, *sizes))
+        for part, total in zip(parts, (grad_scale, grad_shift), strict=True):
+            self.column_sums(part, total, accumulate)
+
+    def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
+        """Run a kernel of group.cu with a block for each group; the first of the arrays is x."""
+        x, params = arrays[0], arrays[-2].dtype
+        if not x.size:
+            return
+        function = self.gpu.function("group", name, Value=x.dtype, Param=params)
+        sizes = self._group_sizes(x, mean)
+        function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
+
+    def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
+        """Return the numbers of pixels, channels and groups."""
+        (n_rows, n_channels), n_groups = x.shape[:2], mean.shape[1]
+        return np.int64(x.size // max(1, n_rows * n_channels)), np.int32(n_channels), np.int32(n_groups)
+
+
+class _Rows:
+    """The kernels of norm.cu for rows of channels: their types and grids, and memory for sums and factors."""
+
+    def __init__(self, ops: CupyNormalisation, x: Array, params: Any, *more: Array) -> None:
+        self.ops, self.n_channels, self.n_values = ops, x.shape[1], x.size
+        count, self.width = index_type(x.size), pack_width(x.shape[1], x, *more)
+        self.types = {"Value": x.dtype, "Param": params, "Index": count, "WIDTH": self.width}
+        self.count, self.channels = count.type, np.int32(self.n_channels)
+        n_rows = x.size // self.n_channels
+        self.rows = self.count(n_rows)
+        across = min(SUM_CHANNELS, 1 << (self.n_channels - 1).bit_length())
+        self.block = (across, SUM_THREADS // across)
+        self.tiles = -(-self.n_channels // across)
+        most = max(1, min(SUM_PARTS, SUM_BLOCKS // self.tiles))
+        self.n_parts = min(most, max(1, n_rows // (self.block[1] * SUM_VALUES)))
+        self.rows_of_block = self.count(-(-n_rows // self.n_parts))
+        self.factors = ops.scratch("factors", (4, self.n_channels), sum_type(x.dtype))
+
+    def function(self, name: str) -> Any:
+        return self.ops.gpu.function("norm", name, **self.types)
+
+    def sums(self, name: str, *arrays: Array) -> tuple[Array, np.int32]:
+        """Sum stretches of rows; returns (sums, number of stretches)."""
+        parts = self.ops.scratch("parts", (self.n_parts, 2 * self.n_channels), np.float64)
+        numbers = (self.rows, self.rows_of_block, self.channels)
+        self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, parts, *numbers))
+        return parts, np.int32(self.n_parts)
+
+    def combine(self, name: str, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
+        """Add up the stretches of each channel."""
+        self.function(name)((self.tiles,), self.block, (*arrays, *numbers))
+
+    def apply(self, name: str, arrays: Sequence[Array]) -> None:
+        """Go through all values with the factors of their channels."""
+        n_packs = self.n_values // self.width
+        numbers = (self.count(n_packs), np.int32(self.n_channels // self.width))
+        run(self.function(name), n_packs, arrays, numbers)

@@ -1,0 +1,111 @@
+"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by ``cuda/softmax.cu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, strides_of
+from singa_dask.ops.cupy.device import Array
+
+__all__ = ["CupySoftmax", "row_threads"]
+
+# Threads of a block that has a row, at most.
+ROW_THREADS = 512
+# Rows that one block makes the loss of.
+LOSS_ROWS = 2048
+
+
+class CupySoftmax(CupyMemory):
+    """Kernels on rows of scores, a mixin of `CupyOps`."""
+
+    def softmax(self, x: Array, out: Array) -> None:
+        self._by_row("softmax", (x, out), (), np.int32(x.shape[1]))
+
+    def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
+        self._by_row("softmax_grad", (y, gy, out), (), np.int32(y.shape[1]))
+
+    def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
+        n_queries, n_keys = scores.shape[-2:]
+        # not memory of features, in which four axes lie in another order
+        x, y = (
+            array if array.flags.c_contiguous else self.scratch(name, (array.size,), array.dtype).reshape(array.shape)
+            for name, array in (("scores", scores), ("probabilities", out))
+        )
+        if x is not scores:
+            self.copy(scores, x)
+        rows = (x.reshape(-1, n_keys), y.reshape(-1, n_keys))
+        if causal:
+            self._by_row("causal_softmax", rows, (), *(np.int32(n) for n in (n_keys, n_queries, first)))
+        else:
+            self.softmax(*rows)
+        if y is not out:
+            self.copy(y, out)
+
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> Array:
+        out = self.scratch("scalar", (1,), np.float64)
+        if smoothing:
+            self._smoothed(p, labels, smoothing, out)
+            return out
+        # a batch is one block's; of very many rows each block makes a part
+        n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
+        parts = out if n_blocks == 1 else self.scratch("losses", (n_blocks,), np.float64)
+        least = least_float(p)
+        function = self.gpu.function("softmax", "cross_entropy", X=p.dtype, Y="float", Z="float")
+        labels = self.integers("labels", labels)
+        sizes = (np.int32(p.shape[0]), np.int32(p.shape[1]), np.float64(least))
+        threads = row_threads(len(p)) if n_blocks == 1 else THREADS
+        function((n_blocks,), (threads,), (p, *strides_of(p), labels, parts, *sizes))
+        if n_blocks > 1:
+            self.total(parts, out)
+        return out
+
+    def _smoothed(self, p: Array, labels: Array, smoothing: float, out: Array) -> None:
+        """Write the mean loss with label smoothing, (1,) float64: a loss of each row, then their sum."""
+        losses, labels = self.scratch("losses", (len(p),), np.float64), self.integers("labels", labels)
+        numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))
+        self._by_row("smoothed_losses", (p, labels, losses), (1, 2), *numbers)
+        self.total(losses, out)
+
+    def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:
+        labels, factor = self.integers("labels", labels), scale / len(p)
+        share = factor * smoothing / p.shape[1]
+        numbers = (np.float64(factor), np.float64(factor * (1 - smoothing) + share), np.float64(share))
+        self._by_row("cross_entropy_grad", (p, labels, out), (1,), np.int32(p.shape[1]), *numbers)
+
+    def top(self, scores: Array, k: int, out: Array) -> None:
+        self._by_row("top", (scores, out), (), np.int32(scores.shape[1]), np.int32(k))
+
+    def count_in_top(self, scores: Array, labels: Array, k: int) -> Array:
+        hits, out = (self.scratch(name, (n,), np.float64) for name, n in (("hits", len(scores)), ("scalar", 1)))
+        labels = self.integers("labels", labels)
+        self._by_row("hits", (scores, labels, hits), (1, 2), np.int32(scores.shape[1]), np.int32(k))
+        self.total(hits, out)
+        return out
+
+    def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
+        """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.
+
+        Parameters
+        ----------
+        plain : tuple of int
+            Which arrays are dense, and given without strides.
+        """
+        n_rows, n_columns = arrays[0].shape
+        if not n_rows:
+            return
+        kinds = [x.dtype for i, x in enumerate(arrays) if i not in plain]
+        types = dict(zip("XYZ", (*kinds, *kinds[-1:] * 2), strict=False))
+        given = (part for i, x in enumerate(arrays) for part in ((x,) if i in plain else (x, *strides_of(x))))
+        self.gpu.function("softmax", kernel, **types)((n_rows,), (row_threads(n_columns),), (*given, *numbers))
+
+
+def row_threads(n: int) -> int:
+    """Return how many threads a block has for n values: whole warps."""
+    return min(ROW_THREADS, max(1, -(-n // WARP)) * WARP)
+
+
+def least_float(p: Array) -> float:
+    """Return the smallest normal number of what kernels compute in for this array."""
+    return float(np.finfo(np.float64 if p.dtype == np.float64 else np.float32).tiny)
