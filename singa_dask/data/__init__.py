@@ -1,7 +1,6 @@
-"""Records, from a URL to the batch of one worker.
+"""Records, from a URL to the batches of a worker.
 
-Its rooms, each of which imports only those to its right:
-convert > loading > order > stores > codecs > fs > types.
+Each room imports only rooms to its right: convert > loading > order > stores > codecs > fs > types.
 """
 
 from __future__ import annotations

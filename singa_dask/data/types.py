@@ -1,4 +1,4 @@
-"""Types that several rooms of `data` share: arrays by name, the fields of a record, the blocks of a store."""
+"""Types shared by the rooms of `data`: arrays by name, fields of a record, blocks of a store."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import numpy.typing as npt
 __all__ = ["Arrays", "Block", "Field", "Records"]
 
 Arrays = dict[str, npt.NDArray[Any]]
-# all at once, or in chunks
+# all records at once, or in chunks
 Records = Arrays | Iterable[Arrays]
 
 
 @dataclass(frozen=True)
 class Block:
-    """A run of records that is read at once.
+    """A run of consecutive records that are read together.
 
     Attributes
     ----------
     id : int
-        Place in the store, from 0.
+        Index in the store.
     n : int
-        Records.
+        Number of records.
     file : str
-        URL of the file it lies in.
+        URL of the file that contains it.
     offset, length : int
-        Bytes in that file (of LMDB, which has no such order: its first record, and the bytes of its values).
+        Byte range in that file. For LMDB, whose values are not in order: the first record, and the bytes of all values.
     crc : int or None
-        CRC32C of the bytes, where it is known.
+        CRC32C of the bytes, if known.
     """
 
     id: int
@@ -45,12 +45,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Field:
-    """Type of one value, and shape within one record, of a named array."""
+    """Dtype and shape of one record's array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one record's array."""
+        """Size of one record's array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize

@@ -86,7 +86,7 @@ def test_a_vocabulary_lies_beside_what_needs_it(
     assert call("convert", kind, "a.txt", "out/a.arrow", *options).exit_code == 1
     assert not (tmp_path / "out").exists()
     options = ("--window", 3) if kind == "text" else ("--class-size", 2)
-    for part, made in (("a", "made of this text"), ("b", "as it was")):
+    for part, made in (("a", "created from this text"), ("b", "unchanged")):
         result = call("convert", kind, "a.txt", f"out/{part}.arrow", *options)
         assert result.exit_code == 0, result.output
         assert result.stderr.startswith(f"{tmp_path}/out/vocab.txt: the vocabulary, {made}\n")
@@ -175,13 +175,13 @@ def test_words(call: Call, tmp_path: Path) -> None:
         (["npy", "a", "b.arrow"], 2, "unknown kind of source 'npy'. Did you mean 'npz'?"),
         (["npz", "missing.npz", "b.arrow"], 1, "missing.npz: no such file"),
         (["npz", "a", "b.arrow", "--split", "train"], 2, "expected name=share"),
-        (["npz", "a", "b.arrow", "--shape", "2,2"], 2, "'shape' says nothing about sources of kind npz"),
+        (["npz", "a", "b.arrow", "--shape", "2,2"], 2, "unknown option 'shape' of sources of kind npz"),
         (["csv", "a", "b.arrow", "--shape", "2,x"], 2, "expected numbers, e.g. 3,32,32"),
         (["image-folder", "a", "b.arrow", "--resize", "32"], 2, "--resize '32': expected numbers, e.g. 32x32"),
-        (["idx", "a", "b.arrow", "--resize", "3x2"], 2, "'resize' says nothing about sources of kind idx"),
+        (["idx", "a", "b.arrow", "--resize", "3x2"], 2, "unknown option 'resize' of sources of kind idx"),
         (["image-folder", "a", "b.arrow", "--resize", "0x32"], 2, "--resize '0x32': expected numbers from 1 on"),
         (["npy", "a", "b"], 2, "unknown kind of source 'npy'."),
-        (["npz", "a", "b"], 2, "by its suffix. Say which. Known: arrow, csv, kvfile, lmdb, npz, parquet, textfile."),
+        (["npz", "a", "b"], 2, "by the suffix. Give it. Known: arrow, csv, kvfile, lmdb, npz, parquet, textfile."),
         (["npz", "a", "b.arrow", "--split", "a=2,b=3"], 2, "split 'a=2,b=3': shares must be above 0"),
         (["npz", "a"], 2, "Missing argument"),
     ],

@@ -31,4 +31,4 @@ def test_killed_at_random_points_and_started_again(suffix: str, tmp_path: Path) 
     assert report["files"] == sorted([*(f"_singa/{name}.json" for name in names), "mean.bin", *data])
     assert report["touched"] > 100
     assert report["points"] == N_POINTS * [{"killed": signal.SIGKILL, "again": 0, "wrong": []}]
-    assert "it goes on" in done.stderr
+    assert "resuming a conversion" in done.stderr

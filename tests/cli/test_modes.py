@@ -272,7 +272,11 @@ def test_a_signal_ends_it_and_leaves_nothing(
         (["extract", "JOB", "--init-from", "RUN", "--out", "x.csv"], 2, "Give --layer NAME, once or more"),
         (["extract", "JOB", "--init-from", "RUN", "--layer", "los", "--out", "x.csv"], 2, "mean 'loss'?"),
         (["extract", "JOB", "--init-from", "RUN", "--layer", "fc", "--out", "x.tar"], 2, "cannot be written as webdat"),
-        (["extract", "JOB", "--init-from", "RUN", "--layer", "fc", "--out", "x"], 2, "cannot tell the format to write"),
+        (
+            ["extract", "JOB", "--init-from", "RUN", "--layer", "fc", "--out", "x"],
+            2,
+            "cannot detect the format to write",
+        ),
         (
             ["test", "JOB", "--init-from", "RUN", "--set", "neuralnet.layer[fc].exclude=test"],
             2,

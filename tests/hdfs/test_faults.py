@@ -110,5 +110,5 @@ def test_a_file_that_was_replaced_is_not_mixed_with_the_old_one(faulty: MiniHdfs
     filesystem, path = fs.resolve(url)
     reader = filesystem.reader(path)
     fs.write_atomic(url, DATA[:100])
-    with pytest.raises(OSError, match="100 bytes, but 4194304 when it was opened"):
+    with pytest.raises(OSError, match="100 bytes, but it had 4194304 when opened"):
         reader._reader = reader._open()

@@ -230,7 +230,7 @@ def test_what_the_job_must_say() -> None:
         ({"path": "nowhere.bin"}, "path", "no such file"),
         ({"shape": [3, 5]}, "path", r"records of \(3, 4\), expected \(3, 5\)"),
         ({"path": str(SINGA / "small_img_mean.bin"), "shape": [3, 12, 12]}, "path", "the records have no labels"),
-        ({"backend": "lmdb"}, "path", "no LMDB file"),
+        ({"backend": "lmdb"}, "path", "not an LMDB file"),
         ({"mean_file": "nowhere.bin"}, "mean_file", "no such file"),
         ({"std_file": str(SINGA / "small_img_mean.bin")}, "std_file", r"a record of \(3, 12, 12\), expected \(3, 4\)"),
     ],

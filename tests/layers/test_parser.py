@@ -164,7 +164,9 @@ def test_a_batch_that_changes_its_shape_is_an_error() -> None:
         batch(make(Fickle, path=DIGITS, shape=[28, 28]))
 
 
-@pytest.mark.parametrize(("label", "why"), [(0.5, "0.5 is no integer"), (2**40, f"{2**40} does not fit in 32 bits")])
+@pytest.mark.parametrize(
+    ("label", "why"), [(0.5, "0.5 is not an integer"), (2**40, f"{2**40} does not fit in 32 bits")]
+)
 def test_labels_of_a_parser_are_not_cut_off(label: float, why: str) -> None:
     class Odd(StoreInput):
         def parse(self, arrays: Arrays) -> tuple[Any, Any]:

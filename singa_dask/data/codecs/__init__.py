@@ -1,4 +1,4 @@
-"""Codecs: bytes -> arrays and back, one file a format; none knows of stores."""
+"""Codecs: conversion between bytes and arrays, one file per format, independent of stores."""
 
 from __future__ import annotations
 

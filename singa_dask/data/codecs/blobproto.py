@@ -1,8 +1,7 @@
-"""BlobProtos: the checkpoint files of SINGA, as named arrays; read and written.
+"""BlobProtos: reads and writes the checkpoint files of SINGA.
 
-A file is one protobuf message: versions (3), names (4) and blobs (5), each repeated, in step with each other (ids,
-field 2, are never written); a blob has a shape (1) and float32 data (2). SINGA 0.2 and later write ``0#`` before
-each name.
+A file is one protobuf message with parallel repeated fields: versions (3), names (4) and blobs (5). The ids (2) are
+never written. A blob has a shape (1) and float32 data (2). SINGA 0.2 and later prefix each name with ``0#``.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ __all__ = ["StoredParam", "plain_param_name", "read_blobprotos", "write_blobprot
 
 @dataclass(frozen=True)
 class StoredParam:
-    """A param as SINGA stored it.
+    """A param in a checkpoint of SINGA.
 
     Attributes
     ----------
     values : ndarray, float32
     version : int
-        Updates that it had seen.
+        Number of updates applied.
     """
 
     values: np.ndarray[Any, np.dtype[np.float32]]
@@ -35,7 +34,7 @@ class StoredParam:
 
 
 def plain_param_name(name: str) -> str:
-    """Return a param's name without the ``0#`` that SINGA puts before it."""
+    """Return the name of a param without SINGA's prefix ``0#``."""
     return name.removeprefix("0#")
 
 
@@ -51,12 +50,12 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
     Returns
     -------
     dict of str to StoredParam
-        In the order of the file; names as they stand there, see `plain_param_name`.
+        Params in file order, with the names of the file; see `plain_param_name`.
 
     Raises
     ------
     CheckpointError
-        The file is damaged, or something else.
+        The file is damaged, or of another format.
     """
     names: list[str] = []
     versions: list[int] = []
@@ -70,10 +69,10 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
             elif number == 5:
                 blobs.append(_read_blob(_bytes(value)))
     except ValueError as error:
-        raise CheckpointError(f"{where}: no checkpoint of SINGA (BlobProtos), or a damaged one: {error}.") from error
+        raise CheckpointError(f"{where}: not a checkpoint of SINGA (BlobProtos), or a damaged one: {error}.") from error
     if not names or len(names) != len(blobs) or len(versions) not in (0, len(names)):
         raise CheckpointError(
-            f"{where}: no checkpoint of SINGA (BlobProtos): {len(names)} names, {len(blobs)} blobs, "
+            f"{where}: not a checkpoint of SINGA (BlobProtos): {len(names)} names, {len(blobs)} blobs, "
             f"{len(versions)} versions."
         )
     versions = versions or [0] * len(names)
@@ -81,7 +80,7 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
 
 
 def write_blobprotos(params: Mapping[str, StoredParam]) -> bytes:
-    """Write a checkpoint file that SINGA reads; names as given."""
+    """Return the content of a checkpoint file for SINGA; names are written as given."""
     parts = [key(3, VARINT) + varint(param.version) for param in params.values()]
     parts += [_field(4, name.encode()) for name in params]
     for param in params.values():
@@ -105,12 +104,12 @@ def _read_blob(content: memoryview) -> np.ndarray[Any, np.dtype[np.float32]]:
             floats.append(bytes(_bytes(value)))
     values = np.frombuffer(b"".join(floats), "<f4").astype(np.float32)
     if values.size != np.prod(shape, dtype=np.int64):
-        raise ValueError(f"{values.size} values do not make the shape {tuple(shape)}")
+        raise ValueError(f"{values.size} values do not fit the shape {tuple(shape)}")
     return values.reshape(shape)
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield (number, value) of each field: an integer, or the bytes of it (four or eight of a fixed one)."""
+    """Yield (number, value) of each field: an integer, or bytes (four or eight for fixed-size values)."""
     position = 0
     while position < len(content):
         tag, position = _varint_at(content, position)
@@ -137,12 +136,12 @@ def _varint_at(content: memoryview, position: int) -> tuple[int, int]:
     while end < len(content) and content[end] & 0x80:
         end += 1
     if end >= len(content):
-        raise ValueError(f"no end of the integer at byte {position}")
+        raise ValueError(f"unterminated integer at byte {position}")
     return varints_of(bytes(content[position : end + 1]))[0], end + 1
 
 
 def _integers(value: int | memoryview) -> list[int]:
-    """Read a repeated integer, one value or packed."""
+    """Read a repeated integer field: one value, or packed values."""
     return [value] if isinstance(value, int) else varints_of(bytes(value))
 
 

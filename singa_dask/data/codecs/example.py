@@ -1,4 +1,4 @@
-"""tf.train.Example messages -> arrays, without TensorFlow; a block of messages of one layout at once."""
+"""Decodes tf.train.Example messages without TensorFlow, many messages of the same layout at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Feature = tuple[int, npt.NDArray[np.generic]]
 def decode_examples(
     rows: Rows, shape: Sequence[int] = (), resize: Sequence[int] | None = None, channels: int = 3
 ) -> Arrays | None:
-    """Decode messages of one layout.
+    """Decode messages of the same layout.
 
     The image is the first of the features named image/encoded, image_raw, image, images, pixel, data or x: PNG, JPEG or
     bytes (``pixel``), or floats (``data``). The label is image/class/label, label, labels or y.
@@ -36,19 +36,19 @@ def decode_examples(
     ----------
     rows : (n, length) uint8
     shape : sequence of int
-        Of a record that is no PNG or JPEG; a row when it is not given.
+        Shape of a record that is not PNG or JPEG; flat by default.
     resize, channels
         See `image.decode_image`.
 
     Returns
     -------
     dict of str to ndarray, or None
-        None if the layouts differ.
+        None if the layouts of the messages differ.
 
     Raises
     ------
     ValueError
-        A row is no such message, or has no such feature.
+        A row is not an Example, or has no such feature.
     """
     features = _features(rows)
     if features is None:
@@ -75,15 +75,15 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
     if kind == BYTES_LIST and is_image(values[0].tobytes()):
         images = [decode_image(value.tobytes(), "an image", resize, channels) for value in values]
         if len({image.shape for image in images}) > 1:
-            raise ValueError("images of different sizes, convert with --resize")
+            raise ValueError("images of different sizes. Convert with --resize")
         return {"pixel": np.stack(images)}
     if shape and np.prod(shape, dtype=np.int64) != values.shape[1]:
-        raise ValueError(f"{values.shape[1]} values do not make the shape {tuple(shape)}")
+        raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")
     return {"pixel" if kind == BYTES_LIST else "data": values.reshape(len(values), *(shape or values.shape[1:]))}
 
 
 def _features(rows: Rows) -> dict[str, Feature] | None:
-    """Return the features of all messages by name: Example.features.feature is a map of lists of values."""
+    """Return the features of all messages by name, from the map Example.features.feature."""
     top = _fields(rows, 1)
     entries = _fields(top[0], 1) if top else top
     if entries is None:
@@ -104,7 +104,7 @@ def _features(rows: Rows) -> dict[str, Feature] | None:
 
 
 def _feature(rows: Rows) -> Feature | None:
-    """Read the first value of a list of bytes, all values of a list of floats, the one value of a list of integers."""
+    """Read the first value of a list of bytes, all values of a list of floats, or the value of a list of integers."""
     found = protobuf.columns(rows) if rows.shape[1] else []
     if not found:
         return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
@@ -128,7 +128,7 @@ def _feature(rows: Rows) -> Feature | None:
 
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
-    """Return the values of a field of messages or bytes; none of an empty message, None if layouts differ."""
+    """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
     found = protobuf.columns(rows) if rows.shape[1] else []
     if found is None:
         return None

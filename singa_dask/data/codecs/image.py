@@ -1,4 +1,4 @@
-"""Encoded images, PNG and JPEG, -> arrays of (channels, height, width), by Pillow: the extra ``singa-dask[images]``."""
+"""Decodes PNG and JPEG images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ImportError:
 
 __all__ = ["IMAGE_STORES", "IMAGE_SUFFIXES", "decode_image", "image_size", "is_image"]
 
-# stores of encoded images, with the options resize and channels
+# stores of encoded images, which have the options resize and channels
 IMAGE_STORES = ("image-folder", "image-list", "webdataset")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MODES = {1: "L", 3: "RGB"}
@@ -26,7 +26,7 @@ GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 
 
 def is_image(data: bytes) -> bool:
-    """Say whether bytes begin as PNG or JPEG do."""
+    """Return whether bytes begin with the signature of PNG or JPEG."""
     return data[:8] == b"\x89PNG\r\n\x1a\n" or data[:3] == b"\xff\xd8\xff"
 
 
@@ -36,7 +36,7 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
     Raises
     ------
     DataError
-        It is damaged, or Pillow is not installed.
+        The image is damaged, or Pillow is not installed.
     """
     with _opened(data, where) as image:
         return 1 if image.mode in GREY_MODES else 3, image.height, image.width
@@ -44,14 +44,14 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
-    """Open an encoded image; what Pillow raises is told as an error in the data."""
+    """Open an encoded image; converts errors of Pillow to `DataError`s."""
     if Image is None:
-        raise DataError(f"{where}: images are decoded by Pillow. Install it: pip install 'singa-dask[images]'.")
+        raise DataError(f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'.")
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
             yield file
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{where}: no PNG or JPEG image, or a damaged one: {error}.") from error
+        raise DataError(f"{where}: not a PNG or JPEG image, or a damaged one: {error}.") from error
 
 
 def decode_image(
@@ -62,11 +62,11 @@ def decode_image(
     Parameters
     ----------
     where : str
-        URL, and record, for errors.
+        URL and record, for errors.
     resize : (height, width), optional
-        Scaled until it covers that, then cropped at the centre.
+        Scale to cover this size, then crop at the centre.
     channels : {3, 1}
-        RGB or grey, whatever the image is.
+        Convert to RGB or grey.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def decode_image(
     Raises
     ------
     DataError
-        It is damaged, or Pillow is not installed.
+        The image is damaged, or Pillow is not installed.
     """
     if Image is not None and channels not in MODES:
         raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")

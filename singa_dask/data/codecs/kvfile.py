@@ -1,7 +1,6 @@
-"""SINGA's key-value file: ``key length | key | value length | value`` again and again, lengths of 8 bytes.
+"""SINGA's key-value file: a sequence of ``key length | key | value length | value``, with lengths of 8 bytes.
 
-Little-endian, no header, no index, no checksum (after SINGA's src/io/kvfile.cc). What the values mean is not
-its business.
+Little-endian, without header, index or checksums (after SINGA's src/io/kvfile.cc). The values are opaque bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CHUNK_BYTES = 1 << 24
 
 
 def file_url(url: str, storage_options: fs.Options = None) -> str:
-    """Return the URL of the file itself: a directory means the ``shard.dat`` in it, as in SINGA 0.1."""
+    """Return the URL of the file; for a directory the ``shard.dat`` in it, as in SINGA 0.1."""
     return fs.join(url, SHARD) if fs.is_dir(url, storage_options) else url
 
 
@@ -45,16 +44,16 @@ class KVFile:
         The file, or a directory with ``shard.dat``.
     storage_options : mapping, optional
     known : callable, optional
-        (url, bytes) of the file -> what `index_info` gave for it earlier, or None. It saves reading all of the file.
+        (url, size in bytes) -> an earlier result of `index_info`, or None. It saves a scan of the file.
 
     Attributes
     ----------
     offsets : (n + 1,) int64
-        Where each pair begins, and the end of the last whole pair.
+        Where each pair begins, and the end of the last complete pair.
     stride : int
-        Bytes of a pair, if all pairs have the same two lengths; else 0.
+        Bytes of a pair if all keys have the same length and all values too, otherwise 0.
     torn_bytes : int
-        Bytes at the end of the file that make no whole pair.
+        Bytes of an incomplete pair at the end of the file.
     """
 
     def __init__(self, url: str, storage_options: fs.Options = None, known: Known | None = None) -> None:
@@ -62,7 +61,7 @@ class KVFile:
         self.reader = RangeReader(self.url, storage_options)
         self._chunk = (0, memoryview(b""))
         noted = known(self.url, self.reader.size) if known else None
-        if noted is None or not self._take(noted):
+        if noted is None or not self._load_index(noted):
             self.stride = self._constant_stride()
             self.offsets = self._even_offsets() if self.stride else self._scan()
         self.truncated_bytes = self.reader.size - int(self.offsets[-1])
@@ -71,15 +70,15 @@ class KVFile:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
     def index_info(self) -> dict[str, Any]:
-        """Return what is worth knowing at the next opening: the stride, or the packed lengths of all pairs."""
+        """Return information for the next opening: the stride, or the compressed lengths of all pairs."""
         facts: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
             facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
         return facts
 
-    def _take(self, noted: Mapping[str, Any]) -> bool:
-        """Take what was noted for the index, if the file's first pair agrees."""
+    def _load_index(self, noted: Mapping[str, Any]) -> bool:
+        """Restore the index from `index_info`; returns False if the first pair of the file contradicts it."""
         try:
             self.stride = int(noted["stride"])
             if self.stride:
@@ -115,12 +114,12 @@ class KVFile:
         return self.reader.read(start, int(self.offsets[first + n]) - start)
 
     def values(self, first: int, n: int, data: memoryview | None = None) -> npt.NDArray[np.uint8] | list[memoryview]:
-        """Return ``n`` values: the rows of an (n, length) view if the stride is constant, else one by one.
+        """Return ``n`` values: rows of an (n, length) view if the stride is constant, otherwise a list.
 
         Parameters
         ----------
         data : memoryview, optional
-            The bytes of these pairs, if they were read.
+            The bytes of these pairs, if already read.
         """
         data = self.read(first, n) if data is None else data
         if self.stride:
@@ -132,7 +131,7 @@ class KVFile:
         ]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.reader.close()
 
     def _constant_stride(self) -> int:
@@ -153,7 +152,7 @@ class KVFile:
         return stride
 
     def _header(self, offset: int) -> tuple[int, int] | None:
-        """Return both lengths of the pair at ``offset``, None if it is not whole."""
+        """Return key and value length of the pair at ``offset``; None if it is incomplete."""
         end = self.reader.size
         if offset + 8 > end:
             return None
@@ -164,7 +163,7 @@ class KVFile:
         return (key_length, value_length) if offset + 16 + key_length + value_length <= end else None
 
     def _length_at(self, offset: int) -> int:
-        """Return one length; a file that is not mapped is read in large chunks, not length by length."""
+        """Return the length stored at an offset. The file is read in large chunks."""
         start, data = self._chunk
         if not start <= offset <= start + len(data) - 8:
             start, data = offset, self.reader.scan(offset, min(CHUNK_BYTES, self.reader.size - offset))
@@ -187,7 +186,7 @@ class KVFileWriter:
     url : str
     storage_options : mapping, optional
     append : bool
-        Add to a local file: a torn pair at its end is cut off, and its keys may not come again.
+        Append to a local file. An incomplete pair at its end is removed, and existing keys are refused.
     """
 
     def __init__(self, url: str, storage_options: fs.Options = None, append: bool = False) -> None:
@@ -211,7 +210,7 @@ class KVFileWriter:
         return file
 
     def write(self, key: bytes | str, value: bytes) -> bool:
-        """Write a pair; refused, as SINGA does, if the value is empty or the key was there before an append."""
+        """Write a pair. Returns False, as in SINGA, for an empty value or a key that existed before an append."""
         key = key.encode() if isinstance(key, str) else key
         if not value or key in self._keys:
             return False
@@ -219,7 +218,7 @@ class KVFileWriter:
         return True
 
     def close(self) -> None:
-        """Write what is buffered, and close."""
+        """Flush and close the file."""
         self._file.close()
 
     def __enter__(self) -> KVFileWriter:
@@ -232,7 +231,7 @@ class KVFileWriter:
 
 
 def write_pairs(url: str, pairs: Iterator[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
-    """Write a new file of pairs, whole or not at all."""
+    """Write a new file of pairs atomically."""
     with fs.staged(url, storage_options) as path, KVFileWriter(str(path)) as writer:
         for key, value in pairs:
             writer.write(key, value)

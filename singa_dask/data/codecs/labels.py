@@ -1,4 +1,4 @@
-"""Labels: integers of 32 bits, made of whatever numbers a store has; none wraps, none is cut off."""
+"""Labels: conversion of numbers to 32-bit integers, with errors for those that do not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["as_labels", "find_wrong_label"]
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:
-    """Return numbers as labels, the same array if it is int32.
+    """Convert numbers to labels; an int32 array is returned as it is.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
     where : str
         URL or layer, for the error.
     first : int
-        Number of the first record.
+        Index of the first record, for the error.
 
     Raises
     ------
     DataError
-        One is no integer, or does not fit in 32 bits.
+        A number is not an integer, or does not fit in 32 bits.
     """
     found = find_wrong_label(values)
     if found is not None:
@@ -35,7 +35,7 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
 
 
 def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return place of the first number that is no label, and why; None if all are."""
+    """Return index of the first invalid label and the reason; None if all are valid."""
     if values.dtype.kind not in "biuf":
         return 0, f"labels of type {values.dtype}, expected integers"
     if values.dtype.kind in "biu" and np.can_cast(values.dtype, np.int32):
@@ -44,8 +44,8 @@ def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
         wrong = values.astype(np.int32) != values
     if not wrong.any():
         return None
-    place = int(wrong.argmax())
-    value = values[place]
+    index = int(wrong.argmax())
+    value = values[index]
     if values.dtype.kind == "f" and not float(value).is_integer():
-        return place, f"the label {value} is no integer. Labels are the numbers of classes"
-    return place, f"the label {value} does not fit in 32 bits"
+        return index, f"the label {value} is not an integer. Labels are indices of classes"
+    return index, f"the label {value} does not fit in 32 bits"

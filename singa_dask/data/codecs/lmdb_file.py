@@ -1,4 +1,4 @@
-"""What LMDB's own library does not tell of a file: how long it has to be, and where in it the values lie."""
+"""Details of LMDB files that the library does not expose: the required length, and the offsets of values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NUMBER_BYTES = 8
 
 
 class ValueMap:
-    """A map of the file of our own: what is found in it outlives the environment, and needs no transaction.
+    """Our own memory map of the file, usable without a transaction and after the environment is closed.
 
     Parameters
     ----------
     path : Path
     page_bytes : int
-        Of the environment.
+        Page size of the environment.
     """
 
     def __init__(self, path: Path, page_bytes: int) -> None:
@@ -39,15 +39,15 @@ class ValueMap:
         self._page_bytes = page_bytes
 
     def find(self, values: Sequence[memoryview]) -> npt.NDArray[np.int64] | None:
-        """Return where in the file each value begins, (n,) int64; None if that cannot be told.
+        """Return the offset of each value in the file, (n,) int64; None if it cannot be determined.
 
         Parameters
         ----------
         values : sequence of memoryview
-            As LMDB gives them within a transaction, views of a map of its own.
+            Values of a transaction, which are views of LMDB's own map.
         """
         offsets = np.array([pa.py_buffer(value).address for value in values], np.int64)
-        # the page on which a value begins begins with its own number; pages begin where those of the system do
+        # a page begins with its page number; pages of LMDB are aligned to pages of the system
         if self._page_bytes != mmap.PAGESIZE:
             return None
         page = int(offsets[0]) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -63,7 +63,7 @@ class ValueMap:
     def _samples(
         offsets: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], values: Sequence[memoryview]
     ) -> list[tuple[int, int, memoryview]]:
-        """Return place, end and value of the first and of the last."""
+        """Return offset, end and value of the first and the last value."""
         return [(int(offsets[i]), int(ends[i]), values[i]) for i in (0, -1)]
 
     def view(self, offset: int, length: int) -> memoryview:
@@ -72,18 +72,18 @@ class ValueMap:
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """Copy values of one length: (n, length)."""
-        # each place of the file is an element, so one call copies all values
+        # every offset of the file is an element of this array, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
 
 
 def check_length(url: str, path: Path, length: int) -> None:
-    """Compare a file's length with the last page that it says it has.
+    """Check that a file is long enough for the last page that its header refers to.
 
     Raises
     ------
     DataError
-        It is no LMDB file, or is cut short: reading a map beyond the end of its file would kill the process.
+        The file is not an LMDB file, or is truncated. Reading a map beyond the end of its file would kill the process.
     """
     try:
         with path.open("rb") as file:
@@ -92,21 +92,21 @@ def check_length(url: str, path: Path, length: int) -> None:
         raise DataError(f"{url}: {(error.strerror or str(error)).lower()}.") from error
     head = head[:length]
     if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
-        raise DataError(f"{url}: no LMDB file.")
+        raise DataError(f"{url}: not an LMDB file.")
     try:
         needed = _bytes_in_use(head)
     except struct.error as error:
-        raise DataError(f"{url}: {length} bytes, the file is cut short.") from error
+        raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
     if not needed:
-        raise DataError(f"{url}: no LMDB file, or a damaged one: its pages have no possible size.")
+        raise DataError(f"{url}: not an LMDB file, or a damaged one: invalid page size.")
     if length < needed:
-        raise DataError(f"{url}: {length} bytes, but it says it has {needed}: the file is cut short.")
+        raise DataError(f"{url}: {length} bytes, but {needed} according to its header: the file is truncated.")
 
 
 def _bytes_in_use(head: bytes) -> int:
-    """Return the bytes up to the last page in use, from the newer of the two pages that a file begins with.
+    """Return the bytes up to the last page in use, according to the newer of the two meta pages.
 
-    0 means that the size of a page is none that LMDB has.
+    Returns 0 if the page size is invalid.
     """
     (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
     if page_bytes not in PAGE_SIZES:

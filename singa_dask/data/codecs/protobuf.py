@@ -1,7 +1,7 @@
-"""The protobuf wire format, read for many messages at once and written for one.
+"""The protobuf wire format: decodes many messages at once, and encodes single fields.
 
-Messages of one length whose fields lie at the same places are the rows of a matrix; each field is then a slice
-of columns. Which fields mean what is said elsewhere.
+Messages of the same length with the same layout are the rows of a matrix, so that each field is a slice of columns.
+The meaning of fields is defined by the callers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column:
     wire : int
         VARINT, FIXED64, BYTES or FIXED32.
     values : ndarray
-        (n,) int64 of varints; else (n, length) uint8, a view of the messages.
+        (n,) int64 for varints, otherwise (n, length) uint8, a view of the messages.
     """
 
     number: int
@@ -48,12 +48,12 @@ def varint(value: int) -> bytes:
 
 
 def key(number: int, wire: int) -> bytes:
-    """Encode what stands before each field."""
+    """Encode the tag of a field."""
     return varint(number << 3 | wire)
 
 
 def varints_of(data: bytes) -> list[int]:
-    """Decode varints that follow each other (a packed repeated field)."""
+    """Decode consecutive varints (a packed repeated field)."""
     values, position = [], 0
     while position < len(data):
         value, position = _varint_at(data, position)
@@ -62,17 +62,17 @@ def varints_of(data: bytes) -> list[int]:
 
 
 def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
-    """Decode messages of one length whose fields have the same places and lengths.
+    """Decode messages of the same length whose fields have the same offsets and lengths.
 
     Parameters
     ----------
     rows : (n, length) uint8
-        A message in each row, n at least 1.
+        One message per row, n >= 1.
 
     Returns
     -------
     list of Column, or None
-        Fields in the order in which they stand; None if the rows differ in their layout.
+        Fields in the order of the message; None if the layouts of the rows differ.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
         The first row is not a message.
     """
     spans, fixed = _layout(rows[0].tobytes())
-    # tags and lengths must be the same in all rows, and so must the lengths of the varints
+    # tags, lengths, and the sizes of varints must be the same in all rows
     if len(fixed) and not (rows[:, fixed] == rows[0, fixed]).all():
         return None
     found = []
@@ -99,13 +99,13 @@ def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     if groups.shape[1] == 1:
         return groups[:, 0].astype(np.int64)
     values = np.zeros(len(groups), np.uint64)
-    for place in range(groups.shape[1]):
-        values |= (groups[:, place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+    for i in range(groups.shape[1]):
+        values |= (groups[:, i] & 0x7F).astype(np.uint64) << np.uint64(7 * i)
     return values.astype(np.int64)
 
 
 def _layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]:
-    """Return (number, wire, start, end) of each field's value, and the places of tags and lengths."""
+    """Return (number, wire, start, end) of each field's value, and the offsets of tags and lengths."""
     spans, fixed, position = [], list[int](), 0
     while position < len(message):
         start = position
@@ -119,9 +119,9 @@ def _layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]
         elif wire in (BYTES, FIXED32, FIXED64):
             end = position + (length if wire == BYTES else 4 if wire == FIXED32 else 8)
         else:
-            raise ValueError(f"no protobuf message: wire type {wire} at byte {start}")
+            raise ValueError(f"not a protobuf message: wire type {wire} at byte {start}")
         if end > len(message) or not number:
-            raise ValueError(f"no protobuf message: field {number} at byte {start} ends at {end} of {len(message)}")
+            raise ValueError(f"not a protobuf message: field {number} at byte {start} ends at {end} of {len(message)}")
         spans.append((number, wire, position, end))
         position = end
     return spans, fixed
@@ -134,7 +134,7 @@ def _varint_at(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         position += 1
         if byte < 0x80:
-            # a negative int32 comes as ten bytes
+            # a negative int32 is encoded in ten bytes
             return (value - (1 << 64) if value >> 63 else value), position
         shift += 7
-    raise ValueError(f"no protobuf message: no end of the integer at byte {position}")
+    raise ValueError(f"not a protobuf message: unterminated integer at byte {position}")

@@ -1,7 +1,7 @@
-"""Records as SINGA and Caffe store them: RecordProto, WordRecord and Datum messages <-> arrays.
+"""Records of SINGA and Caffe: RecordProto, WordRecord and Datum messages <-> arrays.
 
-A whole block of messages becomes arrays at once when they share a layout, as records of one shape nearly
-always do; others are grouped by length, and only what still differs is read one by one.
+Messages of the same layout, as records of one shape usually are, are decoded together. Others are grouped by length
+first, and decoded one by one only if layouts still differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "show_schema",
 ]
 
-# of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
+# fields of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
 WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
 
 Rows = npt.NDArray[np.uint8]
@@ -43,7 +43,7 @@ def encode_record(
     pixel: bytes | None = None,
     data: npt.NDArray[np.float32] | None = None,
 ) -> bytes:
-    """Encode one SINGA RecordProto (SingleLabelImageRecord), byte for byte as SINGA does.
+    """Encode one SINGA RecordProto (SingleLabelImageRecord), identical to SINGA's bytes.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def encode_record(
 
 
 def decode_records(rows: Rows) -> Arrays | None:
-    """Decode SINGA records of one layout: RecordProto, or Record with one inside; or words of its rnnlm example.
+    """Decode SINGA records of the same layout: RecordProto, Record that wraps one, or WordRecord of its rnnlm example.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ def decode_records(rows: Rows) -> Arrays | None:
     Returns
     -------
     dict of str to ndarray, or None
-        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, ``label`` (n,) int32 if there; None if the
-        layouts differ. Of words ``data`` (n, 4), see `words.read_words`.
+        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present; None if the
+        layouts differ. For words ``data`` (n, 4), see `words.read_words`.
 
     Raises
     ------
     ValueError
-        A row is no such record.
+        A row is not such a record.
     """
     if _is_word(protobuf.columns(rows[:1]) if rows.shape[1] else None):
         return {"data": _decode_words(rows)}
@@ -100,19 +100,19 @@ def decode_records(rows: Rows) -> Arrays | None:
 
 
 def _is_word(found: Sequence[Column] | None) -> bool:
-    """Tell whether a message is a WordRecord: the word, its number, its class, and where that starts and ends."""
+    """Return whether a message is a WordRecord: the word, its index, its class, start and end of the class."""
     return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
 
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
-    """Decode WordRecords of one length: (n, 4) number, class, class_start and class_end of each word.
+    """Decode WordRecords of the same length to (n, 4): index, class, class_start and class_end of each word.
 
     Raises
     ------
     ValueError
-        A row is no such record.
+        A row is not such a record.
     """
-    # what tells the layouts apart: the length of the word, and which bytes behind it end a number
+    # the layout is determined by the length of the word, and by the ends of the varints after it
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
         np.concatenate([rows[:, 1:2], np.packbits(keys, axis=1)], axis=1),
@@ -125,13 +125,13 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
         places = np.flatnonzero(groups.reshape(-1) == group)
         found = protobuf.columns(rows[places])
         if found is None or not _is_word(found):
-            raise ValueError("no word, as others are")
+            raise ValueError("not a WordRecord, unlike others")
         words[places] = np.stack([column.values for column in found[1:]], axis=1)
     return words
 
 
 def decode_datums(rows: Rows) -> Arrays | None:
-    """Decode Caffe Datum messages of one layout, as `decode_records` does.
+    """Decode Caffe Datum messages of the same layout; see `decode_records`.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def decode_datums(rows: Rows) -> Arrays | None:
     if found is None:
         return None
     if any(column.number == 7 and column.values.any() for column in found):
-        raise ValueError("encoded images are not read")
+        raise ValueError("encoded images are not supported")
     shape: list[int] = []
     for number in (1, 2, 3):
         extent = _integers(found, number)
@@ -154,12 +154,12 @@ def decode_datums(rows: Rows) -> Arrays | None:
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any lengths, given one by one.
+    """Decode messages of any lengths and layouts.
 
     Raises
     ------
     ValueError
-        Begins with ``record i: `` of the first bad one.
+        A message is invalid. The text begins with ``record i: ``.
     """
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
@@ -211,17 +211,17 @@ def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
 
 
 def schema_of(arrays: Arrays) -> dict[str, Field]:
-    """Return the type and shape of one record's arrays."""
+    """Return dtype and shape of one record's arrays."""
     return {name: Field(array.dtype, array.shape[1:]) for name, array in arrays.items()}
 
 
 def show_schema(schema: Mapping[str, Field]) -> str:
-    """Write a schema for a message: ``pixel (28, 28) uint8, label () int32``."""
+    """Format a schema for a message: ``pixel (28, 28) uint8, label () int32``."""
     return ", ".join(f"{name} {field.shape} {field.dtype}" for name, field in schema.items())
 
 
 def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays:
-    """Return ``arrays``, or say in a `DataError` how they differ from what the store's first record holds."""
+    """Return ``arrays``; raise a `DataError` if their schema is not that of the store's first record."""
     if schema_of(arrays) != schema:
         raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
     return arrays
@@ -230,22 +230,22 @@ def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays
 def salvage_rows(
     n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
 ) -> tuple[Arrays, dict[int, str]]:
-    """Read the records of a block one by one, and go on where one is bad.
+    """Read the records of a block one by one, skipping bad ones.
 
     Parameters
     ----------
     n : int
     schema : mapping of str to Field
-        A record of any other is bad.
+        Expected schema; a record of any other is bad.
     read_row : callable
-        Returns the arrays of one record, without an axis for records.
+        Returns the arrays of one record, without a record axis.
 
     Returns
     -------
     dict of str to ndarray
         (n, *shape) of each field, zeros for bad records.
     dict of int to str
-        Row of each bad record, and what is wrong with it.
+        Row of each bad record -> what is wrong with it.
     """
     arrays = {name: np.zeros((n, *field.shape), field.dtype) for name, field in schema.items()}
     bad: dict[int, str] = {}
@@ -267,7 +267,7 @@ def salvage_rows(
 def salvage_values(
     values: Sequence[bytes | memoryview], schema: Mapping[str, Field], decode: Decoder
 ) -> tuple[Arrays, dict[int, str]]:
-    """Decode messages as `decode_values` does, and go on where one is bad: see `salvage_rows`."""
+    """Decode messages as `decode_values` does, skipping bad ones; see `salvage_rows`."""
 
     def read_row(row: int) -> Arrays:
         arrays = decode(np.frombuffer(values[row], np.uint8)[None])
@@ -279,7 +279,7 @@ def salvage_values(
 
 
 def _integers(found: Iterable[Column], number: int) -> list[int] | None:
-    """Return a field's integers, the same in all rows, packed or not; None if rows differ."""
+    """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
     integers: list[int] = []
     for column in found:
         if column.number == number:
@@ -306,10 +306,10 @@ def _pixels(found: Iterable[Column], number: int, shape: Sequence[int]) -> Array
 
 
 def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArray[np.generic]:
-    # SINGA reads records that do not say their shape too: the job does
+    # SINGA also accepts records without a shape: the job defines it
     shape = shape or values.shape[1:]
     if values.shape[1] != np.prod(shape, dtype=np.int64):
-        raise ValueError(f"{values.shape[1]} values do not make the shape {tuple(shape)}")
+        raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")
     return values.reshape(len(values), *shape)
 
 

@@ -1,4 +1,4 @@
-"""Lines of numbers: a block of them -> values at once; of a wrong line which column and why; the names in a header."""
+"""LineParser: parses lines of numbers, whole blocks at once; finds the column of an error, and reads headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 __all__ = ["LineParser"]
 
-# kinds of characters; of numbers and everything else: 0
+# kinds of characters; 0 for those of numbers and all others
 BLANK, SEPARATOR, NEWLINE = 1, 2, 3
 NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IN_NUMBERS = b"0123456789+-.eE"
@@ -19,47 +19,47 @@ LARGEST = float(np.finfo(np.float32).max)
 LABELS = np.iinfo(np.int32)
 LABEL_NAMES = ("label", "labels", "class", "target")
 MISSING = ("", "?", "-", "na", "n/a", "nan", "nil", "none", "null")
-# a number in text is not longer
+# maximum length of a number
 MAX_DIGITS = 512
-# what a file may have in place of the separator
+# separators that are suggested if the given one is missing
 OTHERS = (";", "|", "\t", ",")
 
 
 class LineParser:
-    """Reads lines of numbers with a separator between them; blanks around it do not count.
+    """Parses lines of numbers with separators between them; blanks around separators are ignored.
 
-    Where the first line has no separator, blanks separate numbers. A separator that contains a blank allows both in one
-    line. Two separators in a row, or one at the end of a line, leave a field empty, which is an error.
+    If the first line has no separator, blanks separate numbers. A separator that contains a blank allows both in one
+    line. Two separators in a row, or one at the end of a line, make an empty field, which is an error.
 
     Parameters
     ----------
     separator : str
-        Any of these characters parts two numbers.
+        Any of these characters separates two numbers.
     has_label : bool
         The first number of a line is an integer.
     first_line : bytes
-        Of the file.
+        First line of the file.
     header : bool, optional
-        Whether the first line has the names of the columns; found out when not given.
+        Whether the first line has the names of the columns; detected by default.
 
     Attributes
     ----------
     names : tuple of str
-        Of the columns, empty without a header.
+        Names of the columns, empty without a header.
     n_columns : int
-        Numbers of a line, the label among them; set by whoever knows.
+        Numbers per line, including the label; set by the caller.
 
     Raises
     ------
     ValueError
-        It cannot be told whether the first line is a header, or the header is not that of such records.
+        It is ambiguous whether the first line is a header, or the header does not fit such records.
     """
 
     def __init__(self, separator: str, has_label: bool, first_line: bytes, header: bool | None = None) -> None:
         self.n_columns, self.has_label = 0, has_label
         hard = separator.replace(" ", "").encode()
         used = bytes(byte for byte in hard if byte in first_line)
-        # each field holds exactly one number
+        # whether each field holds exactly one number
         self._exact = bool(used) and " " not in separator
         self._hard = hard if used or " " in separator else b""
         kinds = bytearray(BLANK if byte <= ord(" ") else 0 for byte in range(256))
@@ -81,14 +81,14 @@ class LineParser:
     def _header_fields(self, line: bytes) -> list[str]:
         text = line.decode(errors="replace").strip("\r\n")
         if "\r" in text:
-            raise ValueError(": carriage returns alone end its lines. Write the file with line feeds")
-        # as numpy.savetxt begins a header
+            raise ValueError(": lines end with carriage returns only. Write the file with line feeds")
+        # prefix of headers by numpy.savetxt
         text, line = text.removeprefix("# "), line.removeprefix(b"# ")
         if self._exact and len(self._hard) == 1 and text:
             (fields,) = csv.reader([text], delimiter=self._hard.decode(), skipinitialspace=True)
             return [field.strip() for field in fields]
         if not self._hard and "\t" in text:
-            # blanks separate the numbers, but tabs the names
+            # blanks separate the numbers, tabs the names
             return [field.strip().strip('"') for field in text.split("\t")]
         return [field.decode(errors="replace").strip('"') for field in self.split(line)]
 
@@ -97,41 +97,41 @@ class LineParser:
             return
         other = next((each for each in OTHERS if each not in separator and each.encode() in line), "")
         if other:
-            raise ValueError(f": there is no {separator!r} in it, but {other!r}. Set separator: {other!r}")
+            raise ValueError(f": it contains no {separator!r}, but {other!r}. Set separator: {other!r}")
 
     def _check_names(self) -> None:
         first = self.names[0]
         if not first or first.startswith("Unnamed: "):
             raise ValueError(
-                ", column 1: it has no name, as the index that pandas writes. Write the file without it: index=False"
+                ", column 1: it has no name, like the index that pandas writes. Write the file with index=False"
             )
         if self.has_label and first.lower() not in (*LABEL_NAMES, "y"):
             names = [name.lower() for name in self.names]
-            # a last column y is the label of x0, x1, ..., but not of a point (x, y)
+            # a last column y is the label of x0, x1, ..., but not in a point (x, y)
             known = (*LABEL_NAMES, "y") if names[-1] == "y" and "x" not in names else LABEL_NAMES
-            place = next((i for i, name in enumerate(names) if name in known), None)
-            if place is not None:
+            index = next((i for i, name in enumerate(names) if name in known), None)
+            if index is not None:
                 raise ValueError(
-                    f", column {place + 1}: it is called {self.names[place]!r}, but the label of a record is its first "
-                    f"number, here {first!r}. Put that column first, or read without labels (has_label: false)"
+                    f", column {index + 1}: it is called {self.names[index]!r}, but the label of a record is its first "
+                    f"number, here {first!r}. Move that column to the front, or set has_label: false"
                 )
 
     # -- whole blocks ------------------------------------------------------------------------------------
 
     def parse(self, text: bytes, n: int) -> npt.NDArray[np.float64] | None:
-        """Return the values of ``n`` lines, (n, n_columns); None if one of them is wrong."""
+        """Return the values of ``n`` lines, (n, n_columns); None if a line is invalid."""
         if b'"' in text:
             text = self._quoted.sub(rb" \1 ", text)
-        # numbers have no other characters: no nan, inf, hexadecimals; what is left over may still be none
+        # rejects nan, inf and hexadecimals; what passes may still not be a number
         if text.translate(None, self._known) or not self._fits(text, n):
             return None
         text = text.translate(self._blanks)
         try:
             values = np.fromstring(text, np.float64, sep=" ")
         except (ValueError, DeprecationWarning):
-            # numpy only warns of what is no number; where warnings are errors it raises
+            # numpy only warns about invalid numbers, but raises where warnings are errors
             return None
-        # it stops at what is no number, and takes the beginning of that
+        # fromstring stops at an invalid number, and returns its valid beginning
         if values.size != n * self.n_columns or not NUMBER.fullmatch(text[-MAX_DIGITS:].split()[-1]):
             return None
         if max(-values.min(), values.max()) > LARGEST:
@@ -142,7 +142,7 @@ class LineParser:
         return rows
 
     def _fits(self, text: bytes, n: int) -> bool:
-        """Tell whether each line has the right number of fields, and none is empty."""
+        """Return whether each line has the right number of fields, none of them empty."""
         kinds = np.frombuffer(text.translate(self._kinds), np.uint8)
         inside = kinds == 0
         begins = np.flatnonzero(inside & np.concatenate([[True], ~inside[:-1]]))
@@ -153,11 +153,11 @@ class LineParser:
             return False
         of_lines = kinds[ends] == NEWLINE
         if self._exact:
-            places = np.flatnonzero(of_lines)
+            newlines = np.flatnonzero(of_lines)
             expected = np.arange(1, n) * self.n_columns - 1
             return (
                 len(ends) == len(begins) - 1
-                and np.array_equal(places, expected)
+                and np.array_equal(newlines, expected)
                 and bool((begins[:-1] < ends).all() and (ends < begins[1:]).all())
             )
         before = np.concatenate([[0], np.searchsorted(begins, ends), [len(begins)]])
@@ -169,7 +169,7 @@ class LineParser:
     # -- single lines ------------------------------------------------------------------------------------
 
     def split(self, line: bytes) -> list[bytes]:
-        """Return the fields of a line, without the blanks and quotes around them; none of an empty one."""
+        """Return the fields of a line without surrounding blanks and quotes; empty for an empty line."""
         line = self._quoted.sub(rb" \1 ", line).strip()
         if not line:
             return []
@@ -181,37 +181,37 @@ class LineParser:
         return [part for field in fields for part in field.split() or [b""]]
 
     def why(self, line: bytes) -> str:
-        """Say what is wrong with a line, as it follows the line's number; nothing if it is right."""
+        """Return what is wrong with a line, to be appended to its number; empty if it is valid."""
         fields = self.split(line)
         if len(fields) != self.n_columns:
             return f": {len(fields)} columns, expected {self.expected}"
         if not fields:
             return ": it is empty, expected numbers"
-        for place, field in enumerate(fields):
+        for i, field in enumerate(fields):
             shown = field.decode(errors="replace")
-            where = f", column {place + 1}{f' ({self.names[place]})' if self.names else ''}"
+            where = f", column {i + 1}{f' ({self.names[i]})' if self.names else ''}"
             if not field:
                 return f"{where}: it is empty, expected a number"
             if not NUMBER.fullmatch(field):
-                hint = ". A label is the number of a class, from 0 on" if not place and self.has_label else ""
-                return f"{where}: {shown!r} is no number{hint}"
+                hint = ". A label is the index of a class, from 0 on" if not i and self.has_label else ""
+                return f"{where}: {shown!r} is not a number{hint}"
             if abs(float(field)) > LARGEST:
                 return f"{where}: {shown} does not fit in a float of 32 bits"
         if self.has_label and not float(fields[0]).is_integer():
-            return f": the label {fields[0].decode()} is no integer"
+            return f": the label {fields[0].decode()} is not an integer"
         if self.has_label and not LABELS.min <= float(fields[0]) <= LABELS.max:
             return f": the label {fields[0].decode()} does not fit in 32 bits"
         return ""
 
     def superfluous_label(self, n_names: int) -> str:
-        """Say what to do with a first column of labels where none are read; empty if there is none."""
+        """Return a hint for a first column of labels that is not read as labels; empty if there is none."""
         known = (*LABEL_NAMES, "y")
         extra = not self.has_label and n_names == self.n_columns + 1 and self.names[0].lower() in known
-        return f" Leave out the column {self.names[0]!r}." if extra else ""
+        return f" Remove the column {self.names[0]!r}." if extra else ""
 
     @property
     def expected(self) -> str:
-        """What a line should hold, for an error."""
+        """Description of a valid line, for an error."""
         label = "a label and " if self.has_label else ""
         return f"{self.n_columns}: {label}{self.n_columns - self.has_label} numbers"
 
@@ -221,12 +221,12 @@ def _are_labels(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_header(fields: Sequence[str]) -> bool:
-    """Tell whether a first line has the names of columns: no numbers, or numbers that count the columns.
+    """Return whether a first line has the names of columns: no numbers, or numbers that count the columns.
 
     Raises
     ------
     ValueError
-        It may be a header or a record with wrong fields.
+        It could be a header, or a record with invalid fields.
     """
     names = [field for field in fields if not NUMBER.fullmatch(field.encode())]
     numbers = [field for field in fields if NUMBER.fullmatch(field.encode())]
@@ -238,9 +238,9 @@ def _is_header(fields: Sequence[str]) -> bool:
     if not missing and len(numbers) > 1 and numbers in (_counted(0, len(numbers)), _counted(1, len(numbers))):
         return True
     name = (missing or names)[0]
-    wrong = f"{name!r} is no number" if name else "it is empty, expected a number"
+    wrong = f"{name!r} is not a number" if name else "it is empty, expected a number"
     hint = (
-        "" if missing else ". Other columns are numbers, so the line is no header either; set header: true if it is one"
+        "" if missing else ". Other columns are numbers, so this is not a header either; set header: true if it is one"
     )
     raise ValueError(f", column {fields.index(name) + 1}: {wrong}{hint}")
 

@@ -1,6 +1,6 @@
-"""Text -> windows of characters by their place in a vocabulary file, as SINGA's char-rnn has it.
+"""Text -> windows of character indices in a vocabulary, as in SINGA's char-rnn example.
 
-A vocabulary is the file of its characters, nothing between them; a character's index is its place there.
+A vocabulary file contains its characters without separators; the index of a character is its position.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from singa_dask.errors import DataError
 
 __all__ = ["decode_text", "encode_text", "read_text", "vocabulary_of"]
 
-# Characters that are looked up at a time.
+# characters that are looked up at a time
 PIECE = 1 << 22
 
 
 def read_text(
     urls: Sequence[str], storage_options: fs.Options = None, vocabulary: str = "vocab.txt", window: int = 50
 ) -> Arrays:
-    """Read text as records of ``window`` characters; what is left at the end and fills no window is dropped.
+    """Read text as records of ``window`` characters; an incomplete window at the end is dropped.
 
     Parameters
     ----------
     urls : sequence of str
-        UTF-8, taken as one text.
+        Files in UTF-8, concatenated.
     vocabulary : str
-        URL of the file of characters: read if it is there, else made of the characters in the order of their codes.
+        URL of the vocabulary. If it does not exist, it is created: the characters of the text, sorted by code point.
     window : int
-        Characters of a record.
+        Characters per record.
 
     Returns
     -------
     dict of str to ndarray
-        ``pixel`` (n, window) uint8 of indices; ``data`` float32 where the vocabulary has more than 256 characters.
+        ``pixel`` (n, window) uint8 of indices; ``data`` float32 if the vocabulary has more than 256 characters.
 
     Raises
     ------
     DataError
-        The text is no UTF-8, is shorter than a window, or has a character that is not in the vocabulary.
+        The text is not UTF-8, is shorter than a window, or has a character that is not in the vocabulary.
     """
     if window < 1:
         raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
@@ -64,30 +64,30 @@ def read_text(
 
 
 def vocabulary_of(text: str) -> str:
-    """Return the characters of a text, each once, in the order of their codes."""
+    """Return the distinct characters of a text, sorted by code point."""
     return "".join(map(chr, np.unique(_codes(text)).tolist()))
 
 
 def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return each character's place in the vocabulary: (len(text),), of the smallest type that holds them all.
+    """Return the index of each character in the vocabulary: (len(text),), of the smallest sufficient dtype.
 
     Raises
     ------
     DataError
-        It lacks one; the first is named by ``where`` and its line and column, and the vocabulary by ``url``, if it is
-        given.
+        A character is missing from the vocabulary. The error names ``where``, line and column, and the ``url`` of the
+        vocabulary, if given.
     """
     known, missing = _codes(vocabulary), len(vocabulary)
-    places = np.full(sys.maxunicode + 1, missing, np.int32)
-    # of a character that is there twice the first place counts
-    places[known[::-1]] = np.arange(missing)[::-1]
+    indices = np.full(sys.maxunicode + 1, missing, np.int32)
+    # if a character occurs twice, its first index counts
+    indices[known[::-1]] = np.arange(missing)[::-1]
     found = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
     for start in range(0, len(text), PIECE):
-        part = places[_codes(text[start : start + PIECE])]
+        part = indices[_codes(text[start : start + PIECE])]
         if (part == missing).any():
             at = start + int(np.argmax(part == missing))
             line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-            named = f" {url}. Give another file, or remove this one to make it anew" if url else ""
+            named = f" {url}. Give another file, or delete this one to create it again" if url else ""
             raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
         found[start : start + PIECE] = part
     return found
@@ -98,9 +98,9 @@ def _codes(text: str) -> npt.NDArray[np.uint32]:
 
 
 def decode_text(url: str, storage_options: fs.Options = None) -> str:
-    """Read a file of UTF-8, gzipped or not, line ends as they are."""
+    """Read a UTF-8 file, gzipped or not; line ends are kept."""
     try:
         with contextlib.closing(open_bytes(url, storage_options)) as source:
             return bytes(source.read(0, source.size)).decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{url}: no UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}.") from error
+        raise DataError(f"{url}: not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}.") from error

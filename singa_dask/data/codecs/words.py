@@ -1,7 +1,7 @@
-"""Text -> words by their number and class in a vocabulary, as SINGA's rnnlm example makes them.
+"""Text -> words as index and class in a vocabulary, as in SINGA's rnnlm example.
 
-Words are parted as by Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, number 0. A vocabulary is a text
-file, a line for each word and how often it comes, most often first.
+Words are split as by Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, index 0. A vocabulary is a text file
+with one line per word: the word and its count, in descending order of counts.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ END = "</s>"
 def read_words(
     urls: Sequence[str], storage_options: fs.Options = None, vocabulary: str = "vocab.txt", class_size: int = 100
 ) -> Arrays:
-    """Read text as a record for each word; words that are not in the vocabulary are left out.
+    """Read text as one record per word; words that are not in the vocabulary are skipped.
 
     Parameters
     ----------
     urls : sequence of str
-        UTF-8, taken as one text.
+        Files in UTF-8, concatenated.
     vocabulary : str
-        URL of the vocabulary: read if it is there, else made of this text.
+        URL of the vocabulary. If it does not exist, it is created from this text.
     class_size : int
-        Number of classes; at most that of words.
+        Number of classes, at most the number of words.
 
     Returns
     -------
     dict of str to ndarray
-        ``data`` (n, 4) float32: the word's number, its class, the first number of that class, and the number after
-        its last: WordRecord's word_index, class_index, class_start and class_end.
+        ``data`` (n, 4) float32: the fields word_index, class_index, class_start and class_end of WordRecord. Words
+        of a class have the indices class_start to class_end - 1.
 
     Raises
     ------
     DataError
-        The text is no UTF-8 or has no word of the vocabulary, or the vocabulary is none.
+        The text is not UTF-8 or has no word of the vocabulary, or the vocabulary is invalid.
     """
     where = ", ".join(urls)
     words = [word for url in urls for word in split_words(decode_text(url, storage_options))]
@@ -68,23 +68,23 @@ def read_words(
 
 
 def split_words(text: str) -> list[str]:
-    """Part words at blanks, tabs and ends of lines; the last of these are words themselves."""
+    """Split text at blanks, tabs and line ends; line ends are words themselves."""
     blanks = text.replace("\r", "").replace("\t", " ").replace("\n", f" {END} ")
     return [word for word in blanks.split(" ") if word]
 
 
 def count_words(words: Sequence[str]) -> dict[str, int]:
-    """Return how often each word comes: ``</s>`` first, then by count, then in the order of the text."""
+    """Return the count of each word: ``</s>`` first, then by descending count, ties in the order of the text."""
     counts = Counter(words)
     end = counts.pop(END, 0)
     return {END: end, **dict(counts.most_common())}
 
 
 def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.int64]:
-    """Cut words into classes of about equal share of the text: (n,) int64, ascending."""
+    """Assign words to classes with about equal shares of the text: (n,) int64, ascending."""
     classes, now, seen, total = [], 0, 0.0, float(counts.sum())
     for count in counts.tolist():
-        # summed up as rnnlm does, so that what it rounds is rounded here too
+        # summed as in rnnlm, for the same rounding
         seen = min(seen + count / total, 1.0)
         classes.append(now)
         if seen > (now + 1) / n_classes and now < n_classes - 1:
@@ -99,7 +99,7 @@ def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:
         if not word or not count.isdecimal() or word in counts or (not counts and word != END):
             raise DataError(
                 f"{url}, line {i}: {line!r}. Expected a new word and its count, first that of {END}. "
-                "Give another file, or remove this one to make it anew."
+                "Give another file, or delete this one to create it again."
             )
         counts[word] = int(count)
     return counts

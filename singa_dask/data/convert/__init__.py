@@ -1,4 +1,4 @@
-"""Convert: files of other formats -> a store of ours."""
+"""Convert: converts files of other formats to stores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Convert: files of other formats -> a store of ours, shuffled, split and cut into shards on the way.
+"""convert: converts files of other formats to stores; optionally shuffles, splits and shards the records.
 
-A conversion is planned, cut into tasks, and run by whoever is given to run them: the bytes written depend on nothing
-but the sources and the arguments. What is done is kept beside the target until all is done, so that a killed
-conversion goes on, and a target is never half written.
+A conversion is planned, divided into tasks, and executed by a function ``run``, e.g. on a cluster. The bytes written
+depend only on the sources and the arguments. Results are kept in a directory next to the target until all are done, so
+that a killed conversion can be resumed, and a target is never incomplete.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from singa_dask.registry import suggest
 __all__ = ["Run", "backend_of", "convert", "parse_split", "run_here"]
 
 KEYS = {"cifar": "%05d"}
-# what a writer is always given
+# parameters of all writers
 BASICS = ("url", "records", "storage_options", "class_names", "_", "options")
-# files of a plan's directory: whose it is; the mean record; that all is done, and may be moved
+# files of a plan's directory: identity of the plan; mean record; marker that all is done and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 
 Run = Callable[[Sequence[Task]], Iterable[int]]
 
 
 def run_here(tasks: Sequence[Task]) -> Iterable[int]:
-    """Do tasks one after the other in this thread."""
+    """Execute tasks sequentially in this thread."""
     return (task() for task in tasks)
 
 
@@ -60,57 +60,56 @@ def convert(
     log: Callable[[str], None] = lambda text: None,
     before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
 ) -> dict[str, int]:
-    """Write the records of some files as one store, or as one for each part of a split.
+    """Write the records of some files as one store, or as one store per part of a split.
 
-    Called again with the same arguments after it was stopped, however that was, it goes on.
+    If it was interrupted or killed, a call with the same arguments resumes it.
 
     Parameters
     ----------
     kind : str
-        What the sources are, one of KINDS: idx, cifar, csv, npz, image-folder, webdataset, ...
+        Format of the sources, one of KINDS: idx, cifar, csv, npz, image-folder, webdataset, ...
     sources, destination : URLs
-        With a split, ``{split}`` in the destination stands for the part's name; without it the name is put
-        before the suffix.
+        With a split, ``{split}`` in the destination is replaced by the name of the part; without ``{split}``, the
+        name is inserted before the suffix.
     to : str, optional
-        A store backend; told by the destination's suffix when it is not given.
+        Backend of the store; detected by the suffix of the destination if not given.
     shuffle : int, optional
-        Seed of a random order; the order of the sources when it is not given.
+        Seed of a random order; by default records keep the order of the sources.
     split : mapping of name to share, optional
-        Shares of the records, stratified by label where there are labels, e.g. ``{"train": 0.8, "test": 0.2}``.
+        Shares of the records, stratified by label if there are labels, e.g. ``{"train": 0.8, "test": 0.2}``.
     limit : int, optional
-        Most records in all.
+        Maximum number of records.
     shards : int
-        Cut each part into so many stores, ``name-00000-of-00004.suffix``, which are one by a pattern for a URL.
+        Number of stores per part, ``name-00000-of-00004.suffix``, to be opened as one by a pattern as URL.
     mean : str, optional
-        Where to write the mean record of the first part, as a store of one record without label; SINGA's
-        ``image_mean.bin``, if it ends in .bin.
+        URL of the mean record of the first part, written as a store of one record without label; with the suffix
+        .bin it is SINGA's ``image_mean.bin``.
     verify : bool
-        Read what was written, and compare.
+        Whether to read the written records and compare them.
     storage_options : mapping, optional
         For all URLs.
     reading, writing : mapping, optional
-        Of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary, window;
-        words: vocabulary, class_size)
-        and of the store's writer (arrow, parquet: compression, block_bytes; kvfile: keys; lmdb: records_per_value;
-        csv: separator).
+        Options of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary,
+        window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;
+        kvfile: keys; lmdb: records_per_value; csv: separator).
     run : function
-        Given the tasks of one step, does them in any order and yields what they return; the next step's come then.
+        Executes the tasks of one step in any order, and yields their results. Called once per step.
     log : function
-        Called with a text that says that a conversion goes on, and where the vocabulary is.
+        Called with messages, e.g. that a conversion is resumed.
     before_replacing : function
-        Called with the URLs that are there and will be replaced, before anything is written; it may raise.
+        Called with the existing URLs that will be replaced, before anything is written. May raise to stop.
 
     Returns
     -------
     dict of str to int
-        Records written to each URL.
+        Number of records written to each URL.
 
     Raises
     ------
     ConfigError
-        An argument makes no sense.
+        An argument is invalid.
     DataError
-        A source cannot be read, or what was written is not what was read.
+        A source cannot be read, or the verification failed.
     """
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
@@ -135,7 +134,7 @@ def convert(
     try:
         keep_source(session, source := open_source(kind, request.sources, storage_options, **request.reading))
         if vocabulary:
-            log(f"{vocabulary}: the vocabulary, {'made of this text' if is_new else 'as it was'}")
+            log(f"{vocabulary}: the vocabulary, {'created from this text' if is_new else 'unchanged'}")
         plan = make_plan(request, storage_options, source)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
         _begin(plan, log, before_replacing)
@@ -161,7 +160,7 @@ def _check(request: ConvertRequest) -> None:
 
 
 def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
-    """Return the options of the reader; a vocabulary lies beside the destination if none is named."""
+    """Return the options of the reader, with a default vocabulary next to the destination."""
     if "vocabulary" not in kind_options(kind):
         return dict(options)
     beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
@@ -172,29 +171,29 @@ def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[st
 
 
 def _begin(plan: Plan, log: Callable[[str], None], before_replacing: Callable[[Sequence[str]], None]) -> None:
-    """Make the plan's directory; what another plan has left in its place is removed, and nothing else."""
+    """Create the plan's directory, or resume in it. Only a directory left by another plan is replaced."""
     options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)
     left = fs.ls(plan.folder, options) if is_there else []
     if PLAN_FILE in left and json.loads(fs.read_bytes(plan_file, storage_options=options))["digest"] == plan.digest:
-        log(f"{plan.folder}: a conversion that was stopped, it goes on.")
+        log(f"{plan.folder}: resuming a conversion that was stopped.")
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
-        raise DataError(f"{plan.folder}: is in the way, no conversion has made it. Move it away.")
-    # what is empty was left by a conversion that had called it before, and was stopped as it began or ended
+        raise DataError(f"{plan.folder}: exists, but was not made by a conversion. Move it away.")
+    # an empty directory is from a conversion that already called this, and was killed at its beginning or end
     if left or not is_there:
         urls = filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])
         there = [url for url in urls if fs.exists(url, options)]
         if there:
             before_replacing(there)
     if PLAN_FILE in left:
-        log(f"{plan.folder}: a conversion of other sources, or with other arguments, was stopped here: it is dropped.")
+        log(f"{plan.folder}: removing an unfinished conversion of other sources or with other arguments.")
     _remove(plan)
     fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1).encode(), options)
 
 
 def _remove(plan: Plan) -> None:
-    """Remove the plan's directory, last what says whose it is."""
+    """Remove the plan's directory; the file that identifies the plan is removed last."""
     if fs.exists(plan.folder, plan.storage_options):
         names = fs.ls(plan.folder, plan.storage_options)
         for name in sorted(names, key=lambda name: (name == PLAN_FILE, name == DONE)):
@@ -203,7 +202,7 @@ def _remove(plan: Plan) -> None:
 
 
 def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> None:
-    """Do the tasks that are not done, step by step, until all is there to be published."""
+    """Execute the remaining tasks, step by step."""
     runs = [int(source.starts[last] - source.starts[first]) for first, last in plan.runs(source.starts)]
     if not fs.exists(fs.join(plan.folder, ORDER), plan.storage_options):
         if plan.needs_labels:
@@ -224,7 +223,7 @@ def _sizes(shards: Sequence[Shard]) -> list[int]:
 
 
 def _do(plan: Plan, step: str, sizes: Sequence[int], session: str, run: Run) -> None:
-    """Do the tasks of a step that are not done, each of so many records."""
+    """Execute the remaining tasks of a step; ``sizes`` are the records of each task."""
     there = set(fs.ls(plan.folder, plan.storage_options))
     tasks = [Task(plan, step, i, session, n_records) for i, n_records in enumerate(sizes)]
     for _ in run([task for task in tasks if task.result not in there]):
@@ -240,9 +239,9 @@ def _write_order(plan: Plan, n_runs: int) -> None:
         labels = np.frombuffer(b"".join(parts), np.int32)
     order = plan.select(labels)
     if plan.by_buckets:
-        places = np.full(plan.count, -1, np.int64)
-        places[order] = np.arange(len(order))
-        write_arrays(fs.join(plan.folder, POSITIONS), [places], options)
+        positions = np.full(plan.count, -1, np.int64)
+        positions[order] = np.arange(len(order))
+        write_arrays(fs.join(plan.folder, POSITIONS), [positions], options)
     write_arrays(fs.join(plan.folder, ORDER), [order], options)
 
 
@@ -260,22 +259,22 @@ def _write_mean(plan: Plan, source: Store) -> None:
 
 
 def _move(plan: Plan) -> None:
-    """Move what is done to its place; what is not here was moved before."""
+    """Move the results to their URLs. Missing ones were moved before."""
     options = plan.storage_options
     moves = [(staged_url(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
     moves += [(fs.join(plan.folder, MEAN), plan.request.mean)] if plan.request.mean else []
-    for place, url in moves:
-        if fs.exists(place, options):
-            fs.move(place, url, options)
+    for staged, url in moves:
+        if fs.exists(staged, options):
+            fs.move(staged, url, options)
 
 
 def parse_split(text: str) -> dict[str, float]:
-    """Read ``"train=0.8,test=0.2"``.
+    """Parse a split like ``"train=0.8,test=0.2"``.
 
     Raises
     ------
     ConfigError
-        It does not have that form, or the shares are not positive or make more than 1.
+        The text does not have that form, or shares are not positive or sum to more than 1.
     """
     try:
         shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
@@ -287,13 +286,14 @@ def parse_split(text: str) -> dict[str, float]:
 
 def _check_shares(shares: Mapping[str, float], text: str = "") -> None:
     if not all(share > 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
-        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and make at most 1.")
+        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and sum to at most 1.")
 
 
 def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     for name in options:
         if name not in known:
-            raise ConfigError(f"{name!r} says nothing about {what}. {suggest(name, known)}")
+            hint = suggest(name, known) if known else "It has no options."
+            raise ConfigError(f"unknown option {name!r} of {what}. {hint}")
 
 
 def _writer_options(target: type[Store]) -> list[str]:
@@ -301,22 +301,22 @@ def _writer_options(target: type[Store]) -> list[str]:
 
 
 def _keys(backend: str, pattern: str) -> dict[str, str]:
-    """Return the option that names records, where the format gives them names."""
+    """Return the option that defines keys of records, if the format has keys."""
     return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
 
 
 def backend_of(destination: str) -> str:
-    """Return the format to write, told by the suffix of a URL.
+    """Return the backend for the suffix of a URL.
 
     Raises
     ------
     ConfigError
-        It tells none.
+        No backend has that suffix.
     """
     for name in STORES.names():
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name
     known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     raise ConfigError(
-        f"{destination}: cannot tell the format to write by its suffix. Say which. Known: {', '.join(known)}."
+        f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
     )

@@ -1,7 +1,7 @@
-"""Plan: what a conversion writes, known in full before it begins; each process makes the same of it.
+"""Plan: a complete description of what a conversion writes, with the same meaning in every process.
 
-A plan says which records, by number in the sources, make which file. Numbers are kept in a file, the rest follows
-from the arguments and the number of records.
+A plan defines which records of the sources are written to which file. The order of records is stored in a file;
+everything else follows from the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from singa_dask.errors import DataError
 __all__ = ["DIRECT_BYTES", "RUN_BYTES", "ConvertRequest", "Plan", "Shard", "make_plan"]
 
 VERSION = 1
-# what may be read to make all shards of a random order straight from the sources; beyond, records go by buckets
+# up to so many bytes read in total, shuffled shards are made directly from the sources; beyond that, with buckets
 DIRECT_BYTES = 1 << 28
-# about what one task holds: a run of source blocks, or a bucket
+# approximate memory of one task: a run of source blocks, or a bucket
 RUN_BYTES = 1 << 26
 
 Rows = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class ConvertRequest:
-    """The arguments of `convert.convert`, URLs absolute."""
+    """The arguments of `convert`, with absolute URLs."""
 
     kind: str
     sources: tuple[str, ...]
@@ -63,23 +63,23 @@ class ConvertRequest:
 
 @dataclass(frozen=True)
 class Plan:
-    """A conversion.
+    """A planned conversion.
 
     Attributes
     ----------
     request : ConvertRequest
     storage_options : dict
     count : int
-        Records of the sources.
+        Number of records in the sources.
     record_bytes : int
     labelled : bool
     fingerprint : str
-        Of the sources.
+        Fingerprint of the sources.
     class_names : tuple of str
     written : tuple of str
-        When each of their files was last written, where that is known.
+        Modification time of each source file, where known.
     direct_bytes, run_bytes : int
-        Bounds of memory; what is written does not depend on them.
+        Bounds on memory; the output does not depend on them.
     """
 
     request: ConvertRequest
@@ -94,12 +94,12 @@ class Plan:
     run_bytes: int = RUN_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # as small as it is: what follows from it is not sent along
+        # keeps pickles small: cached properties are not included
         return Plan, tuple(getattr(self, field.name) for field in fields(self))
 
     @cached_property
     def digest(self) -> str:
-        """Hash of what the result, and its pieces, depend on."""
+        """Hash of everything that the results, final and intermediate, depend on."""
         facts = (
             VERSION,
             vars(self.request),
@@ -114,7 +114,7 @@ class Plan:
 
     @cached_property
     def parts(self) -> dict[str, int]:
-        """URL of each part, and its number of records."""
+        """URL of each part -> its number of records."""
         n = min(self.count, self.request.limit or self.count)
         if not self.request.split:
             return {self.request.destination: n}
@@ -130,9 +130,9 @@ class Plan:
         count, found, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
-                raise DataError(f"{url}: {size or 'no'} records are left for it, expected {count} or more.")
+                raise DataError(f"{url}: {size} records remain for it, expected at least {count}.")
             for i in range(count):
-                # as numpy.array_split cuts
+                # like numpy.array_split
                 stop = start + size // count + (i < size % count)
                 found.append(Shard(url if count == 1 else shard_url(url, i, count), start, stop))
                 start = stop
@@ -140,7 +140,7 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """URL of the directory in which the conversion keeps what is done."""
+        """URL of the directory for results of the conversion."""
         parent, name = posixpath.split(next(iter(self.parts)))
         return fs.join(parent, f".{name}.convert")
 
@@ -151,25 +151,25 @@ class Plan:
 
     @property
     def by_buckets(self) -> bool:
-        """Whether records are first scattered into buckets, and these made into shards."""
+        """Whether records are first scattered into buckets, from which shards are made."""
         read = self.count * self.record_bytes * len(self.shards)
         return self.request.shuffle is not None and read > self.direct_bytes
 
     @cached_property
     def buckets(self) -> Rows:
-        """First record, by place in the order, of each bucket, and the end; a shard is one bucket or several."""
+        """Start of each bucket in the order, and the end of the last. A shard is one or more buckets."""
         rows = max(1, self.run_bytes // max(self.record_bytes, 1))
         starts = [np.arange(shard.start, shard.stop, rows) for shard in self.shards]
         return np.concatenate([*starts, [self.shards[-1].stop]]).astype(np.int64)
 
     def runs(self, starts: Rows) -> list[tuple[int, int]]:
-        """Cut the source blocks, by the first record of each, into runs of about ``run_bytes``."""
+        """Group the source blocks, given by their first records, into runs (first, last) of about ``run_bytes``."""
         last = (starts[1:] - 1) * self.record_bytes // max(self.run_bytes, self.record_bytes, 1)
         cuts = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), len(last)]
         return list(itertools.pairwise(cuts))
 
     def select(self, labels: npt.NDArray[np.int32] | None) -> Rows:
-        """Return the numbers of the records in the order in which they are written."""
+        """Return the indices of the records in the order in which they are written."""
         request = self.request
         rows = np.arange(self.count) if request.shuffle is None else permutation(self.count, request.shuffle, "convert")
         rows = rows[: request.limit]
@@ -180,10 +180,10 @@ class Plan:
             left = left[np.argsort(labels[rows][left], kind="stable")]
         parts = []
         for size in self.parts.values():
-            # evenly spaced places of a list sorted by label hold every label in proportion
-            places = np.arange(size) * len(left) // max(size, 1)
-            parts.append(rows[np.sort(left[places])])
-            left = np.delete(left, places)
+            # evenly spaced elements of a list sorted by label have all labels in proportion
+            chosen = np.arange(size) * len(left) // max(size, 1)
+            parts.append(rows[np.sort(left[chosen])])
+            left = np.delete(left, chosen)
         return np.concatenate(parts)
 
     def open_source(self) -> Store:
@@ -192,17 +192,17 @@ class Plan:
         Raises
         ------
         DataError
-            They are not those that the plan was made for.
+            The sources have changed since the plan was made.
         """
         store = open_source(self.request.kind, self.request.sources, self.storage_options, **self.request.reading)
         if (store.fingerprint, store.class_names) != (self.fingerprint, self.class_names):
             store.close()
-            raise DataError(f"{store.url}: changed while it was converted. Convert it again.")
+            raise DataError(f"{store.url}: changed during the conversion. Convert it again.")
         return store
 
 
 def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Store) -> Plan:
-    """Plan a conversion of sources that are open."""
+    """Make the plan of a conversion of open sources."""
     files: Sequence[str] = source_files(request.sources, storage_options)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
     return Plan(

@@ -1,7 +1,7 @@
-"""What a converter reads: files of one kind, one after the other, as one store.
+"""Sources of conversions: several files of one kind, opened as one store.
 
-Nearly every kind is a store's format; idx comes as files of images and of labels in any order, text is windows of
-characters, or words.
+Most kinds are formats of stores. Others are idx (files of images and labels in any order), text (windows of characters)
+and words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from singa_dask.errors import DataError
 
 __all__ = ["KINDS", "kind_options", "open_source", "source_files"]
 
-# kinds that are the format of a store, by its backend
+# kinds that are backends of stores
 BACKENDS = (
     "arrow",
     "cifar",
@@ -57,7 +57,7 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
     Raises
     ------
     DataError
-        A file is missing, damaged, or holds other records than the first.
+        A file is missing or damaged, or its schema is not that of the first.
     """
     files = source_files(urls, storage_options)
     if kind in READERS:
@@ -66,12 +66,12 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
 
 
 def source_files(urls: Sequence[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files that are meant: each URL, or what matches it."""
+    """Return the files of URLs, with patterns expanded."""
     return [file for url in urls for file in (shard_urls(url, storage_options) if is_pattern(url) else [url])]
 
 
 def kind_options(kind: str) -> list[str]:
-    """Return the options that a kind's reader has."""
+    """Return the options of the reader of a kind."""
     reader = READERS[kind] if kind in READERS else STORES.find(kind)
     given = ("url", "urls", "storage_options")
     return [name for name in inspect.signature(reader).parameters if name not in given]
@@ -83,17 +83,18 @@ class IdxFiles(Store):
     Parameters
     ----------
     urls : sequence of str
-        In any order, told apart by their headers; several of a kind follow each other as given.
+        In any order: images and labels are distinguished by their headers. Several files of images, or of labels, are
+        concatenated in the given order.
 
     Raises
     ------
     DataError
-        A header or a length is wrong, or there are not as many labels as images.
+        A header or a length is wrong, or the number of labels is not that of images.
     """
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options = None) -> None:
         super().__init__(", ".join(urls), storage_options)
-        # of each block the file and its place there
+        # of each block the file, and its offset there
         self._images: list[tuple[Bytes, int]] = []
         labels: list[npt.NDArray[np.int32]] = []
         shapes: list[tuple[int, ...]] = []
@@ -114,7 +115,7 @@ class IdxFiles(Store):
         if len(set(shapes)) > 1:
             raise DataError(f"{self.url}: records of different shapes: {shapes}.")
         if not blocks:
-            raise DataError(f"{self.url}: no file of images (an idx header of 3 or more dimensions).")
+            raise DataError(f"{self.url}: no file of images. Expected an idx header of 3 or more dimensions.")
         self.blocks = tuple(blocks)
         self.schema = {"pixel": Field(np.dtype(np.uint8), shapes[0])}
         self._labels = np.concatenate(labels) if labels else None
@@ -137,7 +138,7 @@ class IdxFiles(Store):
 
 
 class InMemory(Store):
-    """Records that were made of texts."""
+    """Records made from texts, in memory."""
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays) -> None:
         super().__init__(", ".join(urls), storage_options)
@@ -159,7 +160,7 @@ class InMemory(Store):
 
 
 class Text(InMemory):
-    """Windows of characters, see `vocabulary.read_text`."""
+    """Windows of characters; see `vocabulary.read_text`."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class Text(InMemory):
 
 
 class Words(InMemory):
-    """Words, see `words.read_words`."""
+    """Words; see `words.read_words`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Tasks of a conversion: pure pieces of work that any process can do, in any order within a step, and do again.
+"""Tasks of a conversion: idempotent units of work that any process can execute, in any order within a step.
 
-A task reads the sources and what earlier steps have left in the plan's directory, and leaves there one thing more,
-whole or not at all. A killed conversion goes on with the tasks whose result is not there.
+A task reads the sources and the results of earlier steps in the plan's directory, and writes its own result there
+atomically. A resumed conversion executes the tasks whose results are missing.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ __all__ = [
     "write_arrays",
 ]
 
-# numbers of the records as they are written, and where each record is written, -1 for nowhere
+# files: source index of each output record, and output position of each source record, -1 if not written
 ORDER, POSITIONS = "order", "places"
-# floats are summed by so many records, so that a mean does not depend on the blocks they came in
+# floats are summed in chunks of so many records, so that a mean does not depend on the blocks of the source
 SUM_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of a conversion; call it to do it.
+    """A unit of work of a conversion; call it to execute it.
 
     Attributes
     ----------
     plan : Plan
     step : str
-        "labels": gather the labels of a run of source blocks; "scatter": sort the records of a run by bucket;
-        "shard": write a shard; "verify": read a shard and compare; "manifest": write that of a shard in its place.
+        "labels": gather the labels of a run of source blocks; "scatter": sort the records of a run into buckets;
+        "shard": write a shard; "verify": read a shard and compare it; "manifest": write the manifest of a shard.
     index : int
-        Of the run or the shard.
+        Index of the run or the shard.
     session : str
-        The call of `convert` that it belongs to; tasks of one session share open sources.
+        Identifies a call of `convert`. Tasks of a session share open sources.
     n_records : int
-        How many records it reads; 0 if that is not known.
+        Number of records that the task reads; 0 if unknown.
     """
 
     plan: Plan
@@ -69,39 +69,39 @@ class Task:
 
     @property
     def result(self) -> str:
-        """Name of the file that says that the task is done."""
+        """Name of the result file, which exists if the task is done."""
         return f"{self.step}-{self.index:05d}"
 
     def __call__(self) -> int:
-        """Do it; returns its index."""
+        """Execute the task; returns its index."""
         STEPS[self.step](self)
         return self.index
 
     def source(self) -> Store:
-        """Return the sources, opened once in a session and thread."""
+        """Return the sources, opened once per session and thread."""
         if getattr(_HERE, "session", None) != self.session:
             keep_source(self.session, self.plan.open_source())
         source: Store = _HERE.source
         return source
 
     def url(self, name: str = "") -> str:
-        """Return the URL of a file in the plan's directory, of the result without a name."""
+        """Return the URL of a file in the plan's directory; the result by default."""
         return fs.join(self.plan.folder, name or self.result)
 
 
-# -- open sources, by thread: not every store can be read by two at once -------------------------------
+# -- open sources, by thread: not all stores can be read by several threads ---------------------------
 
 _HERE = threading.local()
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Let this thread's tasks of a session use a store that is open."""
+    """Let the tasks of a session in this thread use an open store."""
     release_source()
     _HERE.session, _HERE.source = session, source
 
 
 def release_source() -> None:
-    """Close what this thread's tasks have opened."""
+    """Close the sources of this thread."""
     if getattr(_HERE, "source", None) is not None:
         _HERE.source.close()
     _HERE.session = _HERE.source = None
@@ -109,7 +109,7 @@ def release_source() -> None:
 
 @contextlib.contextmanager
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
-    """Call ``on_records`` whenever a task of this thread has done some records; one that is read only is half done."""
+    """Call ``on_records`` with progress in records of tasks in this thread; a record that is only read counts half."""
     _HERE.on_records = on_records
     try:
         yield
@@ -127,7 +127,7 @@ def _report(n: float) -> None:
 
 
 def gather_labels(task: Task) -> None:
-    """Leave the labels of a run."""
+    """Write the labels of a run."""
     source = task.source()
     first, last = task.plan.runs(source.starts)[task.index]
     labels = []
@@ -138,21 +138,21 @@ def gather_labels(task: Task) -> None:
 
 
 def scatter(task: Task) -> None:
-    """Leave the records of a run sorted by place: where each bucket begins, the places, then field by field."""
+    """Write the records of a run sorted by position: starts of buckets, positions, then each field."""
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
-    places = read_numbers(task.url(POSITIONS), start, stop, plan.storage_options)
-    order = np.argsort(places, kind="stable")
-    order = order[int(np.searchsorted(places[order], 0)) :]
-    offsets = np.searchsorted(places[order], plan.buckets)
+    positions = read_numbers(task.url(POSITIONS), start, stop, plan.storage_options)
+    order = np.argsort(positions, kind="stable")
+    order = order[int(np.searchsorted(positions[order], 0)) :]
+    offsets = np.searchsorted(positions[order], plan.buckets)
     records = _gather(source, start + order)
-    write_arrays(task.url(), [offsets, places[order], *records.values()], plan.storage_options)
+    write_arrays(task.url(), [offsets, positions[order], *records.values()], plan.storage_options)
     _report(len(order) / 2)
 
 
 def write_shard(task: Task) -> None:
-    """Leave a shard, and the sum of its records if it belongs to the mean."""
+    """Write a shard, and the sum of its records if it is needed for the mean."""
     plan = task.plan
     sums: list[npt.NDArray[Any]] = []
     records = _reported(_records(task))
@@ -161,12 +161,12 @@ def write_shard(task: Task) -> None:
     target = STORES.find(plan.request.backend)
     options = {**plan.request.writing, **write_options(target, plan.class_names)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
-    # only now: a store may be more than one file
+    # written last: a store can have several files
     write_arrays(task.url(), sums, plan.storage_options)
 
 
 def verify(task: Task) -> None:
-    """Read a shard, block by block, and compare it with what it was made of; text holds no shapes, and no bytes."""
+    """Compare a shard with its sources, block by block. Text formats have no shapes and no uint8."""
     plan = task.plan
     url, start, stop = plan.shards[task.index]
     backend, options = plan.request.backend, _as_written(plan)
@@ -179,37 +179,37 @@ def verify(task: Task) -> None:
                 _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
                 _report(block.n / 2)
     except DataError:
-        # to be written again
+        # so that a resumed conversion writes the shard again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
         raise
 
 
 def _as_written(plan: Plan) -> dict[str, Any]:
-    """Return the options to open a shard: text does not say whether its lines begin with a label."""
+    """Return the options to open a shard. Text files do not contain whether lines begin with a label."""
     if plan.request.backend not in ("csv", "textfile"):
         return {}
     return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
 
 
 def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
-    wanted = expected.take(n) or {}
-    values = next(array for name, array in wanted.items() if name != "label")
+    written = expected.take(n) or {}
+    values = next(array for name, array in written.items() if name != "label")
     for name, array in found.items():
-        other = wanted["label"] if name == "label" else values
+        other = written["label"] if name == "label" else values
         wrong = (array.reshape(n, -1) != other.reshape(n, -1)).any(axis=1)
         if wrong.any():
-            raise DataError(f"{where}, record {expected.taken - n + int(wrong.argmax())}: other {name}.")
+            raise DataError(f"{where}, record {expected.taken - n + int(wrong.argmax())}: {name} differs.")
 
 
-def note(task: Task) -> None:
-    """Write the manifest of a shard that is where it belongs."""
+def make_manifest(task: Task) -> None:
+    """Write the manifest of a shard at its final URL."""
     plan = task.plan
     write_manifest(
         plan.shards[task.index].url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan)
     )
 
 
-STEPS = {"labels": gather_labels, "manifest": note, "scatter": scatter, "shard": write_shard, "verify": verify}
+STEPS = {"labels": gather_labels, "manifest": make_manifest, "scatter": scatter, "shard": write_shard, "verify": verify}
 
 
 # -- records of a shard ----------------------------------------------------------------------------------
@@ -235,21 +235,21 @@ def _records(task: Task) -> Iterator[Arrays]:
 
 
 def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
-    """Read records by number, each block of the source once."""
+    """Read records by index; each block of the source is read once."""
     order = np.argsort(rows, kind="stable")
     cuts = np.searchsorted(rows[order], source.starts)
     taken = {name: np.empty((len(rows), *field.shape), field.dtype) for name, field in source.schema.items()}
     for block in np.flatnonzero(np.diff(cuts)).tolist():
-        places = order[cuts[block] : cuts[block + 1]]
+        chosen = order[cuts[block] : cuts[block + 1]]
         records = source.read_block(block)
         for name, array in taken.items():
-            array[places] = records[name][rows[places] - source.starts[block]]
-        _report(len(places) / 2)
+            array[chosen] = records[name][rows[chosen] - source.starts[block]]
+        _report(len(chosen) / 2)
     return taken
 
 
 def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
-    """Collect a bucket from all runs."""
+    """Collect the records of a bucket from all runs."""
     buckets = task.plan.buckets
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}
@@ -258,11 +258,11 @@ def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
         first, last = np.frombuffer(run.read(8 * bucket, 16), np.int64).tolist()
         (n,) = np.frombuffer(run.read(8 * len(buckets) - 8, 8), np.int64).tolist()
         at = 8 * len(buckets)
-        places = np.frombuffer(run.read(at + 8 * first, 8 * (last - first)), np.int64) - start
+        positions = np.frombuffer(run.read(at + 8 * first, 8 * (last - first)), np.int64) - start
         at += 8 * n
         for name, field in source.schema.items():
             data = run.read(at + first * field.size_bytes, (last - first) * field.size_bytes)
-            taken[name][places] = np.frombuffer(data, field.dtype).reshape(-1, *field.shape)
+            taken[name][positions] = np.frombuffer(data, field.dtype).reshape(-1, *field.shape)
             at += n * field.size_bytes
         run.close()
     _report((stop - start) / 2)
@@ -270,7 +270,7 @@ def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
 
 
 def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
-    """Pass records on in small chunks, and report each when it was written."""
+    """Yield the records in small chunks, and report each chunk after it was written."""
     for chunk in chunks:
         n = len(next(iter(chunk.values())))
         n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)
@@ -280,7 +280,7 @@ def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
 
 
 def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
-    """Pass records on, and keep their sum: exact for bytes."""
+    """Yield the records, and accumulate their sum, which is exact for uint8."""
     for records in rows.chunks(SUM_ROWS):
         values = records["data"] if "data" in records else records["pixel"]
         total = values.sum(axis=0, dtype=np.int64 if values.dtype == np.uint8 else np.float64)
@@ -292,18 +292,18 @@ def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
 
 
 def staged_url(plan: Plan, index: int) -> str:
-    """Return the URL of a shard until all are done."""
+    """Return the temporary URL of a shard, in the plan's directory."""
     name = plan.shards[index].url.rpartition("/")[2]
     return fs.join(plan.folder, f"{index:05d}-{name}")
 
 
 def write_arrays(url: str, arrays: list[npt.NDArray[Any]], storage_options: fs.Options) -> None:
-    """Write the bytes of arrays, one after the other."""
+    """Write the concatenated bytes of arrays."""
     with fs.staged(url, storage_options) as path, path.open("wb") as file:
         for array in arrays:
             np.ascontiguousarray(array).tofile(file)
 
 
 def read_numbers(url: str, start: int, stop: int, storage_options: fs.Options) -> npt.NDArray[np.int64]:
-    """Read some of the numbers in a file."""
+    """Read elements ``start`` to ``stop`` of a file of int64."""
     return np.frombuffer(fs.read_bytes(url, 8 * start, 8 * (stop - start), storage_options), np.int64)

@@ -1,4 +1,7 @@
-"""Files at URLs: the one room that knows fsspec; the functions of `files` are called as ``fs.open(...)``."""
+"""Files at URLs, local or remote. This is the only room that uses fsspec.
+
+The functions of `files` are re-exported here, and are called as ``fs.open(...)``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are read by ranges: a file, or a piece of memory; with read-ahead for small reads in a row."""
+"""Sources of bytes with a common interface: a file, memory, or another source with read-ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AHEAD_BYTES = 1 << 22
 
 
 class Bytes(Protocol):
-    """What is read by ranges: a file, or a piece of memory."""
+    """A source of bytes that is read by ranges."""
 
     url: str
     size: int
@@ -26,10 +26,10 @@ class Bytes(Protocol):
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
 
     def scan(self, offset: int, length: int) -> memoryview:
-        """Do so past any cache."""
+        """Do the same, bypassing any cache."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the source."""
 
 
 class Memory:
@@ -41,7 +41,7 @@ class Memory:
         self._data = memoryview(data)
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return a range of them."""
+        """Return ``length`` bytes from ``offset`` on."""
         if not 0 <= offset <= offset + length <= self.size:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         return self._data[offset : offset + length]
@@ -49,12 +49,12 @@ class Memory:
     scan = read
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release the memory."""
         self._data = memoryview(b"")
 
 
 class ReadAhead:
-    """Small reads, each after the other, served from large ones."""
+    """Serves small sequential reads from large ones."""
 
     def __init__(self, source: Bytes) -> None:
         self.url, self.size = source.url, source.size
@@ -62,7 +62,7 @@ class ReadAhead:
         self._start, self._chunk = 0, memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return a range of the source."""
+        """Return ``length`` bytes from ``offset`` on."""
         at = offset - self._start
         if not 0 <= at <= at + length <= len(self._chunk):
             ahead = max(length, min(AHEAD_BYTES, self.size - offset))
@@ -71,17 +71,17 @@ class ReadAhead:
         return self._chunk[at : at + length]
 
     def close(self) -> None:
-        """Let go of the last large read."""
+        """Release the last large read."""
         self._chunk = memoryview(b"")
 
 
 def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
-    """Open a file, unpacked if it is gzipped.
+    """Open a file; a gzipped one is decompressed into memory.
 
     Raises
     ------
     DataError
-        It is missing, or its gzip is damaged.
+        The file is missing, or its gzip is damaged.
     """
     reader = RangeReader(url, storage_options)
     if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:

@@ -1,7 +1,8 @@
-"""Cache on a local disk of what was read from far: one file an entry, shared by the processes of a host.
+"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
 
-``DIR/singa-dask-cache`` marks the directory as ours, ``entries/`` holds the bytes, each with a seal behind them,
-``tmp/`` what is being written, ``locks/`` one empty file for each 256th of the keys, ``usage`` the bytes held.
+Layout of the directory: ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a
+seal; ``tmp/`` holds entries being written; ``locks/`` holds 256 empty lock files, chosen by the first byte of the key;
+``usage`` holds the total number of bytes.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ DEFAULT_LIMIT_GB = 20.0
 POLL_S = 0.01
 WAIT_S = 10.0
 WAIT_FOR_FILE_S = 600.0
-# so much more than needed is let go of at once, as a share of the limit
+# eviction frees at least this fraction of the limit: 1 / SLACK
 SLACK = 16
 MAX_MAPS = 256
 
 
 def key_of(*parts: Any) -> str:
-    """Return the name of what these parts describe: 64 hexadecimal digits."""
+    """Return the key of an entry described by these parts: 64 hexadecimal digits."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def default_folder() -> str:
-    """Return the directory that is used when none is given."""
+    """Return the default directory of the cache."""
     return os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
 
 
 _OPEN: dict[tuple[str, int], Cache] = {}
-# each map that is in use keeps a file open
+# each map in use keeps a file open
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
-    """Return the cache that a job asks for; one object a process, directory and limit.
+    """Return the cache for some settings: one object per process, directory and limit.
 
     Parameters
     ----------
@@ -83,23 +84,23 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
 
 
 class Cache:
-    """Entries under keys, at most ``limit_bytes`` of them; what was not used for longest goes first.
+    """A cache of at most ``limit_bytes``, with least-recently-used eviction.
 
     Parameters
     ----------
     folder : Path
-        Made if it is missing; empty, or an earlier cache.
+        Created if it is missing. An existing one must be empty or a cache.
     limit_bytes : int
 
     Attributes
     ----------
     hits, misses : int
-        Reads that this process served from the cache, and those that it fetched.
+        Reads of this process that were served from the cache, and reads that were fetched.
 
     Raises
     ------
     DataError
-        The directory cannot be written, or holds other things.
+        The directory cannot be written, or contains other files.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -107,7 +108,7 @@ class Cache:
         self.limit_bytes = limit_bytes
         self.hits = self.misses = 0
         self._writes = True
-        # key -> inode of the file that was found whole
+        # key -> inode of the file whose checksum was verified
         self._whole: dict[str, int] = {}
         try:
             self._claim()
@@ -117,15 +118,15 @@ class Cache:
                     _set_count(usage, sum(size for _, size, _ in self._entries()))
         except OSError as error:
             text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
-            raise DataError(f"{text} Give a directory that can be written: cache.dir or SINGA_DASK_CACHE.") from error
+            raise DataError(f"{text} Set cache.dir or SINGA_DASK_CACHE to a writable directory.") from error
 
     def _claim(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = os.listdir(self.folder)
         if MARKER not in names and names:
-            text = f"{self.folder}: no cache of ours: it holds {min(names)} and no {MARKER}."
-            raise DataError(f"{text} Give cache.dir an empty or a new directory.")
-        # the marker comes first: whoever finds other things finds it too
+            text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
+            raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
+        # the marker is created first, so that a process that sees the other entries sees it too
         (self.folder / MARKER).touch()
         for name in ("entries", "locks", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
@@ -133,26 +134,26 @@ class Cache:
     # -- reading ------------------------------------------------------------------------------------
 
     def read(self, key: str, length: int, fetch: Callable[[], bytes | memoryview]) -> memoryview:
-        """Return an entry, fetched if it is not here or damaged.
+        """Return an entry; a missing or damaged one is fetched.
 
         Parameters
         ----------
         length : int
             Bytes of the entry.
         fetch : callable
-            Reads them from where they are. One process of a host calls it at a time; one that waits too long for
-            another calls it nevertheless.
+            Returns the bytes. Only one process of a host fetches a key at a time, unless another has waited for
+            `WAIT_S` seconds.
 
         Raises
         ------
         DataError
-            The entry is larger than the limit.
+            The entry exceeds the limit of the cache.
         """
         self.check_fits(length)
         found = self.find(key)
         if found is None:
             with self._lock(key, WAIT_S) as locked:
-                found = self.find(key, complains=False)
+                found = self.find(key, warn=False)
                 if found is None:
                     self.misses += 1
                     data = fetch()
@@ -163,12 +164,12 @@ class Cache:
         return found
 
     def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> Path:
-        """Return the path of an entry for those who must have a file; its bytes are followed by our seal.
+        """Return the path of an entry, for readers that need a file. Its bytes are followed by the seal.
 
         Raises
         ------
         DataError
-            It is larger than the limit, the disk is full, or another process has been fetching it for too long.
+            The entry exceeds the limit, the disk is full, or another process has been fetching it for too long.
         """
         self.check_fits(length)
         with self._lock(key, WAIT_FOR_FILE_S) as locked:
@@ -176,25 +177,25 @@ class Cache:
                 self.hits += 1
             elif not locked:
                 text = f"{self.folder}: another process has been fetching a file for {WAIT_FOR_FILE_S:g} s."
-                raise DataError(f"{text} Is it stopped?")
+                raise DataError(f"{text} Is that process stopped?")
             else:
                 self.misses += 1
                 try:
                     self._write(key, length, chunks())
                 except OSError as error:
-                    text = f"{self.folder}: a file of {length} bytes cannot be kept: {error.strerror or error}."
-                    raise DataError(f"{text} Give cache.dir a directory with room for it.") from error
+                    text = f"{self.folder}: a file of {length} bytes cannot be written: {error.strerror or error}."
+                    raise DataError(f"{text} Set cache.dir to a directory on a disk with enough space.") from error
         return self._path(key)
 
     def check_fits(self, length: int) -> None:
-        """Raise a `DataError` if something of this length cannot be kept at all."""
+        """Raise a `DataError` if an entry of this length exceeds the limit."""
         if length + SEAL.size > self.limit_bytes:
-            text = f"{self.folder}: {length} bytes are to be kept at once, but the limit is {self.limit_bytes}."
+            text = f"{self.folder}: an entry of {length} bytes exceeds the limit of {self.limit_bytes} bytes."
             least = (length + SEAL.size) / 1e9
-            raise DataError(f"{text} Raise cache.limit_gb to {least:.3g} at least, better so far that all data fits.")
+            raise DataError(f"{text} Set cache.limit_gb to at least {least:.3g}, better more, to hold all data.")
 
-    def find(self, key: str, complains: bool = True) -> memoryview | None:
-        """Return an entry as a view of its map (read, if many are in use); None if it is not here, or damaged."""
+    def find(self, key: str, warn: bool = True) -> memoryview | None:
+        """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
         path = self._path(key)
         try:
             with path.open("rb", buffering=0) as file:
@@ -205,8 +206,8 @@ class Cache:
         except (OSError, ValueError):
             data, inode = memoryview(b""), -1
         if self._whole.get(key) != inode and not _is_whole(key, data):
-            if complains:
-                LOG.warning("%s: damaged: fetched again.", path)
+            if warn:
+                LOG.warning("%s: damaged, will be fetched again.", path)
             return None
         self._whole[key] = inode
         with contextlib.suppress(OSError):
@@ -219,7 +220,7 @@ class Cache:
     # -- writing ------------------------------------------------------------------------------------
 
     def keep(self, key: str, data: bytes | memoryview) -> None:
-        """Keep bytes as an entry, if there is room for them; a full disk is told once, and then nothing is kept."""
+        """Write an entry if it fits the limit. After a disk error, logs one warning and writes no more."""
         if not self._writes or len(data) + SEAL.size > self.limit_bytes:
             return
         try:
@@ -229,7 +230,7 @@ class Cache:
 
     def _give_up(self, error: OSError) -> None:
         if self._writes:
-            LOG.warning("%s: going on without keeping what is read: %s.", self.folder, error.strerror or error)
+            LOG.warning("%s: the cache is no longer written: %s.", self.folder, error.strerror or error)
         self._writes = False
 
     def _write(self, key: str, length: int, chunks: Iterable[bytes | memoryview]) -> None:
@@ -241,7 +242,7 @@ class Cache:
                     file.write(chunk)
                     crc, n = checksum_of(chunk, crc), n + len(chunk)
                 if n != length:
-                    raise DataError(f"{path}: {n} bytes were fetched, expected {length}.")
+                    raise DataError(f"{path}: fetched {n} bytes, expected {length}.")
                 file.write(SEAL.pack(MAGIC, bytes.fromhex(key), length, crc))
                 file.flush()
                 path.parent.mkdir(exist_ok=True)
@@ -252,7 +253,7 @@ class Cache:
             raise
 
     def _reserve(self, key: str, size: int) -> IO[bytes]:
-        """Make room, and return the temporary file, locked: one without a lock is what a dead process left."""
+        """Make room and return a locked temporary file. A temporary file without a lock was left by a dead process."""
         with self._usage() as usage:
             if usage is None:
                 raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
@@ -260,7 +261,7 @@ class Cache:
             if held + size > self.limit_bytes:
                 held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
             if held + size > self.limit_bytes:
-                raise OSError(errno.ENOSPC, f"{held} bytes are held and cannot be let go of")
+                raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
             file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _set_count(usage, held + size)
@@ -272,7 +273,7 @@ class Cache:
                 _set_count(usage, max(0, _count(usage) - size))
 
     def _evict(self, target: int) -> int:
-        """Delete entries until at most ``target`` bytes are held; return how many are. Maps of them stay valid."""
+        """Delete the oldest entries down to ``target`` bytes; return the bytes left. Existing maps stay valid."""
         entries = sorted(self._entries(), key=lambda entry: entry[2])
         held = sum(size for _, size, _ in entries)
         for path, size, _ in entries:
@@ -284,7 +285,7 @@ class Cache:
         return held
 
     def _entries(self) -> Iterator[tuple[Path, int, int]]:
-        """Yield path, bytes and time of last use of what looks as if we wrote it."""
+        """Yield path, size in bytes and time of last use of the files with names of entries."""
         for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
             for folder, _, files in os.walk(self.folder / name):
                 for file in filter(pattern.fullmatch, files):
@@ -294,10 +295,10 @@ class Cache:
                         yield path, status.st_size, status.st_mtime_ns
 
     def _remove_leftovers(self) -> None:
-        """Delete what processes that died were writing."""
+        """Delete the temporary files of dead processes."""
         for path in (self.folder / "tmp").iterdir():
             if LEFTOVER.fullmatch(path.name):
-                # its writer may just have come to an end
+                # its writer may just have renamed it
                 with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                     if _try_lock(file):
                         path.unlink()
@@ -306,10 +307,10 @@ class Cache:
 
     @contextlib.contextmanager
     def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
-        """Hold the lock of a key; give False if another held it for all the time."""
+        """Hold the lock of a key; yields False if it could not be acquired in time."""
         with contextlib.ExitStack() as held:
             try:
-                # closing the file gives the lock back, and so does the end of the process
+                # the lock is released when the file is closed or the process ends
                 locked = _wait_for(held.enter_context((self.folder / "locks" / key[:2]).open("ab")), wait_s)
             except OSError as error:
                 self._give_up(error)
@@ -318,7 +319,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _usage(self) -> Iterator[IO[bytes] | None]:
-        """Hold the lock of the whole cache and give the file that counts its bytes, None if it is not to be had."""
+        """Hold the lock of the whole cache; yields the usage file, or None if it could not be locked in time."""
         descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             yield file if _wait_for(file, WAIT_S) else None
@@ -357,7 +358,7 @@ def _set_count(usage: IO[bytes], held: int) -> None:
 
 
 def _is_sealed(path: Path) -> bool:
-    """Say whether a file ends with the seal of its name, so that it is ours to delete."""
+    """Return whether a file ends with a seal of its name: only such files are deleted."""
     try:
         with path.open("rb") as file:
             n = file.seek(0, os.SEEK_END) - SEAL.size
@@ -368,7 +369,7 @@ def _is_sealed(path: Path) -> bool:
 
 
 def _is_whole(key: str, data: memoryview) -> bool:
-    """Say whether a file's bytes are an entry's as it was written."""
+    """Return whether the bytes of a file match its seal."""
     n = len(data) - SEAL.size
     if n < 0:
         return False

@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli): of one byte string, and of many of one length at once."""
+"""CRC32C (Castagnoli) checksums: of one byte string, or of many of the same length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["checksum_of", "crc32c", "masked"]
 
 
 def checksum_of(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the CRC32C of bytes, without copying them; ``before`` is that of the bytes they follow."""
+    """Return the CRC32C of bytes, without copying them; ``before`` is the checksum of the preceding bytes."""
     return int(extend(before, np.frombuffer(data, np.uint8)))
 
 
@@ -21,5 +21,5 @@ def crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def masked(crc: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Mask checksums as TFRecord does, so that the checksum of a checksum is no special value."""
+    """Mask checksums as TFRecord does; a CRC of data that contains CRCs would be a weak one."""
     return ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)).astype(np.uint32)

@@ -1,7 +1,7 @@
-"""Files at URLs: the one place that knows fsspec.
+"""Functions on files at URLs, built on fsspec.
 
-Everything that reads or writes a file, records or checkpoints or run directories, names it by a URL and
-comes here. Local files are memory-mapped, others are read by ranges; those on HDFS by a client of our own.
+All files that the package reads or writes (records, checkpoints, run directories) are named by URLs and accessed
+through this module. ``hdfs://`` URLs use a client of our own.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ __all__ = [
 
 Options = Mapping[str, Any] | None
 
-# key of the options that asks `range_reader.RangeReader` for a cache, and is none of the filesystem's
+# key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
 
 
 @contextlib.contextmanager
 def errors_name(url: str) -> Iterator[None]:
-    """Turn what a filesystem raises into a `DataError` that names the URL."""
+    """Convert errors of a filesystem to `DataError`s that name the URL."""
     try:
         yield
     except DataError:
@@ -63,7 +63,7 @@ def errors_name(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise DataError(f"{url}: a file is in the way where a directory is expected.") from error
+        raise DataError(f"{url}: is a file, expected a directory.") from error
     except (OSError, ValueError, ImportError) as error:
         text = str(error)
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
@@ -77,7 +77,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem. Those of HDFS: `hdfs_clients.connect`.
+        Passed to the filesystem. For HDFS see `hdfs_clients.connect`.
 
     Raises
     ------
@@ -94,13 +94,13 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a local URL, None for any other."""
+    """Return the path of a local URL, or None if the URL is not local."""
     filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
     return Path(path) if isinstance(filesystem, LocalFileSystem) else None
 
 
 def absolute(url: str) -> str:
-    """Make a relative local path absolute, so that it means the same in every process; leave URLs alone."""
+    """Make a relative local path absolute, so that it means the same in every process. URLs are returned unchanged."""
     return url if "://" in url or not url else os.path.abspath(url)
 
 
@@ -110,14 +110,14 @@ def join(url: str, *parts: str) -> str:
 
 
 def exists(url: str, storage_options: Options = None) -> bool:
-    """Say whether a file or directory is there."""
+    """Return whether a file or directory exists."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         return bool(filesystem.exists(path))
 
 
 def is_dir(url: str, storage_options: Options = None) -> bool:
-    """Say whether a directory is there."""
+    """Return whether a URL is an existing directory."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         return bool(filesystem.isdir(path))
@@ -131,7 +131,7 @@ def size(url: str, storage_options: Options = None) -> int:
 
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
-    """Return the names (last part of the path) of what a directory holds, sorted."""
+    """Return the sorted names (last part of the path) of the entries of a directory."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
@@ -140,19 +140,19 @@ def ls(url: str, storage_options: Options = None) -> list[str]:
 def get_block_locations(
     url: str, start: int = 0, length: int | None = None, storage_options: Options = None
 ) -> list[dict[str, Any]]:
-    """Say which hosts hold which bytes of a file, as hdfs3 says it.
+    """Return which hosts hold which bytes of a file, in the format of hdfs3.
 
     Parameters
     ----------
     url : str
     start, length : int, optional
-        A range in bytes; to the end of the file if there is no ``length``.
+        Range in bytes; without ``length`` it extends to the end of the file.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` of each block that holds a part of the range. Empty where
-        the filesystem has no such thing or does not tell.
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block that overlaps the range. Empty if the
+        filesystem does not know locations.
     """
     filesystem, path = resolve(url, storage_options)
     if not hasattr(filesystem, "get_block_locations"):
@@ -163,19 +163,19 @@ def get_block_locations(
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:
-    """Say whether a filesystem has block locations to tell, not whether it will."""
+    """Return whether a filesystem supports `get_block_locations`. It may still return none."""
     return hasattr(resolve(url, storage_options)[0], "get_block_locations")
 
 
 def makedirs(url: str, storage_options: Options = None) -> None:
-    """Make a directory and its parents, where they are missing."""
+    """Create a directory and its parents, unless they exist."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         filesystem.makedirs(path, exist_ok=True)
 
 
 def remove_tree(url: str, storage_options: Options = None) -> None:
-    """Delete a file, or a directory with all that is in it; nothing happens if it is not there."""
+    """Delete a file, or a directory with its content. A missing one is ignored."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         if filesystem.exists(path):
@@ -183,7 +183,7 @@ def remove_tree(url: str, storage_options: Options = None) -> None:
 
 
 def modified(url: str, storage_options: Options = None) -> str:
-    """Say when a file was last written, empty where the filesystem does not tell."""
+    """Return when a file was last written; empty if the filesystem does not know."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         try:
@@ -193,7 +193,7 @@ def modified(url: str, storage_options: Options = None) -> str:
 
 
 def move(source: str, target: str, storage_options: Options = None) -> None:
-    """Rename a file, or each file of a directory, on one filesystem; a file at the target is replaced at once."""
+    """Rename a file, or each file of a directory, within a filesystem; a file at the target is replaced atomically."""
     if is_dir(source, storage_options):
         for name in ls(source, storage_options):
             move(join(source, name), join(target, name), storage_options)
@@ -209,7 +209,7 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
-    """Open a file; parents of a file to be written are made. Use it in a ``with`` statement."""
+    """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         if "r" not in mode:
@@ -219,7 +219,7 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
 
 
 def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:
-    """Read a range of a file, or all from ``offset`` on.
+    """Read a range of a file; without ``length``, everything from ``offset`` on.
 
     Raises
     ------
@@ -231,24 +231,24 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     with errors_name(url):
         data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
     if length is not None and len(data) != length:
-        raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is cut short.")
+        raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
     return data
 
 
 @contextlib.contextmanager
 def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
-    """Write a file as a whole or not at all.
+    """Write a file atomically: completely, or not at all.
 
-    Yields the path of a local file to be made. When the block ends well it takes the place of ``url`` (on a disk
-    that is not local it is uploaded under another name first) by a rename; when it raises, ``url`` is as it was.
-    What killed processes of this host have left of the same file is removed.
+    Yields the path of a temporary local file. If the ``with`` block succeeds, that file replaces ``url`` by a rename
+    (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. Temporary files
+    of the same target left by killed processes of this host are removed.
     """
     target = local_path(url)
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         filesystem.makedirs(filesystem._parent(path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
-    # names the file, and who writes it
+    # identifies the target and the host
     prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
     _remove_leftovers(folder, prefix)
     temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
@@ -296,7 +296,7 @@ def _upload(filesystem: Any, source: Path, path: str) -> None:
 def _rename_durably(source: Path, target: Path) -> None:
     _fsync(source)
     os.replace(source, target)
-    # the new name is durable only when its directory is written too
+    # the rename is durable only after a sync of the directory
     _fsync(target.parent)
 
 
@@ -309,7 +309,7 @@ def _fsync(path: Path) -> None:
 
 
 def write_atomic(url: str, data: bytes | bytearray | memoryview, storage_options: Options = None) -> None:
-    """Write a whole file at once: a reader sees all of the old one or all of the new one."""
+    """Write a file atomically: a reader sees either the old content or the new."""
     with staged(url, storage_options) as path:
         with errors_name(url):
             path.write_bytes(data)

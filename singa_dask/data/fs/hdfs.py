@@ -1,7 +1,7 @@
-"""HDFS for `fs`: hdfs-native behind fsspec's face, made safe.
+"""HdfsFileSystem: an fsspec filesystem on top of hdfs-native.
 
-Handles do not travel: what is pickled opens its own, and a forked child is refused. Reads stay inside the file,
-every error is an `OSError` that names the URL, and of data the offset, and nothing waits for ever.
+It adds what hdfs-native lacks: pickled filesystems open their own client, use in a forked child is refused, reads
+stay within the file, every call has a deadline, and every error is an `OSError` that names the URL (and the offset).
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ __all__ = ["HdfsFileSystem", "HdfsReader"]
 Result = TypeVar("Result")
 
 IO_DEADLINE_S = 60.0
-# Waits before a read is tried again.
+# Delays before a read is retried. There is no event to wait for: the servers may be restarting.
 BACK_OFF_S = (0.1, 0.4, 1.6)
 CHUNK_BYTES = 4 << 20
-# The first process of this line of forks to use HDFS.
+# The first process among forks of each other that used HDFS.
 _USED_BY: dict[str, int] = {}
-# Never let go: dropping the last user of a client in a forked child would wait for threads that are not there.
+# Never freed: freeing the last reference in a forked child would wait for threads that do not exist there.
 _CLIENTS: list[hdfs_native.Client] = []
 
 
 class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """An HDFS, by hdfs-native.
+    """A filesystem on HDFS, accessed by hdfs-native.
 
     Parameters
     ----------
     netloc : str
-        ``host:port`` of the NameNode, or a name that the Hadoop configuration explains (HA, viewfs); empty for
+        ``host:port`` of the NameNode, or a name defined in the Hadoop configuration (HA, viewfs); empty for
         ``fs.defaultFS``.
     scheme : {"hdfs", "viewfs"}
     deadline_s : float
-        Longest that the NameNode may take to answer one call.
+        Maximum time for one call of the NameNode.
     http : str, optional
-        ``http://host:port`` of the NameNode, asked for block locations; else as the configuration has it.
+        ``http://host:port`` of the NameNode, for block locations; taken from the configuration by default.
     config_dir : str, optional
-        Directory of core-site.xml and hdfs-site.xml; else ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``.
+        Directory of core-site.xml and hdfs-site.xml; by default from ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``.
     kerberos_principal, kerberos_keytab, kerberos_cache : str, optional
         Passed to hdfs-native, as are delegation tokens in ``HADOOP_TOKEN_FILE_LOCATION``.
     config
-        Hadoop's settings, by names with dots in them: ``{"dfs.replication": 2}``.
+        Hadoop's settings, whose names contain dots: ``{"dfs.replication": 2}``.
 
     Raises
     ------
     ValueError
-        An option has no dot in its name and is none of the above.
+        An option is unknown: it has no dot in its name and is not listed above.
     """
 
     protocol = ("hdfs", "viewfs")
@@ -103,13 +103,13 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # -- the client of this process ------------------------------------------------------------------
 
     def _here(self) -> tuple[hdfs_native.Client, Calls]:
-        """Return the client, and the threads that call it.
+        """Return the client of this process, and the threads that call it.
 
         Raises
         ------
         OSError
-            This is the child of a process that has used HDFS: the client keeps connections for the whole process,
-            and parent and child would take each other's answers from them.
+            This process was forked from one that has used HDFS. The client's connections would be shared, and parent
+            and child would receive each other's answers.
         """
         pid = _USED_BY.setdefault("pid", os.getpid())
         if pid != os.getpid():
@@ -123,12 +123,12 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._own
 
     def ask(self, path: str, function: Callable[[hdfs_native.Client], Result]) -> Result:
-        """Call the NameNode about a path, not longer than the deadline."""
+        """Call the NameNode about a path, with the deadline."""
         client, _ = self._here()
         return self.guarded(path, None, self.deadline_s, lambda: function(client))
 
     def guarded(self, path: str, offset: int | None, seconds: float, function: Callable[[], Result]) -> Result:
-        """Call a function in another thread; turn what it raises, and its silence, into an `OSError`."""
+        """Call a function in another thread; convert what it raises, and a timeout, to an `OSError`."""
         where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"
         _, calls = self._here()
         try:
@@ -139,7 +139,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 text += f" Is the NameNode of {self.root} up, and its address right?"
             raise with_errno(TimeoutError, errno.ETIMEDOUT, text) from None
         except BaseException as error:
-            # a panic of the Rust library is no Exception
+            # a panic of the Rust library is not an Exception
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise os_error(error, where) from error
@@ -166,7 +166,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return [_entry(each) if detail else each.path for each in found]
 
     def exists(self, path: str, **_: Any) -> bool:
-        # fsspec's own takes every error for "is not there"
+        # fsspec's version treats every error as "does not exist"
         try:
             self.info(path)
         except FileNotFoundError:
@@ -186,7 +186,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.mkdir(path)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Rename; a file that is at ``path2`` is replaced, in one step."""
+        """Rename; an existing file at ``path2`` is replaced atomically."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         self.ask(source, lambda client: client.rename(source, target, True))
 
@@ -210,7 +210,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._write_whole(source, path2)
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
-        """Copy a local file; a reader sees all of the old file or all of the new one."""
+        """Copy a local file atomically: a reader sees either the old content or the new."""
         with open(lpath, "rb") as source:
             self._write_whole(source, rpath)
 
@@ -233,7 +233,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return reader.read(first, last - first)
 
     def reader(self, path: str) -> HdfsReader:
-        """Open a file for reads of ranges."""
+        """Open a file for ranged reads."""
         return HdfsReader(self, self._strip_protocol(path))
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
@@ -245,7 +245,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb) or appended to (ab).")
 
     def _writer(self, path: str, mode: str) -> hdfs_native.FileWriter:
-        # of these hdfs-native asks the NameNode only
+        # hdfs-native takes the defaults of these from the NameNode, not from the configuration
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=True,
@@ -255,7 +255,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self.ask(path, lambda client: client.create(path, options) if mode == "wb" else client.append(path))
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
-        """Say which hosts hold which bytes of a file; see `files.get_block_locations`."""
+        """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
         settings = {**hdfs_blocks.hadoop_settings(self._config_dir), **self._config}
         addresses = [self._http] if self._http else hdfs_blocks.web_addresses(self._netloc, settings)
         path = self._strip_protocol(path)
@@ -265,7 +265,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class HdfsReader:
-    """Ranges of one file. It may be used by several threads.
+    """Reads ranges of one file; can be used by several threads.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ class HdfsReader:
     def _open(self) -> hdfs_native.FileReader:
         reader = self._filesystem.ask(self._path, lambda client: client.read(self._path))
         if self.size not in (-1, len(reader)):
-            text = f"{self._filesystem.root}{self._path}: {len(reader)} bytes, but {self.size} when it was opened."
+            text = f"{self._filesystem.root}{self._path}: {len(reader)} bytes, but it had {self.size} when opened."
             raise with_errno(OSError, errno.ESTALE, text)
         return reader
 
@@ -292,7 +292,7 @@ class HdfsReader:
         Raises
         ------
         OSError
-            It failed again and again. The error names URL and offset.
+            All retries failed. The error names URL and offset.
         """
         offset = max(offset, 0)
         length = min(length, self.size - offset)
@@ -314,7 +314,7 @@ class HdfsReader:
 
 
 class _Output(io.RawIOBase):
-    """A writer as Python's files are."""
+    """A writer as a Python file object."""
 
     def __init__(self, filesystem: HdfsFileSystem, path: str, writer: hdfs_native.FileWriter) -> None:
         self._filesystem, self._path, self._writer, self._at = filesystem, path, writer, 0

@@ -1,6 +1,6 @@
-"""Where the blocks of an HDFS file lie: asked of the NameNode's WebHDFS, as hdfs-native does not tell.
+"""Block locations of HDFS files, requested from the NameNode's WebHDFS because hdfs-native does not provide them.
 
-Locations only help to place work. Where nobody tells them there are none, and that is no error.
+Locations are hints for the placement of work, so a missing answer is not an error.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from typing import Any
 
 __all__ = ["block_locations", "hadoop_settings", "web_addresses"]
 
-# Of Hadoop 3, and of Hadoop 2.
+# of Hadoop 3, and of Hadoop 2
 WEB_PORTS = (9870, 50070)
-# The public operation, since Hadoop 3.2, and the private one, since 2.0.
+# the public operation, since Hadoop 3.2, and the private one, since 2.0
 OPERATIONS = ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS")
 
 
 def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
-    """Return the settings in core-site.xml and hdfs-site.xml of Hadoop's configuration directory."""
+    """Return the settings in core-site.xml and hdfs-site.xml of a Hadoop configuration directory."""
     home = os.environ.get("HADOOP_HOME")
     directory = config_dir or os.environ.get("HADOOP_CONF_DIR") or (home and f"{home}/etc/hadoop")
     settings: dict[str, str] = {}
-    for name in ("core-site.xml", "hdfs-site.xml") if directory else ():
-        path = Path(str(directory)) / name
+    if not directory:
+        return settings
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        path = Path(directory) / name
         if path.exists():
             for each in ElementTree.parse(path).iter("property"):
                 settings[each.findtext("name", "").strip()] = each.findtext("value", "").strip()
@@ -38,7 +40,7 @@ def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
 
 
 def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
-    """Return where the web servers of a NameNode may be, of each NameNode if ``netloc`` is an HA name."""
+    """Return candidate web addresses of the NameNode, or of all NameNodes if ``netloc`` is an HA name."""
     netloc = netloc or urllib.parse.urlsplit(settings.get("fs.defaultFS", "")).netloc
     scheme = "https" if settings.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
     key = f"dfs.namenode.{scheme}-address"
@@ -53,14 +55,14 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
 def block_locations(
     addresses: Iterable[str], path: str, start: int, length: int, user: str, timeout_s: float
 ) -> list[dict[str, Any]]:
-    """Ask each address in turn, until one answers; no locations if none does.
+    """Request block locations from each address in turn; returns the first answer, or an empty list.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block that holds a part of the range.
+        ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block that overlaps the range.
     """
-    # a NameNode is no host of the world outside
+    # a NameNode is not behind a proxy
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for address in addresses:
         for operation in OPERATIONS:
@@ -70,7 +72,7 @@ def block_locations(
                 with opener.open(url, timeout=timeout_s) as answer:
                     return _parse(json.load(answer))
             except urllib.error.HTTPError as error:
-                # it may know the other operation
+                # it may support the other operation
                 error.close()
             except (OSError, ValueError, KeyError, http.client.HTTPException):
                 break

@@ -1,4 +1,4 @@
-"""Calls of a client that may hang, and errors that may be anything: made to end, and made `OSError`."""
+"""Calls with a timeout for a client that may hang, and conversion of its errors to `OSError`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Calls", "os_error", "with_errno"]
 
 Result = TypeVar("Result")
 
-# What the NameNode says by the name of a Java class, where the client does not tell.
+# Java exceptions of the NameNode that the client does not convert
 KINDS = (
     ("AccessControlException", PermissionError, errno.EACCES),
     ("PathIsNotEmptyDirectoryException", OSError, errno.ENOTEMPTY),
@@ -23,13 +23,13 @@ KINDS = (
 
 
 class Calls:
-    """Threads that call what may hang, so that the caller need not wait for it."""
+    """Runs calls in worker threads, so that the caller can stop waiting for one that hangs."""
 
     def __init__(self) -> None:
         self._idle: list[queue.SimpleQueue[Any]] = []
 
     def call(self, function: Callable[[], Result], seconds: float) -> Result:
-        """Return what the function returns or raise what it raises; `queue.Empty` after ``seconds``."""
+        """Return or raise what the function returns or raises; raise `queue.Empty` after ``seconds``."""
         answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         try:
             jobs = self._idle.pop()
@@ -51,14 +51,14 @@ class Calls:
                 answer = (None, error)
             self._idle.append(jobs)
             answers.put(answer)
-            # hold nothing while there is nothing to do
+            # drop the references while waiting for the next call
             del function, answers, answer
 
 
 def os_error(error: BaseException, where: str) -> OSError:
-    """Return what hdfs-native raised as an `OSError` whose text begins with ``where``."""
+    """Convert an error of hdfs-native to an `OSError` whose text begins with ``where``."""
     text = str(error)
-    # the rest is a Java stack
+    # the rest is a Java stack trace
     said = re.split(r"\\n|\n", text)[0].removesuffix('")')
     if isinstance(error, OSError):
         kind: type[OSError] = type(error)
@@ -71,8 +71,8 @@ def os_error(error: BaseException, where: str) -> OSError:
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
-    """Return an error that has a number, and is shown as its text alone."""
-    # with the number as an argument the text would be shown as "[Errno ...] ..."
+    """Return an `OSError` with an errno that is displayed as its text only."""
+    # with errno as an argument the text would be "[Errno ...] ..."
     error = kind(text)
     error.errno = number
     return error

@@ -1,4 +1,4 @@
-"""Which client reads ``hdfs://``: hdfs-native, or by ``storage_options: {client: ...}`` another that is installed."""
+"""Clients for ``hdfs://``: hdfs-native by default, or another selected by ``storage_options: {client: ...}``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMES = ("hdfs://", "viewfs://")
 
 
 class Client(NamedTuple):
-    """How a filesystem is made from the parts of a URL and its options, and what it needs."""
+    """How to create a filesystem from a URL and options, and what must be installed for it."""
 
     connect: Callable[[urllib.parse.SplitResult, Mapping[str, Any]], Any]
     needs: str
@@ -30,9 +30,9 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     Raises
     ------
     ValueError
-        There is no such client.
+        The client is unknown.
     ImportError
-        It is not installed, or what it needs is not.
+        The client, or something it requires, is not installed.
     """
     others = dict(options)
     name = others.pop("client", "native")
@@ -46,7 +46,7 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except (ImportError, OSError) as error:
         if name == "native":
             raise
-        # pyarrow adds every place where it looked
+        # pyarrow lists every path that it searched
         said = str(error).splitlines()[:1]
         raise ImportError(f"client {name}: {''.join(said)}. It needs {client.needs}.") from error
     return filesystem, (slash + path).rstrip("/") or "/"
@@ -73,7 +73,7 @@ def _hdfs3(url: urllib.parse.SplitResult, options: Mapping[str, Any]) -> Any:
 
 
 class _Hdfs3(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """hdfs3's filesystem with fsspec's methods; what is not here fsspec makes from these."""
+    """hdfs3 as an fsspec filesystem; fsspec implements the other methods with these."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is read by ranges, as Python's files are."""
+"""RangeFile: a source that is read by ranges, as a Python file object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Source(Protocol):
 
 
 class RangeFile(io.RawIOBase):
-    """A file that is read and sought in; each read is one range.
+    """A readable, seekable file object; each read is one range of the source.
 
     Parameters
     ----------

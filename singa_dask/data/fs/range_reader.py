@@ -1,4 +1,4 @@
-"""Files that are read by ranges: views of a memory map if they are local, ranged reads, perhaps cached, if not."""
+"""RangeReader: reads ranges of a file, memory-mapped if it is local, otherwise by (optionally cached) ranged reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from singa_dask.errors import DataError
 
 __all__ = ["RangeReader", "version", "with_cache"]
 
-# shorter reads are no blocks
+# shorter reads are not cached
 MIN_CACHED_BYTES = 1 << 16
-# what filesystems tell that is another after a file was written again
+# keys of `info` that change if a file is overwritten, in various filesystems
 VERSIONS = (
     "ETag",
     "Last-Modified",
@@ -31,27 +31,27 @@ VERSIONS = (
 
 
 def version(url: str, storage_options: files.Options = None) -> str:
-    """Return what a file's length and what else it has change with; empty if nothing but the length is known."""
+    """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
     filesystem, path = files.resolve(url, storage_options)
     with files.errors_name(url):
         info = filesystem.info(path)
-    told = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
-    return repr((info["size"], told)) if told else ""
+    found = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    return repr((info["size"], found)) if found else ""
 
 
 def with_cache(storage_options: files.Options, cache: Mapping[str, Any] | None) -> files.Options:
-    """Return options by which what is read from far is kept in a cache; unchanged if there is none."""
+    """Return storage options that enable a cache for remote reads; unchanged if ``cache`` is None."""
     return storage_options if cache is None else {**(storage_options or {}), files.CACHE: dict(cache)}
 
 
 class RangeReader:
-    """A file that is read by ranges: views of a memory map if it is local, ranged reads if it is not.
+    """Reads ranges of a file: views of a memory map if it is local, ranged reads otherwise.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
-        Under `files.CACHE`, the settings of a `Cache` that keeps what `read` gets from far.
+        The key `files.CACHE` holds the settings of a `Cache` for remote reads.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class RangeReader:
         Bytes.
     cache : Cache or None
     version : str
-        What the filesystem tells apart this file by from one of this name at another time, if it was asked.
+        Changes if the file is overwritten, see `version`; only set if there is a cache.
     """
 
     def __init__(self, url: str, storage_options: files.Options = None) -> None:
@@ -76,7 +76,7 @@ class RangeReader:
         if local is not None:
             self._open_map(local)
         elif hasattr(self._filesystem, "reader"):
-            # asks the NameNode once, not at each read
+            # one request to the NameNode, not one per read
             with files.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size: int = self._reader.size
@@ -91,21 +91,21 @@ class RangeReader:
         self._view = memoryview(data)
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return ``length`` bytes from ``offset`` on, from the cache if there is one and they are many.
+        """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
 
         Raises
         ------
         DataError
-            The range does not lie in the file.
+            The range is not within the file.
         """
-        # without a version, what is kept could be of another file
+        # without a version, an entry could be of an older file
         if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
             return self.scan(offset, length)
         key = key_of(self.url, self.size, self.version, offset, length)
         return self.cache.read(key, length, lambda: self.scan(offset, length))
 
     def scan(self, offset: int, length: int) -> memoryview:
-        """Return such bytes past the cache: for reads that come once, or at other offsets each time."""
+        """Read bypassing the cache, for reads that do not repeat."""
         if not 0 <= offset <= offset + length <= self.size:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         if self._view is not None:
@@ -122,5 +122,5 @@ class RangeReader:
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
 
     def close(self) -> None:
-        """Let go of the file. Arrays that look into its map keep the map alive."""
+        """Close the file. Arrays that are views of the map keep the map alive."""
         self._view = self._reader = None

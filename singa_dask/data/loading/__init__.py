@@ -1,4 +1,4 @@
-"""Loading: the blocks of a store, read in a given order -> the batches of one worker."""
+"""Loading: reads the blocks of a store in the order of a sampler, and makes the batches of a worker."""
 
 from __future__ import annotations
 

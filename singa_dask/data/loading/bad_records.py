@@ -1,7 +1,7 @@
-"""What happens to records that cannot be read: an error, or another record in their place, counted and reported.
+"""Bad records: policy, substitution by other records, and a log.
 
-Batches stay full and the order never shifts. Which record takes the place of a bad one depends on the store, the seed
-and the bad record alone: it is the same for any number of workers, and after a resume.
+Batches stay full, and the order of other records does not change. The substitute of a bad record depends only on the
+store, the seed and the record, so it is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ MAX_DRAWS = 8
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """What a loader does about bad records.
+    """How a loader treats bad records.
 
-    A store that cannot be opened at all is an error under every policy: a missing or empty file, a directory that
-    cannot be read, an LMDB file that is cut short, a first record that does not tell what the others hold.
+    A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
+    truncated LMDB file, an invalid first record.
 
     Attributes
     ----------
     on_error : {"raise", "skip", "replace"}
-        ``raise``: a bad record is an error. ``skip``: the next good one of the store, from the last on to the first,
-        takes its place. ``replace``: one drawn at random from the store does.
+        ``raise``: a bad record is an error. ``skip``: it is replaced by the next good record of the store (wrapping
+        around). ``replace``: it is replaced by a random record of the store.
     max_bad : float
-        Most bad records that one loader passes over: a number from 1 on, or a share of the store's records (at least
-        one record).
+        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records
+        (at least one record).
     labels : int
-        Labels must lie in 0 to ``labels - 1``; 0: they are not looked at.
+        Labels must be in 0 to ``labels - 1``; 0 disables the check.
     seed : int
-        Of what is drawn.
+        Seed of the random replacement.
     """
 
     on_error: OnError = "raise"
@@ -51,21 +51,21 @@ class BadPolicy:
     seed: int = 0
 
     def max_records(self, count: int) -> int:
-        """Return the most bad records among ``count``."""
+        """Return the maximum number of bad records among ``count``."""
         return int(self.max_bad) if self.max_bad >= 1 else max(1, int(self.max_bad * count))
 
 
 class BadRecord(NamedTuple):
-    """A record that a batch wanted and could not have.
+    """A bad record in a batch.
 
     Attributes
     ----------
     record : int
-        Its number in the store; -1 for a torn end of the file, which has no number.
+        Index in the store; -1 for a truncated end of the file, which has no index.
     block, row : int or None
-        Where it stands; no row if the whole block is bad.
+        Block, and row in it; no row if the whole block is bad.
     rows : int
-        Records of a block that is bad as a whole, else 1.
+        Number of records of a block that is bad as a whole, else 1.
     reason : str
     """
 
@@ -76,7 +76,7 @@ class BadRecord(NamedTuple):
     reason: str
 
     def facts(self) -> dict[str, Any]:
-        """Return what people should know of it."""
+        """Return what is reported of it."""
         whole = self.row is None and self.block is not None
         return {
             "block": self.block,
@@ -87,20 +87,20 @@ class BadRecord(NamedTuple):
 
 
 class BadLog:
-    """The bad records that the batches handed out so far have wanted, each once.
+    """The distinct bad records in the batches handed out so far.
 
     Parameters
     ----------
     url : str
-    most : int
-        How many there may be.
+    max_bad : int
+        Maximum number of bad records.
     truncation : str
-        What is torn off at the end of the store, if something is: one bad record.
+        `Store.truncation`; if not empty, it counts as one bad record.
 
     Attributes
     ----------
     records : set of int
-        Their numbers in the store.
+        Their indices in the store.
     """
 
     def __init__(self, url: str, max_bad: int, truncation: str = "") -> None:
@@ -109,15 +109,15 @@ class BadLog:
         self._blocks: set[int] = set()
         self._new = [BadRecord(-1, None, None, 1, truncation)] if truncation else []
 
-    def add(self, wanted: list[BadRecord]) -> None:
-        """Note what a batch wanted.
+    def add(self, found: list[BadRecord]) -> None:
+        """Add the bad records of a batch.
 
         Raises
         ------
         DataError
-            It is one too many.
+            There are more than ``max_bad``.
         """
-        for bad in wanted:
+        for bad in found:
             if bad.record in self.records:
                 continue
             self.records.add(bad.record)
@@ -126,35 +126,35 @@ class BadLog:
                     continue
                 self._blocks.add(bad.block)
             self._new.append(bad)
-        if wanted and len(self.records) > self.max_bad:
+        if found and len(self.records) > self.max_bad:
             raise DataError(
                 f"{self.url}: {len(self.records)} bad records, more than the {self.max_bad} that max_bad allows. "
-                f"The last: {_show(wanted[-1])}."
+                f"The last: {_show(found[-1])}."
             )
 
     def take(self) -> list[BadRecord]:
-        """Return what was not returned before; of a block that is bad as a whole, only the first record."""
+        """Return the records added since the last call; of a block that is bad as a whole, only the first record."""
         new, self._new = self._new, []
         return new
 
 
 class Substituter:
-    """Finds the record that takes the place of a bad one; used by the thread that reads.
+    """Replaces bad records by others. Used by the thread that reads.
 
     Parameters
     ----------
     reader : BlockReader
-        Has found out which records are bad.
+        Knows which records are bad.
     policy : BadPolicy
     """
 
     def __init__(self, reader: BlockReader, policy: BadPolicy) -> None:
         self._reader, self._store, self._policy = reader, reader.store, policy
         self._max_bad = policy.max_records(self._store.count)
-        self._given: dict[int, int] = {}
+        self._substitutes: dict[int, int] = {}
 
     def describe(self, ids: npt.NDArray[np.int64]) -> list[BadRecord]:
-        """Say what is wrong with bad records."""
+        """Return what is wrong with bad records."""
         found = []
         for record in ids.tolist():
             block, row = self._reader.locate(record)
@@ -163,42 +163,42 @@ class Substituter:
             found.append(BadRecord(record, block, None if whole else row, n if whole else 1, bad[row]))
         return found
 
-    def replace(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], out: Arrays) -> npt.NDArray[np.int64]:
-        """Put other records in some places of a batch.
+    def replace(self, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], out: Arrays) -> npt.NDArray[np.int64]:
+        """Replace bad records of a batch.
 
         Parameters
         ----------
         ids : (n,) int64
             Records of the batch.
-        places : (m,) int64
-            Rows of the bad ones.
+        rows : (m,) int64
+            Rows of the bad records.
         out : dict of str to ndarray
-            The batch, which is written to.
+            The batch, modified in place.
 
         Returns
         -------
         (n,) int64
-            The records that the batch holds now.
+            The records of the batch after replacement.
 
         Raises
         ------
         DataError
-            There is no good record, or too many bad ones stand in a row.
+            There is no good record, or too many consecutive ones are bad.
         """
         ids = ids.copy()
-        for place in places.tolist():
-            given = ids[place] = self.substitute(int(ids[place]))
-            block, row = self._reader.locate(given)
+        for row in rows.tolist():
+            record = ids[row] = self.substitute(int(ids[row]))
+            block, source = self._reader.locate(record)
             for name, array in self._reader.block(block).items():
-                out[name][place] = array[row]
+                out[name][row] = array[source]
         return ids
 
     def substitute(self, record: int) -> int:
-        """Return the record that takes the place of ``record``."""
-        found = self._given.get(record)
+        """Return the substitute of ``record``."""
+        found = self._substitutes.get(record)
         if found is None:
             found = self._draw(record) if self._policy.on_error == "replace" else self._walk(record)
-            self._given[record] = found
+            self._substitutes[record] = found
         return found
 
     def _draw(self, record: int) -> int:
@@ -213,7 +213,7 @@ class Substituter:
     def _walk(self, record: int) -> int:
         first, row = self._reader.locate(record)
         passed = 0
-        # the first block comes again at the end, for what stands before the record
+        # the first block is visited again at the end, for the records before this one
         for step in range(len(self._store.blocks) + 1):
             block = (first + step) % len(self._store.blocks)
             n = self._store.blocks[block].n
@@ -228,7 +228,7 @@ class Substituter:
                 break
         reason = next(iter(self._reader.bad[block].values())).rstrip(".")
         raise DataError(
-            f"{self._store.url}: no good record for the place of record {record}, all in the blocks from {first} to "
+            f"{self._store.url}: no good record to replace record {record}: all in blocks {first} to "
             f"{block} are bad; max_bad allows {self._max_bad}. The last: {reason}."
         )
 

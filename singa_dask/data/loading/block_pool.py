@@ -1,4 +1,4 @@
-"""BlockPool: the blocks that a shuffled order has in use, in memory of a fixed size."""
+"""BlockPool: the blocks in use of a shuffled order, in memory of fixed size."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["BlockPool", "empty_arrays"]
 
 
 class BlockPool:
-    """Blocks in use, one under the other, so that rows of all of them are taken by one call.
+    """Blocks in one contiguous array per field, so that records of many blocks are gathered by one call.
 
     Parameters
     ----------
     store : Store
     n_blocks : int
-        How many fit. If all do, the rows of the table are the records of the store.
+        Capacity in blocks. If all blocks fit, the rows of the arrays are the records of the store.
     """
 
     def __init__(self, store: Store, n_blocks: int) -> None:
@@ -29,24 +29,24 @@ class BlockPool:
         self._holds_all = n_blocks == len(store.blocks)
         self.arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self.rows)
         self._starts = store.starts
-        # what to add to a record's number to get its row
+        # row of a record minus its index in the store, by block
         self._shift = np.zeros(len(store.blocks), np.int64)
         self._slot_of: OrderedDict[int, int] = OrderedDict()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all blocks of the store are here."""
+        """Whether the pool contains all blocks of the store."""
         return self._holds_all and len(self._slot_of) == self.n_blocks
 
     def missing(self, blocks: list[int]) -> list[int]:
-        """Return those of ``blocks`` that are not here; those that are will stay longer than others."""
+        """Return the ``blocks`` that are not in the pool; marks the others as recently used."""
         for block in blocks:
             if block in self._slot_of:
                 self._slot_of.move_to_end(block)
         return [block for block in blocks if block not in self._slot_of]
 
     def put(self, block: int, arrays: Arrays) -> None:
-        """Take in a block, in the place of the one that was not used for longest."""
+        """Add a block, replacing the least recently used one if the pool is full."""
         full = len(self._slot_of) == self.n_blocks
         slot = self._slot_of.popitem(last=False)[1] if full else len(self._slot_of)
         first = int(self._starts[block]) if self._holds_all else slot * self.rows
@@ -59,10 +59,10 @@ class BlockPool:
         """Copy records to ``out``."""
         rows = ids if self._holds_all else ids + self._shift[blocks]
         for name, array in self.arrays.items():
-            # any other mode would fill a buffer first
+            # any other mode would need a temporary buffer
             array.take(rows, axis=0, out=out[name], mode="clip")
 
 
 def empty_arrays(store: Store, n: int) -> Arrays:
-    """Return memory for ``n`` records: (n, *shape) of each field."""
+    """Return uninitialised arrays for ``n`` records: (n, *shape) per field."""
     return {name: np.empty((n, *field.shape), field.dtype) for name, field in store.schema.items()}

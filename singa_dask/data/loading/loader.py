@@ -1,6 +1,6 @@
-"""Loader: the batches of one worker, read ahead by one thread, in memory bounded in bytes.
+"""Loader: the batches of one worker, prefetched by a thread within a bound on memory.
 
-Several batches are made at once (a slab). Without prefetching this is done in the caller's thread.
+Batches are read in slabs of several. Without prefetching, slabs are read in the caller's thread.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ KEPT_BYTES = 1 << 30
 
 
 class Batch(NamedTuple):
-    """Rows of one worker in one step.
+    """The rows of one worker in one step.
 
     Attributes
     ----------
     arrays : dict of str to ndarray
-        (B / n_workers, *shape) of each field, each record contiguous. They may be used until the next batch is
-        asked for, and may be views that cannot be written.
+        (B / n_workers, *shape) per field, each record contiguous. Valid until the next call of `Loader.next`. May be
+        read-only views.
     ids : (B / n_workers,) int64
-        The records, by their number in the store; those that took the place of bad ones too.
+        Indices of the records in the store, after replacement of bad ones.
     """
 
     arrays: Arrays
@@ -49,44 +49,44 @@ class Batch(NamedTuple):
 
 @dataclass
 class _Slab:
-    """Batches that are read at once: their rows in ``buffers``, or views of blocks where a batch lies in one."""
+    """Batches that are read together: rows of ``buffers``, or views of a block that contains the whole batch."""
 
     first_step: int
     buffers: Arrays
     batches: list[Batch]
     error: BaseException | None = None
-    # what is bad, by the place of the batch that wanted it
+    # bad records by index of the batch
     bad: dict[int, list[BadRecord]] = field(default_factory=dict)
 
 
 class Loader:
-    """Reads the batches of one worker of a group, one after another.
+    """Reads the batches of one worker of a group.
 
     Parameters
     ----------
     store : Store
-        Read by this loader alone while it lives.
+        Must not be read by others while the loader is open.
     sampler : Sampler
     worker, n_workers : int
-        Place in the group.
+        Index of the worker in the group, and size of the group.
     bytes_bound : int
-        Most bytes of batches that are read ahead (one slab at least), and of blocks kept for the next epoch.
+        Maximum bytes of prefetched batches (at least one slab), and of blocks kept for the next epoch.
     prefetch : bool
-        Read ahead in a thread.
+        Whether to prefetch in a thread.
     name : str
-        The thread is called ``prefetch-<name>``.
+        The thread is named ``prefetch-<name>``.
     policy : BadPolicy, optional
-        What to do about records that cannot be read; they are errors when it is not given.
+        How to treat bad records; they raise errors by default.
     host_names : collection of str
-        Of the host that reads; see `BlockReader`.
+        Names of this host, see `BlockReader`.
 
     Attributes
     ----------
     reader : BlockReader
     bad : BadLog
-        Bad records that the batches so far have wanted.
+        Bad records in the batches so far.
     wait_s : float
-        Seconds that callers of `next` waited for records.
+        Seconds that `next` has waited for records.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class Loader:
         rows = high - low
         record_bytes = sum(field.size_bytes for field in store.schema.values())
         batch_bytes = rows * record_bytes
-        # two slabs fit into the bound: one in use, one on its way
+        # two slabs fit the bound: one in use, one being read
         self._slab_steps = max(1, min(MAX_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
         self._slab_bytes = self._slab_steps * batch_bytes
         min_blocks, most_bytes = 1, KEPT_BYTES
         if sampler.shuffle == "none":
-            # a batch may cross the border of two blocks; to keep others pays if all can be kept
+            # a batch can span two blocks; keeping more only helps if all can be kept
             min_blocks, most_bytes = 2, bytes_bound if sampler.count * record_bytes <= bytes_bound else 0
         policy = policy or BadPolicy()
         tolerant = policy.on_error != "raise"
@@ -143,7 +143,7 @@ class Loader:
         """Bytes of the blocks that were read."""
         return self.reader.bytes_read
 
-    # -- the caller's side -------------------------------------------------------------------------
+    # -- methods of the caller's thread --------------------------------------------------------------
 
     def next(self) -> Batch:
         """Return the next batch.
@@ -151,7 +151,7 @@ class Loader:
         Raises
         ------
         DataError
-            Names URL and block of what could not be read, or says that too much could not.
+            A block cannot be read (names URL and block), or too many records are bad.
         Aborted
             Another thread closed the loader.
         """
@@ -161,19 +161,19 @@ class Loader:
             self._slab = None
             slab = self._slab = self._next_slab(slab)
             self.wait_s += time.perf_counter() - started
-        place = self._step - slab.first_step
+        index = self._step - slab.first_step
         if slab.bad:
-            self.bad.add(slab.bad.get(place, []))
+            self.bad.add(slab.bad.get(index, []))
         self._step += 1
-        return slab.batches[place]
+        return slab.batches[index]
 
     def start(self) -> None:
-        """Begin to read ahead, before the first batch is asked for; without prefetching, nothing happens."""
+        """Start prefetching before the first call of `next`. Does nothing without prefetching."""
         if self.prefetch and self._thread is None and self._slab is None and not self._at_hand:
             self._start_thread()
 
     def wait(self) -> None:
-        """Wait until what `start` has begun gives a batch, or an error that `next` will raise; not in ``wait_s``."""
+        """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
         with self._ready:
             while self._thread is not None and not (self._queue or self._ended or self._stop):
                 self._ready.wait()
@@ -184,20 +184,20 @@ class Loader:
 
     @property
     def epoch(self) -> float:
-        """Epochs read so far, as a fraction: 1.5 in the middle of the second one."""
+        """Number of epochs read so far, fractional: 1.5 in the middle of the second one."""
         return (self.sampler.skip + self._step * self.sampler.batch_size) / self.sampler.period
 
     def cursor(self) -> dict[str, Any]:
-        """Return where the next batch begins, as a few integers."""
+        """Return the position of the next batch, see `Sampler.cursor`."""
         return self.sampler.cursor(self._step)
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go on where a cursor was taken; nothing that lies before it is read.
+        """Continue at the position of a cursor, without reading earlier records.
 
         Raises
         ------
         DataError
-            The cursor is of other records or of another order.
+            The cursor was made with other records or another order.
         """
         step = self.sampler.step_at(cursor)
         self._halt()
@@ -209,7 +209,7 @@ class Loader:
         self._step = 0
 
     def close(self) -> None:
-        """Stop the thread, wait for it, and let go of all blocks. The store stays open."""
+        """Stop and join the thread, and free all blocks. The store stays open."""
         self._halt()
         self.reader.clear()
         self._collator.clear()
@@ -231,7 +231,7 @@ class Loader:
                 self._spare.append(used.buffers)
             while not self._queue:
                 if self._stop:
-                    raise Aborted(f"{self.store.url}: closed while a batch was waited for.")
+                    raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
                 if self._ended:
                     self._thread = None
                     return self._read(self._step, self._spare.pop() if self._spare else None)
@@ -252,11 +252,11 @@ class Loader:
 
     @property
     def _at_hand(self) -> bool:
-        """Whether there is nothing to read ahead: all batches are views of what was gone through once."""
+        """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
         return self.sampler.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
 
     def _halt(self) -> None:
-        """End the thread; what it has read ahead is dropped."""
+        """Stop the thread and drop prefetched batches."""
         thread = self._thread
         if thread is not None:
             with self._ready:
@@ -264,13 +264,13 @@ class Loader:
                 self._ready.notify_all()
             thread.join()
         self._thread = None
-        # what nobody has seen; new memory costs more than what is written to it
+        # reuse the buffers: allocating memory costs more than filling it
         self._spare += [slab.buffers for slab in self._queue if slab.buffers]
         self._queue.clear()
         self._slab = None
         self._bad_ahead = set(self.bad.records)
 
-    # -- the thread's side -------------------------------------------------------------------------
+    # -- methods of the prefetching thread -----------------------------------------------------------
 
     def _read_ahead(self, step: int) -> None:
         while self._wait_for_room() and not self._at_hand:
@@ -278,7 +278,7 @@ class Loader:
                 spare = self._spare.pop() if self._spare else None
             try:
                 slab = self._read(step, spare)
-            except BaseException as error:  # handed to the caller, whatever it is
+            except BaseException as error:  # raised in the caller's thread
                 slab = _Slab(step, {}, [], error)
             with self._ready:
                 self._queue.append(slab)
@@ -291,9 +291,9 @@ class Loader:
             self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
-        """Wait until another slab may be read; False if the loader is to stop."""
+        """Wait until another slab fits the bound; returns False if the loader is stopping."""
         with self._ready:
-            # one slab more is in the caller's hands, and one is about to be read
+            # plus the slab in use by the caller, and the one to be read
             while not self._stop and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
                 self._ready.wait()
             return not self._stop
@@ -313,24 +313,24 @@ class Loader:
         return slab
 
     def _substitute(self, slab: _Slab) -> None:
-        """Put other records in the places of bad ones."""
+        """Replace bad records."""
         for i, batch in enumerate(slab.batches):
-            places = self.reader.bad_among(batch.ids)
-            if not len(places):
+            rows = self.reader.bad_among(batch.ids)
+            if not len(rows):
                 continue
-            slab.bad[i] = self._substituter.describe(batch.ids[places])
-            self._bad_ahead.update(batch.ids[places].tolist())
+            slab.bad[i] = self._substituter.describe(batch.ids[rows])
+            self._bad_ahead.update(batch.ids[rows].tolist())
             if len(self._bad_ahead) > self.bad.max_bad:
-                # the caller gets an error instead of this batch
+                # `next` will raise an error for this batch
                 return
             n = len(batch.ids)
             arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
             for name, array in batch.arrays.items():
                 np.copyto(arrays[name], array)
-            slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, places, arrays))
+            slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, rows, arrays))
 
     def _ids(self, step: int) -> npt.NDArray[np.int64]:
-        """Return the rows of a slab; the order is asked for more steps at a time than records are read."""
+        """Return the records of a slab; the sampler is called for several slabs at a time."""
         first, ids = self._ahead
         if not first <= step <= first + len(ids) - self._slab_steps:
             n_steps = MAX_STEPS - MAX_STEPS % self._slab_steps

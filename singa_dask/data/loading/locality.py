@@ -1,6 +1,6 @@
-"""Locality: which hosts hold the bytes of a block, and a deal of blocks that lets workers read from their own host.
+"""Locality: which hosts store a block, and a deal of blocks such that workers read from their own host.
 
-A deal only changes who reads a block, never how many records anybody reads: counts come first, locality second.
+A deal only changes which worker reads a block, never the number of records that a worker reads.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 
 def host_names(*names: str) -> frozenset[str]:
-    """Return what the host of this process may be called: as given, and as the system calls it; full and short.
+    """Return the names of this host: the given ones and those of the system, each in full and short form.
 
     Parameters
     ----------
     names : str
-        Names or addresses of this process that others know, e.g. its Dask name and the host of its address.
+        Names or addresses by which others know this host, e.g. its Dask name and the host of its address.
     """
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # who talks over loopback has all hosts on this machine
+    # with a loopback address all hosts are this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
 
 def same_host(host: str, names: Collection[str]) -> bool:
-    """Say whether a host, as a filesystem calls it, is the one of these `host_names`."""
+    """Return whether a host, as named by a filesystem, is the one of these `host_names`."""
     return any(form in names for form in _forms(host))
 
 
@@ -48,9 +48,9 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 class Locations:
-    """Where the blocks of a store lie: asked of the filesystem once a file, when a block of it is asked for.
+    """Hosts of the blocks of a store. The filesystem is queried lazily, once per file.
 
-    A filesystem that did not answer once is not asked again.
+    After a query without an answer, the filesystem is not queried again.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Locations:
     Attributes
     ----------
     reported : bool
-        No question has been left without an answer.
+        Whether all queries so far were answered.
     """
 
     def __init__(self, storage_options: fs.Options = None) -> None:
@@ -70,12 +70,12 @@ class Locations:
         self._is_local: dict[str, bool] = {}
 
     def hosts(self, block: Block) -> tuple[str, ...]:
-        """Return the hosts that hold the most bytes of a block; none where nobody tells."""
+        """Return the hosts that store the most bytes of a block; empty if unknown."""
         held = self._held(block)
         return tuple(sorted(host for host, n_bytes in held.items() if n_bytes == max(held.values())))
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
-        """Return how many bytes of a block lie on the host of these `host_names`; all of them in a local file."""
+        """Return the number of bytes of a block on the host of these `host_names`; all bytes of a local file."""
         if block.file not in self._is_local:
             self._is_local[block.file] = fs.local_path(block.file) is not None
         if self._is_local[block.file]:
@@ -112,18 +112,18 @@ class Locations:
 
 
 class Survey(NamedTuple):
-    """What is known of the blocks of a store without reading any.
+    """What is known about the blocks of a store without reading them.
 
     Attributes
     ----------
     sizes : list of int
-        Records of each block.
+        Number of records of each block.
     lengths : list of int
         Bytes of each block.
     hosts : list of tuple of str
         Hosts of each block.
     fingerprint : str
-        Of the store.
+        Fingerprint of the store.
     """
 
     sizes: list[int]
@@ -133,7 +133,7 @@ class Survey(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Survey:
-        """Ask where all blocks of a store lie."""
+        """Query the hosts of all blocks of a store."""
         locations = Locations(store.storage_options)
         return cls(
             [block.n for block in store.blocks],
@@ -144,7 +144,7 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A part of the line of dealt blocks, up to record ``high``, and the host that reads it (-1: any other)."""
+    """A span of the dealt blocks, which ends at record ``high``, and its reading host (-1: one without blocks)."""
 
     high: int
     host: int
@@ -153,22 +153,22 @@ class HostSpan(NamedTuple):
 def deal_by_host(
     sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
-    """Lay the blocks in a line so that stretches of it fall on hosts that hold their blocks.
+    """Order the blocks such that spans of the order contain blocks of the host that reads them.
 
-    Each block goes to one of its hosts that has room, those with the fewest hosts first; where none has, blocks that
-    have another host make room. So all blocks that can be local at the same time are, but for those that a cut
-    between two stretches goes through. O(n log n) for n blocks, and O(h^2) more for each of h hosts.
+    Each block is assigned to one of its hosts with free capacity, those with the fewest hosts first; if there is none,
+    other blocks are moved to make room (augmenting paths). So as many blocks as possible are local, except blocks at
+    the boundaries of spans. O(n log n) for n blocks, plus O(h^2) for each of h hosts.
 
     Parameters
     ----------
     sizes : sequence of int
-        Records of each block.
+        Number of records of each block.
     hosts : sequence of collections of int
-        Hosts of each block, by number.
+        Hosts of each block, as indices.
     spans : iterable of HostSpan
-        In line order, of the whole line.
+        Spans that cover all records, in order.
     seed : int
-        Blocks of a host come in a random order by this seed.
+        Seed of the random order of the blocks of a host.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def deal_by_host(
 
 
 def _merged(spans: Iterable[HostSpan]) -> Iterator[HostSpan]:
-    """Make one of stretches that follow each other on the same host."""
+    """Merge consecutive spans of the same host."""
     last: HostSpan | None = None
     for span in spans:
         if last is not None and last.host != span.host:
@@ -201,20 +201,20 @@ def _merged(spans: Iterable[HostSpan]) -> Iterator[HostSpan]:
 
 
 class _Matching:
-    """Which host reads which block: each host at most as many records as it has room for."""
+    """Assignment of blocks to hosts, within the capacity of each host in records."""
 
     def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
         self.sizes = sizes
         self.hosts = [sorted(host for host in each if host in rooms) for each in hosts]
         self.host_of: dict[int, int] = {}
         self._room = dict(rooms)
-        # by host: blocks of it that could be read on another one; entries of blocks that moved are stale
+        # by host and other host: blocks that could move there; entries of blocks that have moved are stale
         self._movable: dict[int, dict[int, list[int]]] = {host: {} for host in rooms}
-        # by host: the size from which on nothing fits there, whatever moves
+        # by host: minimum size of blocks that do not fit even if others move
         self._closed: dict[int, int] = {}
 
     def add(self, block: int) -> None:
-        """Give a block to one of its hosts, if it can be had."""
+        """Assign a block to one of its hosts, if possible."""
         size = self.sizes[block]
         hosts = [host for host in self.hosts[block] if size < self._closed.get(host, size + 1)]
         if hosts and size and not self._give_to_emptiest(block, hosts) and self._make_room(size, hosts):
@@ -228,7 +228,7 @@ class _Matching:
         return fits
 
     def _fits(self, block: int, host: int) -> bool:
-        # a cut may go through a block: it is the reader's of the larger part
+        # a boundary can be within a block: it counts for the reader of the larger part
         return 2 * self._room[host] >= self.sizes[block]
 
     def _give(self, block: int, host: int) -> None:
@@ -242,7 +242,7 @@ class _Matching:
                 self._movable[host].setdefault(other, []).append(block)
 
     def _make_room(self, size: int, hosts: Sequence[int]) -> bool:
-        """Move blocks along the shortest way from one of some hosts to a host that has room."""
+        """Move blocks along the shortest path from one of ``hosts`` to a host with free capacity."""
         came_from: dict[int, int] = dict.fromkeys(hosts, -1)
         waiting = deque(hosts)
         while waiting:
@@ -260,7 +260,7 @@ class _Matching:
         return False
 
     def _top(self, host: int, other: int) -> int | None:
-        """Return a block of one host that may move to the other."""
+        """Return a block that can move from one host to the other."""
         blocks = self._movable[host].get(other, [])
         while blocks and self.host_of.get(blocks[-1]) != host:
             blocks.pop()
@@ -276,7 +276,7 @@ class _Matching:
 
 
 def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], order: Sequence[int]) -> list[int]:
-    """Fill each stretch with blocks of its host, and with those of none; what is left over comes last."""
+    """Fill each span with blocks of its host, then with unassigned blocks; append the rest."""
     own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
     for block in order:
         own[host_of[block]].append(block)

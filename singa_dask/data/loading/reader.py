@@ -1,6 +1,6 @@
-"""BlockReader: reads the blocks of a store for one loader, keeps the recent ones, and counts their bytes.
+"""BlockReader: reads the blocks of a store for a loader, keeps recent ones, and counts bytes.
 
-It also finds out which records are bad, where that is not to be an error: what happens to them is said elsewhere.
+It also records which records are bad, if that is not an error. How they are replaced is decided in `bad_records`.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ PAGE_BYTES = 4096
 
 
 class BlockReader:
-    """Reads blocks; used by one thread at a time.
+    """Reads blocks. Must be used by one thread at a time.
 
     Parameters
     ----------
     store : Store
-    least : int
-        Blocks that are kept whatever they weigh.
+    min_blocks : int
+        Number of blocks that are kept regardless of their size.
     bytes_bound : int
-        Most bytes of blocks kept beyond that; those of a mapped store are all kept.
+        Maximum bytes of kept blocks beyond that; blocks of a mapped store are always kept.
     touch : bool
-        Bring what is read into memory at once.
+        Whether to load mapped pages into memory immediately.
     cancelled : callable
-        Says whether reading is to stop.
+        Returns whether to stop reading.
     tolerant : bool
-        Note bad records in ``bad``, with zeros in their place; otherwise they are errors.
+        Whether to collect bad records in ``bad``, and replace them by zeros, instead of raising an error.
     labels : int
-        A record whose label is not one of 0 to ``labels - 1`` is bad; 0: they are not looked at.
+        Records whose label is not in 0 to ``labels - 1`` are bad; 0 disables the check.
     host_names : collection of str
-        Of the host that reads, as `locality.host_names` returns them.
+        Names of this host, see `locality.host_names`.
 
     Attributes
     ----------
     kept : OrderedDict of int to dict of str to ndarray
-        Blocks in memory, the one used last at the end.
+        Blocks in memory, the most recently used last.
     bytes_read : int
-        Bytes of the blocks that were read.
+        Total bytes of the blocks read.
     bytes_local : int
-        Those of them that lie on this host, in local files or as the filesystem says.
+        Those of them that are stored on this host, in local files or according to the filesystem.
     bad : dict of int to dict of int to str
-        By block: the rows of bad records in it, and what is wrong with them.
+        By block: row of each bad record -> what is wrong with it.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class BlockReader:
         self._bad_ids = np.empty(0, np.int64)
 
     def locate(self, record: int) -> tuple[int, int]:
-        """Return block and row of a record."""
+        """Return the block of a record, and its row there."""
         block = int(self.store.starts.searchsorted(record, side="right")) - 1
         return block, record - int(self.store.starts[block])
 
     def bad_among(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the places of bad records in ``ids``, all of blocks that were read."""
+        """Return the indices in ``ids`` of bad records. Their blocks must have been read."""
         return np.flatnonzero(np.isin(ids, self._bad_ids))
 
     def block(self, block: int) -> Arrays:
-        """Return a block's arrays, from memory if it was used lately.
+        """Return the arrays of a block, from memory if it is kept.
 
         Raises
         ------
         DataError
-            Names URL and block of what could not be read.
+            The block cannot be read. Names URL and block.
         """
         arrays = self.kept.get(block)
         if arrays is not None:
@@ -108,12 +108,12 @@ class BlockReader:
         return arrays
 
     def load(self, block: int) -> Arrays:
-        """Read a block, and do not keep it.
+        """Read a block without keeping it.
 
         Raises
         ------
         DataError
-            Names URL and block of what could not be read.
+            The block cannot be read. Names URL and block.
         """
         if self._cancelled():
             raise DataError(f"{self.store.url}, block {block}: reading was cancelled.")
@@ -122,7 +122,7 @@ class BlockReader:
             bad: dict[int, str] = {}
         except Exception as error:
             named = self._named_error(block, error)
-            # what would be read with more memory is not bad
+            # lack of memory does not mean that the block is bad
             if not self._tolerant or isinstance(error, MemoryError):
                 raise named from error
             arrays, bad = self._salvage(block, named)
@@ -133,7 +133,7 @@ class BlockReader:
         self.bytes_read += self.store.blocks[block].length
         self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
         for array in arrays.values():
-            # views of it are handed out, and it may be kept
+            # views are handed out, and the block may be kept
             array.flags.writeable = False
         return arrays
 
@@ -148,7 +148,7 @@ class BlockReader:
         return error if ", block " in rest else DataError(f"{file}, block {block}{rest}")
 
     def _salvage(self, block: int, error: DataError) -> tuple[Arrays, dict[int, str]]:
-        """Read what can be read of a block; all of it is bad if nothing can."""
+        """Read the good records of a block; all are bad if that fails."""
         try:
             return self.store.salvage(block)
         except Exception:
@@ -167,14 +167,14 @@ class BlockReader:
         return bad
 
     def _note(self, block: int, bad: dict[int, str]) -> None:
-        # what was bad once stays bad: its zeros may lie somewhere
+        # once bad, a record stays bad: its zeros may be in a pool
         self.bad[block] = {**self.bad.get(block, {}), **bad}
         starts = self.store.starts
         ids = [int(starts[each]) + row for each, rows in self.bad.items() for row in rows]
         self._bad_ids = np.array(ids, np.int64)
 
     def clear(self) -> None:
-        """Let go of all blocks."""
+        """Free all blocks."""
         self.kept.clear()
         self._kept_bytes = 0
 
@@ -189,6 +189,6 @@ class BlockReader:
 
 
 def _touch(arrays: Arrays) -> None:
-    """Bring a mapped block into memory here, not in the caller's thread when it computes."""
+    """Load the pages of a mapped block here, not in the caller's thread while it computes."""
     for array in arrays.values():
         array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()

@@ -1,4 +1,4 @@
-"""Order: which records make which step, as pure functions of integers."""
+"""Order: which records are in which batch, as pure functions of integers."""
 
 from __future__ import annotations
 

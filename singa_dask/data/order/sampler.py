@@ -1,7 +1,7 @@
-"""Sampler: which records make batch t of a worker group; pure arithmetic on a few integers.
+"""Sampler: the records of batch t of a worker group, as a pure function of a few integers.
 
-Nothing is kept but the windows in use: any step of any epoch can be asked for, by any number of workers, and the
-answer is the same. So a cursor is a handful of integers, and a resumed or resized run reads the same records.
+There is no state except a cache of the windows in use: any step of any epoch can be computed, for any number of
+workers, with the same result. So a cursor is a few integers, and a resumed or resized run reads the same records.
 """
 
 from __future__ import annotations
@@ -28,63 +28,62 @@ Ids = npt.NDArray[np.int64]
 
 # divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
-# a cursor leaves these out, so that it fits cursors from before they were known
+# omitted from cursors, so that older cursors without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 
 
 class Sampler:
-    """The endless sequence of records that one worker group reads, batch by batch.
+    """The infinite sequence of records that a worker group reads, batch by batch. Deterministic.
 
     Parameters
     ----------
     sizes : sequence of int
-        Records of each block of the store.
+        Number of records of each block of the store.
     batch_size : int
-        Records of one step of the whole group.
+        Records per step of the whole group.
     shuffle : {"none", "block", "full"}
-        ``none``: as stored, from the last record on to the first. ``full``: all records anew in each epoch.
-        ``block``: see Notes.
+        ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
     seed : int
     group, n_groups : int
-        Group k of G reads the records k*N//G up to (k+1)*N//G; of the line of dealt blocks if ``shuffle`` is
-        ``block``, as stored otherwise.
+        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the deal if ``shuffle`` is ``block``, in
+        file order otherwise.
     window : int
-        ``block``: how many blocks a group mixes at a time, over all streams.
+        For ``block``: number of blocks that a group mixes at a time, over all streams.
     streams : int, optional
-        ``block``: a divisor of the batch size; the greatest common one with 48 when it is not given.
+        For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48.
     deal : sequence of int, optional
-        ``block``: order in which blocks are dealt to the streams; a random one by ``seed`` when not given.
+        For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
     skip : int
-        Records passed over at the start; but for ``wrap``, the whole batches among them.
+        Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
     fingerprint : str
-        The store's, so that a cursor tells whether the records are still the same.
+        Fingerprint of the store, with which a cursor is checked.
     last_batch : {"wrap", "drop_last", "pad"}
-        What becomes of the N mod B records at the end of an epoch of N. ``wrap``: they share a batch with the first
-        ones of the next epoch. ``drop_last``: an epoch is N // B batches, and some records are left out, others in
-        each epoch if they are shuffled. ``pad``: the last batch is filled up from the beginning of the same epoch.
+        How to treat the N mod B records at the end of an epoch of N. ``wrap``: the batch is completed with the first
+        records of the next epoch. ``drop_last``: they are dropped; with shuffling other ones in each epoch.
+        ``pad``: the batch is completed with the first records of the same epoch.
     shares : sequence of int
-        Proportions in which several workers share a batch; equal parts when empty.
+        Proportions in which the workers share a batch; equal if empty.
 
     Attributes
     ----------
     count : int
-        Records of the group.
+        Number of records of the group.
     period : int
-        Rows of an epoch.
+        Rows per epoch, including padding.
 
     Raises
     ------
     DataError
-        The group would read no records, or has less than a batch and ``last_batch`` is ``drop_last``.
+        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
 
     Notes
     -----
-    ``block``: row j of a batch belongs to stream j // (B / C). All blocks lie in one line, in the order of the deal.
-    In each epoch the line is cut into C pieces, as long as the rows of that epoch that each stream has to supply:
-    so each record comes once an epoch whatever the numbers are, and a block is needed by one stream, or by two
-    where a cut goes through it. A stream takes its blocks in random order and shuffles within a window of them.
-    But for ``wrap``, all epochs have the same C pieces, of about the same length; a stream leaves out the end of
-    its piece, or begins its piece again.
+    Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
+    concatenated in the order of the deal. In each epoch this sequence is divided into C spans, one per stream, as long
+    as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read by
+    one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and shuffles
+    records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs, with
+    about equal lengths; a stream drops the end of its span, or starts again at its beginning.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Sampler:
         self.start, end = group * total // n_groups, (group + 1) * total // n_groups
         self.count = end - self.start
         if not self.count:
-            raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would read none.")
+            raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
         rest = self.count % batch_size
         self.period = self.count + {"wrap": 0, "drop_last": -rest, "pad": -self.count % batch_size}[last_batch]
         if not self.period:
@@ -130,14 +129,14 @@ class Sampler:
         self._full: dict[int, Ids] = {}
         self._one_epoch: Ids = np.empty(0, np.int64)
 
-    # -- what a step contains --------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------
 
     def ids(self, step: int) -> Ids:
         """Return the records of batch ``step`` of the group, (B,) int64."""
         return np.asarray(self.rows(step)[0])
 
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
-        """Return what one worker reads in some steps: its rows of each batch.
+        """Return the records that a worker reads in ``n_steps`` steps: its rows of each batch.
 
         Returns
         -------
@@ -149,7 +148,7 @@ class Sampler:
         firsts = self.skip + (step + np.arange(n_steps)[:, None]) * self.batch_size
         if self.shuffle == "full":
             return self._shuffled(firsts + np.arange(low, high))
-        # a remainder takes longer than all else: one of a batch is enough, but at the end of an epoch
+        # computing remainders is slow: one per batch is enough, except at the end of an epoch
         ids: Ids = self.start + firsts % self.period + np.arange(low, high)
         last = self.start + min(self.period, self.count)
         if ids[:, -1].max(initial=0) >= last:
@@ -157,9 +156,9 @@ class Sampler:
         return ids
 
     def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the epoch of each row that ``rows(step, worker, n_workers)`` gives, (B / n_workers,) int64.
+        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64.
 
-        It cannot be written: steps within one epoch share it.
+        The array is read-only, as it is shared by steps of the same epoch.
         """
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.skip + step * self.batch_size
@@ -173,16 +172,16 @@ class Sampler:
         return self._one_epoch
 
     def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the blocks that a worker reads in its first epoch (``full``: in any), rising, (n,) int64."""
+        """Return the sorted blocks that a worker reads in its first epoch (``full``: in any epoch), (n,) int64."""
         return np.flatnonzero(self.block_rows(worker, n_workers))
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return how many rows of each block a worker reads in its first epoch (``full``: in any, on average).
+        """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
 
         Returns
         -------
         (n_blocks,) int64
-            Rounded up where a worker takes an uncertain part of a block.
+            Rounded up where only an average is known.
         """
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
@@ -197,19 +196,19 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return which worker reads which stretch of the line of dealt blocks in the first epoch of a block order.
+        """Return which worker reads which span of the dealt blocks in the first epoch of a block order.
 
         Returns
         -------
         list of (worker, low, high)
-            One for each stream, in line order, in records. A stream that several workers share is its main reader's.
+            One per stream, in order, measured in records. A stream shared by workers is assigned to its main reader.
         """
         bounds, width = self.bounds(n_workers), self.batch_size // self.streams
         owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self.streams))
         return [(owner, *self._span(stream, 0)) for stream, owner in enumerate(owners)]
 
     def blocks_in_use(self, n_workers: int = 1) -> int | None:
-        """Return how many blocks a worker comes back to at most; None if it may be any of them."""
+        """Return the maximum number of blocks that a worker alternates between; None if it is unbounded."""
         if self.shuffle == "full":
             return None
         if self.shuffle == "none":
@@ -217,11 +216,11 @@ class Sampler:
         rows = max(high - low for low, high in pairwise(self.bounds(n_workers)))
         whole, rest = divmod(rows, self.batch_size // self.streams)
         streams = whole + 2 * (rest > 0)
-        # each stream may be leaving one window for the next
+        # a stream can be in transition from one window to the next
         return 2 * self._blocks_per_window * streams
 
     def bounds(self, n_workers: int) -> list[int]:
-        """Return the first row of a batch of each worker, and the end of the last one's."""
+        """Return the first row of each worker in a batch, and the end of the last worker's rows."""
         shares, how = ([1] * n_workers, "equally") if n_workers == 1 or not self._shares else (self._shares, "so")
         if len(shares) != n_workers or self.batch_size % sum(shares):
             raise ValueError(f"a batch of {self.batch_size} cannot be shared {how} by {n_workers} workers")
@@ -230,17 +229,17 @@ class Sampler:
     # -- cursor --------------------------------------------------------------------------------------
 
     def cursor(self, step: int) -> dict[str, Any]:
-        """Return where ``step`` begins, as a few integers for a checkpoint."""
+        """Return the position before ``step`` as a dict of a few integers, for a checkpoint."""
         identity = {name: value for name, value in self._identity.items() if _PLAIN.get(name) != value}
         return {**identity, "samples_seen": step * self.batch_size}
 
     def step_at(self, cursor: Mapping[str, Any]) -> int:
-        """Return the step that a cursor stands before.
+        """Return the step that a cursor refers to.
 
         Raises
         ------
         DataError
-            Names what differs between the run that made the cursor and this one.
+            The cursor was made with other records or settings. Names the difference.
         """
         known = {**_PLAIN, **cursor}
         for name, value in self._identity.items():
@@ -254,7 +253,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # groups of a block order once had stretches of the file, not of the line of dealt blocks
+            # in version 1, groups of a block order read ranges of the file instead of ranges of the deal
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,
@@ -272,17 +271,17 @@ class Sampler:
     # -- full ----------------------------------------------------------------------------------------
 
     def _shuffled(self, positions: Ids) -> Ids:
-        epochs, places = np.divmod(positions, self.period)
-        places %= self.count
-        wanted = range(int(epochs.min()), int(epochs.max()) + 1)
-        kept = {epoch: self._full[epoch] for epoch in wanted if epoch in self._full}
+        epochs, offsets = np.divmod(positions, self.period)
+        offsets %= self.count
+        needed = range(int(epochs.min()), int(epochs.max()) + 1)
+        kept = {epoch: self._full[epoch] for epoch in needed if epoch in self._full}
         ids = np.empty_like(positions)
-        for epoch in wanted:
+        for epoch in needed:
             if epoch not in kept:
                 kept[epoch] = self.start + permutation(self.count, self.seed, "full", epoch)
             here = epochs == epoch
-            ids[here] = kept[epoch][places[here]]
-        self._full = {wanted[-1]: kept[wanted[-1]]}
+            ids[here] = kept[epoch][offsets[here]]
+        self._full = {needed[-1]: kept[needed[-1]]}
         return ids
 
     # -- block ---------------------------------------------------------------------------------------
@@ -297,48 +296,48 @@ class Sampler:
         for stream in range(low // width, -(-high // width)):
             rows = self._stream(stream, step * width, n_steps * width).reshape(n_steps, width)
             at = stream * width
-            # a worker whose rows end inside a stream takes its part of it
+            # a worker whose rows end within a stream gets a part of it
             first, last = max(low, at), min(high, at + width)
             ids[:, first - low : last - low] = rows[:, first - at : last - at]
         return ids
 
     def _stream(self, stream: int, first: int, n: int) -> Ids:
-        """Return items ``first`` to ``first + n`` of what a stream supplies, over epochs and windows."""
+        """Return items ``first`` to ``first + n`` of a stream, across epochs and windows."""
         width = self.batch_size // self.streams
         parts, done = [], 0
         while done < n:
             item = first + done
             row = item // width * self.batch_size + stream * width + item % width
             epoch = (row + self.skip) // self.period
-            place = item - self._supplied(stream, epoch)
-            most = min(n - done, self._supplied(stream, epoch + 1) - item)
-            place %= int(self._pieces(stream, epoch)[1][-1])
-            start, window = self._find_window(stream, epoch, place)
-            part = window[place - start : place - start + most]
+            offset = item - self._supplied(stream, epoch)
+            n_items = min(n - done, self._supplied(stream, epoch + 1) - item)
+            offset %= int(self._pieces(stream, epoch)[1][-1])
+            start, window = self._find_window(stream, epoch, offset)
+            part = window[offset - start : offset - start + n_items]
             parts.append(part)
             done += len(part)
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _supplied(self, stream: int, epoch: int) -> int:
-        """Return how many items a stream supplies before an epoch begins (below 0 for skipped ones)."""
+        """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
         width = self.batch_size // self.streams
         batches, rest = divmod(epoch * self.period - self.skip, self.batch_size)
         return batches * width + min(max(rest - stream * width, 0), width)
 
     def _supplied_up_to(self, stream: int, epoch: int) -> int:
-        """Return how many items all streams before this one supply before an epoch begins."""
+        """Return the number of items that all earlier streams supply before an epoch."""
         width = self.batch_size // self.streams
         batches, rest = divmod(epoch * self.period - self.skip, self.batch_size)
         return stream * batches * width + min(rest, stream * width)
 
-    def _find_window(self, stream: int, epoch: int, place: int) -> tuple[int, Ids]:
-        """Return the window of a stream's epoch that holds item ``place``: its first item, and its records."""
+    def _find_window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
+        """Return first item and records of the window that contains item ``offset`` of a stream's epoch."""
         if stream in self._window_of:
             key, start, ids = self._window_of[stream]
-            if key[0] == epoch and start <= place < start + len(ids):
+            if key[0] == epoch and start <= offset < start + len(ids):
                 return start, ids
         pieces, ends = self._pieces(stream, epoch)
-        window = int(np.searchsorted(ends, place, side="right")) // self._blocks_per_window
+        window = int(np.searchsorted(ends, offset, side="right")) // self._blocks_per_window
         chosen = pieces[window * self._blocks_per_window : (window + 1) * self._blocks_per_window]
         sizes = chosen[:, 1] - chosen[:, 0]
         before = np.cumsum(sizes) - sizes
@@ -349,7 +348,7 @@ class Sampler:
         return start, ids
 
     def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
-        """Return the pieces of blocks that are a stream's in an epoch, shuffled: (first, end) of each; ends summed."""
+        """Return the shuffled pieces of blocks of a stream's epoch as (first, end), and their cumulative lengths."""
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
             pieces = self._cut(*self._span(stream, epoch))
@@ -358,13 +357,13 @@ class Sampler:
         return kept[1], kept[2]
 
     def _span(self, stream: int, epoch: int) -> tuple[int, int]:
-        """Return where a stream's piece of the line begins and ends in an epoch."""
+        """Return the span (low, high) of a stream in an epoch, in records of the deal."""
         ends = (stream, stream + 1)
         if self.last_batch == "wrap":
             low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
             return self.start + low, self.start + high
         low, high = (c * self.count // self.streams for c in ends)
-        # with fewer records than streams, several read the same one
+        # with fewer records than streams, streams share records
         return self.start + low, self.start + max(high, low + 1)
 
     def _streamed_rows(self, low: int, high: int) -> Ids:
@@ -378,23 +377,23 @@ class Sampler:
         return rows
 
     def _cut(self, low: int, high: int) -> Ids:
-        """Return records ``low`` to ``high`` of the line of dealt blocks, as (first, end) of each piece."""
-        firsts, ends, line = self._line
-        begin = int(np.searchsorted(line, low, side="right"))
-        stop = int(np.searchsorted(line, high, side="left")) + 1
+        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the deal."""
+        firsts, ends, lengths = self._dealt
+        begin = int(np.searchsorted(lengths, low, side="right"))
+        stop = int(np.searchsorted(lengths, high, side="left")) + 1
         pieces = np.stack([firsts[begin:stop], ends[begin:stop]], axis=1)
-        before = line[begin:stop] - (pieces[:, 1] - pieces[:, 0])
-        pieces[:, 1] -= (line[begin:stop] - high).clip(0)
+        before = lengths[begin:stop] - (pieces[:, 1] - pieces[:, 0])
+        pieces[:, 1] -= (lengths[begin:stop] - high).clip(0)
         pieces[:, 0] += (low - before).clip(0)
         return pieces[pieces[:, 1] > pieces[:, 0]]
 
     @cached_property
-    def _line(self) -> tuple[Ids, Ids, Ids]:
-        """First and end record of each block of the store that has any, as dealt, and the summed lengths."""
+    def _dealt(self) -> tuple[Ids, Ids, Ids]:
+        """First and end record of each non-empty block in the order of the deal, and cumulative lengths."""
         n = len(self._starts) - 1
         deal = permutation(n, self.seed, "deal") if self._deal is None else self._deal
         if not np.array_equal(np.sort(deal), np.arange(n)):
-            raise DataError(f"the deal is of {len(deal)} blocks. Expected one that names each of the {n} blocks once.")
+            raise DataError(f"the deal has {len(deal)} entries. Expected a permutation of the {n} blocks.")
         firsts, ends = self._starts[:-1][deal], self._starts[1:][deal]
         used = ends > firsts
         return firsts[used], ends[used], np.cumsum((ends - firsts)[used])

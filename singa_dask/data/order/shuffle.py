@@ -1,7 +1,6 @@
-"""Random numbers of the data layer: pure functions of a seed and of what they are for.
+"""Random numbers for data: pure functions of a seed and a purpose.
 
-Only the raw output of Philox is used, which numpy promises never to change: an order made today is the same
-after any upgrade.
+Only the raw output of Philox is used, which NumPy guarantees not to change, so orders are stable across versions.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ import numpy.typing as npt
 
 __all__ = ["draw", "permutation", "random_skip"]
 
-# numbers that 32 random bits tell apart nearly always
+# so few random numbers almost always differ in their highest 32 bits
 FEW = 1 << 13
 
 
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
     key = np.array([seed & (1 << 64) - 1, zlib.crc32(purpose.encode())], np.uint64)
-    # the first word counts the numbers drawn, so the others may say what they are drawn for
+    # the first word is the counter of the draws; the others identify what they are for
     counter = np.array([0, *numbers, 0, 0, 0][:4], np.uint64)
     bits: Any = np.random.Philox(key=key, counter=counter)
     return np.asarray(bits.random_raw(n), np.uint64)
 
 
 def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.int64]:
-    """Return 0..n-1 in random order.
+    """Return a random permutation of 0..n-1.
 
     Parameters
     ----------
     n : int
     seed : int
     purpose : str
-        What the order is for; orders for different purposes have nothing to do with each other.
+        Purpose of the permutation; those of different purposes are independent.
     numbers : up to three ints, not negative
         E.g. epoch, stream and window.
 
@@ -46,22 +45,22 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
 
 def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return what np.argsort does, sooner: by their highest bits, 16 at a time, which numpy sorts by counting."""
+    """Faster np.argsort: by the highest bits, 16 at a time, for which numpy has a radix sort."""
     words = numbers.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
     n_words = 2 if len(numbers) < FEW else 3
     order = np.argsort(words[:, 4 - n_words], kind="stable")
     for i in range(5 - n_words, 4):
         order = order[np.argsort(words[order, i], kind="stable")]
     ordered = numbers[order]
-    # hardly ever do two of them have the same highest bits
+    # equal highest bits are very rare
     return order if (ordered[:-1] <= ordered[1:]).all() else np.argsort(numbers)
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
-    """Return a number from 0 to n-1, each as likely; the other arguments are those of `permutation`."""
+    """Return a uniform random integer from 0 to n-1; other arguments as in `permutation`."""
     return int(_raw(1, seed, purpose, *numbers)[0]) % n
 
 
 def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
-    """Return how many records an input layer passes over at the start: 0 to ``most``, each as likely."""
+    """Return the number of records that an input layer skips at the start, uniformly from 0 to ``max_skip``."""
     return draw(max_skip + 1, seed, f"skip {layer}", group)

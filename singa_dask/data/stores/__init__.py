@@ -1,4 +1,4 @@
-"""Stores: one file a format; importing this room fills `STORES` with all of them."""
+"""Stores: records at a URL as blocks of arrays, one file per format. Importing this room registers all `STORES`."""
 
 from __future__ import annotations
 

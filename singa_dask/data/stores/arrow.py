@@ -1,7 +1,7 @@
-"""Records in an Arrow IPC file: fixed-size binary columns, one record batch a block.
+"""Records in an Arrow IPC file: fixed-size binary columns, one record batch per block.
 
-The default of the converters: blocks of a local file are views of its map, those of a remote one are one ranged
-read each. Compressed files are read too, at the price of a copy.
+The default format of the converters. Blocks of a local file are views of its memory map; a remote block is one ranged
+read. Compressed files are supported, but their blocks are copies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ArrowStore"]
 
 MAGIC = b"ARROW1"
 METADATA = b"singa_dask"
-# what reading of a damaged schema, footer or batch raises
+# errors raised for a damaged schema, footer or batch
 DAMAGE = (
     AttributeError,
     EOFError,
@@ -48,8 +48,8 @@ DAMAGE = (
 class ArrowStore(Store):
     """Records of an Arrow IPC file.
 
-    Columns of fixed-size binary are arrays whose type and shape our converters note in the schema's metadata
-    (without a note: bytes, uint8, in a row); ``label`` is a column of integers.
+    Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
+    it (without metadata: flat uint8). ``label`` is a column of integers.
     """
 
     suffixes = (".arrow", ".feather")
@@ -58,30 +58,30 @@ class ArrowStore(Store):
         super().__init__(url, storage_options)
         self._reader = RangeReader(url, storage_options)
         try:
-            self._schema, places = _read_footer(self._reader)
-            self.blocks, self._compressed = self._find_blocks(places)
+            self._schema, batches = _read_footer(self._reader)
+            self.blocks, self._compressed = self._find_blocks(batches)
             self.schema = _fields(url, self._schema)
-            self.class_names = parse_names(_noted(self._schema).get("class_names"))
+            self.class_names = parse_names(_metadata(self._schema).get("class_names"))
         except DataError:
             raise
         except DAMAGE as error:
-            raise DataError(f"{url}: no Arrow IPC file, or a damaged one: {_tell(error)}.") from error
+            raise DataError(f"{url}: not an Arrow IPC file, or a damaged one: {_text(error)}.") from error
         self.mapped = fs.local_path(url) is not None and not self._compressed
         if not self.count:
             raise DataError(f"{url}: no records.")
 
-    def _find_blocks(self, places: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks, and whether any is compressed: from the manifest, else from each block's header."""
+    def _find_blocks(self, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
+        """Return the blocks, and whether any is compressed, from the manifest or from the header of each block."""
         manifest = find_manifest(self.url, "arrow", self.url, self._reader.size, self.storage_options)
         if manifest is not None:
-            lengths = [(offset, meta + body) for offset, meta, body in places]
+            lengths = [(offset, meta + body) for offset, meta, body in batches]
             if lengths == [(block.offset, block.length) for block in manifest.blocks]:
                 return manifest.blocks, bool(manifest.opening.get("compressed"))
             manifest.dismiss()
-        headers = [_batch_header(self._reader.read(offset, meta)) for offset, meta, _ in places]
+        headers = [_batch_header(self._reader.read(offset, meta)) for offset, meta, _ in batches]
         blocks = tuple(
             Block(i, n, self.url, offset, meta + body)
-            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, places, strict=True))
+            for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, batches, strict=True))
         )
         return blocks, any(compressed for _, compressed in headers)
 
@@ -102,12 +102,12 @@ class ArrowStore(Store):
             message = pa.ipc.read_message(pa.py_buffer(self.block_bytes(block_id)))
             batch = pa.ipc.read_record_batch(message, self._schema)
             if len(batch) != self.blocks[block_id].n:
-                raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}: damaged.")
+                raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
             return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
         except DataError:
             raise
         except DAMAGE as error:
-            raise DataError(f"{where}: {_tell(error)}") from error
+            raise DataError(f"{where}: {_text(error)}") from error
 
     @classmethod
     def write(
@@ -124,9 +124,9 @@ class ArrowStore(Store):
         Parameters
         ----------
         compression : {None, "lz4", "zstd"}
-            Smaller files, without views.
+            Compressed files are smaller, but their blocks are not views.
         class_names : sequence of str
-            Noted in the schema's metadata.
+            Written to the schema's metadata.
         """
         rows = Rechunker(url, records)
         schema = _schema_for(rows.schema, class_names)
@@ -167,13 +167,13 @@ def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
 
 
-def _noted(schema: pa.Schema) -> dict[str, Any]:
-    """Return what our converters noted in the metadata."""
+def _metadata(schema: pa.Schema) -> dict[str, Any]:
+    """Return the metadata that our converters write."""
     return json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))  # type: ignore[no-any-return]
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
-    noted = _noted(schema)["fields"]
+    noted = _metadata(schema)["fields"]
     fields = {}
     for column in schema:
         if column.name in noted and pa.types.is_fixed_size_binary(column.type):
@@ -186,7 +186,7 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
     for name, field in fields.items():
         column_type = schema.field(name).type
         if field.shape and column_type.byte_width != field.size_bytes:
-            raise DataError(f"{url}: column {name} of {column_type} is noted as {field.shape} {field.dtype}.")
+            raise DataError(f"{url}: column {name} of {column_type} is described as {field.shape} {field.dtype}.")
     if not any(field.shape for field in fields.values()):
         raise DataError(f"{url}: no column of fixed-size binary. Columns: {', '.join(schema.names)}.")
     return fields
@@ -196,7 +196,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:
-        # column.to_numpy() would import pandas, where it is installed
+        # column.to_numpy() would import pandas, if installed
         return as_labels(np.from_dlpack(column), where)
     values = np.frombuffer(
         column.buffers()[1],
@@ -207,17 +207,17 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     return values.reshape(len(column), *field.shape)
 
 
-# -- footer: pyarrow opens it but does not tell where the batches lie ---------------------------------------
+# -- footer: pyarrow reads it, but does not expose the offsets of batches -----------------------------------
 
 
 def _read_footer(reader: RangeReader) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
     if len(tail) < 10 or not tail.endswith(MAGIC):
-        raise DataError(f"{reader.url}: no Arrow IPC file, or one that is cut short: its end is not {MAGIC!r}.")
+        raise DataError(f"{reader.url}: not an Arrow IPC file, or truncated: it does not end with {MAGIC!r}.")
     (length,) = struct.unpack("<i", tail[:4])
     if not 0 < length <= reader.size - 10:
-        raise DataError(f"{reader.url}: no Arrow IPC file: a footer of {length} bytes.")
+        raise DataError(f"{reader.url}: not an Arrow IPC file: a footer of {length} bytes.")
     footer = bytes(reader.read(reader.size - 10 - length, length))
     table = _root(footer)
     at = _slot(footer, table, 3)
@@ -225,11 +225,11 @@ def _read_footer(reader: RangeReader) -> tuple[pa.Schema, list[tuple[int, int, i
     if at:
         start = at + _unpack("<I", footer, at) + 4
         n = _unpack("<I", footer, start - 4)
-    places = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
-    # the schema message stands after the magic, padded to eight bytes
+    batches = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
+    # the schema message follows the magic, padded to eight bytes
     size = _unpack("<i", bytes(reader.read(12, 4)), 0)
     schema = pa.ipc.read_schema(pa.py_buffer(reader.read(8, size + 8)))
-    return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in places]
+    return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in batches]
 
 
 def _batch_header(metadata: memoryview) -> tuple[int, bool]:
@@ -247,7 +247,7 @@ def _root(data: bytes) -> int:
 
 
 def _slot(data: bytes, table: int, index: int) -> int:
-    """Return where a flatbuffer table keeps its field ``index``, 0 if it has none."""
+    """Return the offset of field ``index`` of a flatbuffer table, 0 if it is absent."""
     vtable = table - _unpack("<i", data, table)
     if 4 + 2 * index >= _unpack("<H", data, vtable):
         return 0
@@ -255,8 +255,8 @@ def _slot(data: bytes, table: int, index: int) -> int:
     return table + offset if offset else 0
 
 
-def _tell(error: Exception) -> str:
-    """Return an error of a library as text: pyarrow's as it is, others with their type."""
+def _text(error: Exception) -> str:
+    """Return the text of an error, with its type unless it is from pyarrow or the system."""
     text = str(error).rstrip(".")
     return text if isinstance(error, (pa.ArrowException, OSError, struct.error)) else f"{type(error).__name__}: {text}"
 

@@ -1,4 +1,4 @@
-"""Records in CIFAR's binary form: label bytes, then the pixels of an image, channel by channel."""
+"""Records in CIFAR's binary format: label bytes, then the pixels of an image, channel by channel."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from singa_dask.errors import DataError
 
 __all__ = ["CifarStore"]
 
-# by the bytes of a label
+# file of class names, by the number of label bytes
 NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 
 
 @STORES.register("cifar")
 class CifarStore(ColumnStore):
-    """Records of one batch file, gzipped or not; told by no suffix, so name the backend.
+    """Records of one batch file, gzipped or not. The format is not detected: name the backend.
 
     Parameters
     ----------
     url : str
-        The names of the classes are read from the ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) beside it.
+        Class names are read from ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) in the same directory.
     storage_options : mapping, optional
     label_bytes : int
-        1 in CIFAR-10, 2 in CIFAR-100; the last is the label.
+        1 in CIFAR-10, 2 in CIFAR-100. The last of them is the label.
     shape : sequence of int
-        Of an image.
+        Shape of an image.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CifarStore(ColumnStore):
         self.class_names = self._names()
 
     def _names(self) -> tuple[str, ...]:
-        """Return the class names in the file that CIFAR has beside its batches."""
+        """Return the class names in the file next to the batches."""
         url = fs.join(posixpath.dirname(self.url), NAME_FILES.get(self.options["label_bytes"], NAME_FILES[1]))
         if not fs.exists(url, self.storage_options):
             return ()
@@ -59,7 +59,7 @@ class CifarStore(ColumnStore):
         labels, byte = self.options["label_bytes"], np.dtype(np.uint8)
         stride = labels + int(np.prod(self.options["shape"], dtype=np.int64))
         if not source.size or source.size % stride:
-            raise DataError(f"{self.url}: {source.size} bytes are no whole number of CIFAR records of {stride} bytes.")
+            raise DataError(f"{self.url}: {source.size} bytes, expected CIFAR records of {stride} bytes.")
         columns = {
             "pixel": Column(source, byte, Field(byte, self.options["shape"]), labels, stride),
             "label": Column(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),

@@ -1,4 +1,4 @@
-"""Class names: what the labels of a store mean, compared by name between stores and with what a net has learned."""
+"""Class names: the meaning of labels, used to match labels between stores and with a trained net."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from singa_dask.errors import DataError
 
 __all__ = ["ClassNames", "LabelMatch", "Labels", "label_table", "parse_names", "relabel", "show_names", "write_options"]
 
-# names that an error shows of one list
+# maximum number of names of one list in a message
 MAX_SHOWN = 20
 
 Labels = npt.NDArray[np.int32]
 
 
 class ClassNames:
-    """The class names that a net learns, by input layer of the training net; shared by all nets of a job.
+    """The class names of a job, by input layer of the training net. Shared by all nets of the job.
 
     Attributes
     ----------
     by_layer : dict of str to tuple of str
-        Filled from a checkpoint, or by the training layer when it opens its store; empty tuples: labels have no names.
+        Set from a checkpoint, or by the training layer when it opens its store. Empty if the labels have no names.
     inherited : dict of str to tuple of str
-        Names in a checkpoint that a new run starts from: training data that has only names among them keeps their
-        labels, other training data brings its own names.
+        Names in a checkpoint that a new run starts from. They are kept if all names of the training data are among
+        them; otherwise the names of the training data are used.
     readers : dict of str to callable
-        By input layer of the training net: opens its store and returns its class names. Called only where another net
-        has names to compare before the training layer has opened its store.
+        By input layer of the training net: opens its store and returns its class names. Only called if another net
+        compares names before the training layer has opened its store.
     """
 
     def __init__(self) -> None:
@@ -44,14 +44,14 @@ class ClassNames:
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names that a layer of the training net has to use, given those of its store."""
+        """Return the names for a layer of the training net, given those of its store."""
         if not self.by_layer.get(layer):
             inherited = _find(self.inherited, layer)
             self.by_layer[layer] = inherited if set(names) <= set(inherited) and names else tuple(names)
         return self.by_layer[layer]
 
     def common(self) -> tuple[str, ...]:
-        """Return the names that all input layers of the training net with class names have; none if they differ."""
+        """Return the names shared by all input layers of the training net that have names; empty if they differ."""
         return _find(self.by_layer, "")
 
     def to_dict(self) -> dict[str, list[str]]:
@@ -59,12 +59,12 @@ class ClassNames:
         return {layer: list(names) for layer, names in self.by_layer.items() if names}
 
     def find(self, layer: str) -> tuple[str, ...]:
-        """Return the names that a layer of any net has to use; none if the net was trained on labels without names.
+        """Return the names for a layer of any net; empty if the net was trained on labels without names.
 
         Raises
         ------
         DataError
-            The training net has several input layers of different classes, none of them called ``layer``.
+            The training net has several input layers with different classes, and none of them is ``layer``.
         """
         for name, read in self.readers.items():
             if name not in self.by_layer:
@@ -79,21 +79,21 @@ class ClassNames:
         return found
 
     def match(self, layer: str, store: Store, learns: bool, required: bool) -> LabelMatch:
-        """Match the labels of a store, by class name, with those of the training net.
+        """Match the labels of a store with those of the training net, by class name.
 
         Parameters
         ----------
         layer : str
-            That reads the store.
+            The layer that reads the store.
         learns : bool
-            It belongs to the training net.
+            Whether the layer belongs to the training net.
         required : bool
-            Whether labels are needed; otherwise labels that cannot be matched are left out.
+            Whether labels are needed; otherwise labels that cannot be matched are dropped.
 
         Raises
         ------
         DataError
-            Labels are required, and a class is not one of the training data.
+            Labels are required, but a class is not among those of the training data.
         """
         if not learns and not store.class_names:
             return LabelMatch()
@@ -109,16 +109,16 @@ class ClassNames:
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """What becomes of the labels of a store.
+    """How to convert the labels of a store.
 
     Attributes
     ----------
     table : (n,) int32, or None
-        Label to use for each label; None: as they are.
+        New label of each label; None to keep labels.
     drops : bool
-        Leave the labels out.
+        Whether to drop the labels.
     url : str
-        Of the store.
+        URL of the store.
     """
 
     table: Labels | None = None
@@ -126,7 +126,7 @@ class LabelMatch:
     url: str = ""
 
     def apply(self, arrays: Arrays) -> Arrays:
-        """Return records with the labels to use."""
+        """Return records with converted labels."""
         if "label" not in arrays or (self.table is None and not self.drops):
             return arrays
         if self.table is None:
@@ -135,7 +135,7 @@ class LabelMatch:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer, else those that all layers with names have in common."""
+    """Return the names of a layer, or else those shared by all layers with names."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}
@@ -143,23 +143,23 @@ def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...
 
 
 def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned: str) -> Labels | None:
-    """Return the label to use for each label of a store, matched by class name.
+    """Return the new label of each label of a store, matched by class name.
 
     Parameters
     ----------
     url : str
-        Of the store.
+        URL of the store.
     names : sequence of str
         Its class names.
     expected : sequence of str
-        Names in the order of the labels to use.
+        Class names in the order of the new labels.
     learned : str
-        Where ``expected`` comes from, for the error.
+        Origin of ``expected``, for the error.
 
     Returns
     -------
     (n,) int32, or None
-        None if nothing changes: the labels are right as they are, or one side has no names.
+        None if labels do not change, or one side has no names.
 
     Raises
     ------
@@ -168,14 +168,14 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
     """
     if not names or not expected or tuple(names) == tuple(expected)[: len(names)]:
         return None
-    places = {name: place for place, name in enumerate(expected)}
-    unknown = [name for name in names if name not in places]
+    index = {name: i for i, name in enumerate(expected)}
+    unknown = [name for name in names if name not in index]
     if unknown:
         raise DataError(
             f"{url}: unknown class names: {show_names(unknown)}. Its classes are {show_names(names)}. "
             f"Expected some of the classes of {learned}: {show_names(expected)}."
         )
-    return np.array([places[name] for name in names], np.int32)
+    return np.array([index[name] for name in names], np.int32)
 
 
 def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
@@ -194,13 +194,13 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
 
 
 def show_names(names: Sequence[str]) -> str:
-    """Write names for a message: at most 20 of them."""
+    """Format names for a message, at most 20 of them."""
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     return f"{', '.join(names[:MAX_SHOWN])}{more}"
 
 
 def parse_names(found: Any) -> tuple[str, ...]:
-    """Return class names that a file notes: a list of different strings, or its JSON; none if it is anything else."""
+    """Return class names from a list of distinct strings, or its JSON; empty for anything else."""
     if isinstance(found, (bytes, str)):
         try:
             found = json.loads(found)
@@ -212,6 +212,6 @@ def parse_names(found: Any) -> tuple[str, ...]:
 
 
 def write_options(target: type[Store], names: Sequence[str]) -> dict[str, Any]:
-    """Return the option that gives class names to a store's ``write``, where there are any and it takes them."""
+    """Return the option ``class_names`` of a store's ``write``, if there are names and the format supports them."""
     takes = "class_names" in inspect.signature(target.write).parameters
     return {"class_names": tuple(names)} if names and takes else {}

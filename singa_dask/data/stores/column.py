@@ -1,7 +1,7 @@
-"""Records whose fields lie at constant distances in files: what idx, CIFAR's batches and npz have in common.
+"""ColumnStore: records whose fields have a constant stride in the file. The base of idx, CIFAR and npz.
 
-A local file is mapped and its blocks are views; a remote one is read by ranges; a compressed one is unpacked into
-memory when it is opened.
+Blocks of a local file are views of its memory map; a remote file is read by ranges; a compressed one is decompressed
+into memory when opened.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Column:
     ----------
     source : Bytes
     kind : dtype
-        Type in the file.
+        Dtype in the file.
     field : Field
-        Type and shape that the records get.
+        Dtype and shape of the records.
     offset, stride : int
-        Bytes before the first record's value, and from one to the next.
+        Offset of the first record's value, and bytes from one to the next.
     """
 
     source: Bytes
@@ -58,7 +58,7 @@ class Column:
 
 
 class ColumnStore(Store):
-    """Records of constant size; a subclass says in `open_columns` where they lie."""
+    """Records of constant size; subclasses define the columns in `open_columns`."""
 
     columns: Mapping[str, Column]
 
@@ -78,7 +78,7 @@ class ColumnStore(Store):
 
     @abstractmethod
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        """Return the columns, pixels or data first, and how many records there are."""
+        """Return the columns, pixels or data first, and the number of records."""
 
     def read_block(self, block_id: int) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n

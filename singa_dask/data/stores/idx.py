@@ -1,4 +1,4 @@
-"""Records in MNIST's idx format: a file of images, and one of labels beside it."""
+"""Records in MNIST's idx format: a file of images, and a file of labels."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class IdxStore(ColumnStore):
         The images, e.g. ``train-images-idx3-ubyte.gz``.
     storage_options : mapping, optional
     labels : str
-        URL of the labels; if it is not given, the file whose name has ``labels-idx1`` for ``images-idx3``, or
-        ``labels`` for ``images``, if there is one.
+        URL of the labels. By default the name of the images with ``labels-idx1`` instead of ``images-idx3``, or
+        ``labels`` instead of ``images``, if that file exists.
 
     Raises
     ------
     DataError
-        A header or a length is wrong, or there are not as many labels as images.
+        A header or a length is wrong, or the number of labels is not that of images.
     """
 
     suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
@@ -50,7 +50,7 @@ class IdxStore(ColumnStore):
         images = open_bytes(self.url, self.storage_options)
         shape = idx_shape(images)
         if len(shape) < 2:
-            raise DataError(f"{self.url}: no file of images (an idx header of 3 or more dimensions).")
+            raise DataError(f"{self.url}: not a file of images. Expected an idx header of 3 or more dimensions.")
         columns = {"pixel": _column(images, shape, np.dtype(np.uint8))}
         url = self.options["labels"] or self._labels_beside()
         if url:
@@ -69,27 +69,27 @@ class IdxStore(ColumnStore):
 
 
 def idx_shape(source: Bytes) -> tuple[int, ...]:
-    """Read the shape from the header of an idx file of bytes, and compare it with the length.
+    """Read the shape in the header of an idx file of bytes, and check the length of the file.
 
     Raises
     ------
     DataError
-        It is no such file, or not whole.
+        The file is not of this format, or truncated.
     """
     url = source.url
     head = bytes(source.read(0, min(4, source.size)))
     if len(head) < 4 or not head.startswith(BYTE_MAGIC) or not head[3]:
         raise DataError(
-            f"{url}: no idx file of bytes: it begins with {head.hex(' ') or 'nothing, it is empty'}, "
+            f"{url}: not an idx file of bytes: it begins with {head.hex(' ') or 'nothing, it is empty'}, "
             "expected 00 00 08 and the dimensions."
         )
     n_dims = head[3]
     if source.size < 4 + 4 * n_dims:
-        raise DataError(f"{url}: an idx header of {n_dims} dimensions, cut short.")
+        raise DataError(f"{url}: truncated within an idx header of {n_dims} dimensions.")
     shape = struct.unpack(f">{n_dims}I", source.read(4, 4 * n_dims))
     body = source.size - 4 - 4 * n_dims
     if body != np.prod(shape, dtype=np.int64):
-        raise DataError(f"{url}: {body} bytes after the header, expected {shape} as it says.")
+        raise DataError(f"{url}: {body} bytes after the header, expected those of the shape {shape}.")
     return shape
 
 

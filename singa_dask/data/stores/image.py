@@ -1,4 +1,4 @@
-"""Images as files: a folder of them or with a folder for each class, or a list of names and labels."""
+"""Image files: a folder of images, a folder per class, or a list of names and labels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ INT32 = np.iinfo(np.int32)
 
 
 class _ImageStore(Store):
-    """Image files, most with labels; small files are slow on any filesystem, so convert them.
+    """Image files, with or without labels. Small files are slow on any filesystem: consider converting them.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     resize : (height, width), optional
-        Without it all images must have one size.
+        Without it all images must have the same size.
     channels : {3, 1}
-        Colour or grey.
+        RGB or grey.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class _ImageStore(Store):
 
     @abstractmethod
     def list_images(self) -> tuple[list[str], list[int]]:
-        """Return URL and label of each image; no labels where there are none."""
+        """Return URL and label of each image; an empty list of labels if there are none."""
 
     def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         data = fs.read_bytes(url, storage_options=self.storage_options)
@@ -80,7 +80,7 @@ class _ImageStore(Store):
             image = self._decode(url)
             if image.shape != pixels.shape[1:]:
                 raise DataError(
-                    f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} as the first. "
+                    f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
                     "Convert with --resize."
                 )
             pixels[row] = image
@@ -97,10 +97,10 @@ class _ImageStore(Store):
 
 @STORES.register("image-folder")
 class ImageFolderStore(_ImageStore):
-    """Images by class: ``folder/<class>/<name>.png``; labels count the classes in the order of their names.
+    """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
 
-    The names of the folders are the ``class_names``; hidden folders are no classes. Where there are none of those,
-    images that lie in the folder itself are records without labels. A URL of one image is that record.
+    The names of the folders are the ``class_names``; hidden folders are ignored. Without such folders, the images in
+    the folder itself are records without labels. The URL of an image is a store of one record.
     """
 
     @classmethod
@@ -112,7 +112,7 @@ class ImageFolderStore(_ImageStore):
             if not fs.exists(self.url, self.storage_options):
                 raise DataError(f"{self.url}: no such file or directory.")
             if not is_image(fs.read_bytes(self.url, 0, 8, self.storage_options)):
-                raise DataError(f"{self.url}: no directory of classes, and no PNG or JPEG image.")
+                raise DataError(f"{self.url}: neither a directory of images nor a PNG or JPEG image.")
             return [self.url], []
         entries = [name for name in fs.ls(self.url, self.storage_options) if name != MANIFEST_DIR and name[0] != "."]
         classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
@@ -133,7 +133,7 @@ class ImageFolderStore(_ImageStore):
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list: lines of ``name label``, names relative to the list's folder."""
+    """Images of a list: lines of ``name label``, names relative to the directory of the list."""
 
     def list_images(self) -> tuple[list[str], list[int]]:
         text = fs.read_bytes(self.url, storage_options=self.storage_options).decode(errors="replace")

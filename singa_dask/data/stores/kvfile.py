@@ -34,26 +34,26 @@ __all__ = ["KVFileStore"]
 
 LOG = logging.getLogger(__name__)
 
-# a shorter file is scanned again at each opening
+# the index of a shorter file is not cached
 MIN_INDEXED_BYTES = 1 << 24
 
 
 @STORES.register("kvfile")
 class KVFileStore(Store):
-    """Records of a file that SINGA wrote, or could have written.
+    """Records of a key-value file in SINGA's format.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     truncated : bool
-        Open a file whose last pair is not whole: the store ends before it, and ``truncation`` says what is left out.
+        Open a file whose last pair is incomplete, without that pair, and set ``truncation``.
 
     Raises
     ------
     DataError
-        The file is torn (whatever ``truncated`` says, if more is left over than a record can be), empty, or its values
-        are no records.
+        The file is empty, its values are not records, or it is truncated. With ``truncated=True`` still an error if
+        the rest is longer than a record can be.
     """
 
     suffixes = (".bin", ".dat", ".kvfile")
@@ -62,9 +62,9 @@ class KVFileStore(Store):
     def __init__(self, url: str, storage_options: fs.Options = None, truncated: bool = False) -> None:
         super().__init__(url, storage_options, truncated=truncated)
         self._manifest: Manifest | None = None
-        self._note_key = ""
+        self._index_key = ""
         self._index = KVFile(url, storage_options, self._known)
-        self._keep_note()
+        self._cache_index()
         if self._index.truncated_bytes:
             self._drop_truncated(truncated)
         if not self._index.count:
@@ -78,37 +78,37 @@ class KVFileStore(Store):
 
     def _drop_truncated(self, truncated: bool) -> None:
         index = self._index
-        tail = f"record {index.count} is not whole, {index.truncated_bytes} bytes are left over"
-        # more than any record: a wrong length stands in the midst of the file
+        rest = f"record {index.count} is incomplete, {index.truncated_bytes} bytes are left"
+        # more than any record: caused by a wrong length in the middle of the file
         if not truncated or index.truncated_bytes > np.diff(index.offsets).max(initial=0):
-            raise DataError(f"{index.url}: torn at byte {index.offsets[-1]}: {tail}.")
-        self.truncation = f"torn at byte {index.offsets[-1]}: {tail}"
+            raise DataError(f"{index.url}: truncated at byte {index.offsets[-1]}: {rest}.")
+        self.truncation = f"truncated at byte {index.offsets[-1]}: {rest}"
 
     def _known(self, file: str, n_bytes: int) -> Mapping[str, Any] | None:
         self._manifest = find_manifest(self.url, "kvfile", file, n_bytes, self.storage_options)
         if self._manifest is not None:
             return self._manifest.opening
-        return self._find_note(file) if n_bytes > MIN_INDEXED_BYTES and fs.local_path(file) is None else None
+        return self._cached_index(file) if n_bytes > MIN_INDEXED_BYTES and fs.local_path(file) is None else None
 
-    def _find_note(self, file: str) -> Mapping[str, Any] | None:
-        """Return what an earlier opening of a file that is far away has found out."""
-        told = version(file, self.storage_options)
-        if not told:
+    def _cached_index(self, file: str) -> Mapping[str, Any] | None:
+        """Return the cached index of a remote file."""
+        current = version(file, self.storage_options)
+        if not current:
             return None
-        self._note_key = key_of("index", file, told)
+        self._index_key = key_of("index", file, current)
         try:
-            note = open_cache(self.storage_options.get(fs.CACHE)).find(self._note_key)
+            found = open_cache(self.storage_options.get(fs.CACHE)).find(self._index_key)
         except DataError as error:
-            LOG.warning("%s: the index is not kept: %s", file, error)
-            self._note_key = ""
+            LOG.warning("%s: the index is not cached: %s", file, error)
+            self._index_key = ""
             return None
-        return json.loads(bytes(note)) if note is not None else None
+        return json.loads(bytes(found)) if found is not None else None
 
-    def _keep_note(self) -> None:
-        if self._note_key:
+    def _cache_index(self) -> None:
+        if self._index_key:
             cache = open_cache(self.storage_options.get(fs.CACHE))
-            if cache.find(self._note_key) is None:
-                cache.keep(self._note_key, json.dumps(self._index.index_info()).encode())
+            if cache.find(self._index_key) is None:
+                cache.keep(self._index_key, json.dumps(self._index.index_info()).encode())
 
     def block_bytes(self, block_id: int) -> memoryview:
         return self.verify_crc(block_id, self._index.read(int(self.starts[block_id]), self.blocks[block_id].n))
@@ -143,12 +143,12 @@ class KVFileStore(Store):
 
     @classmethod
     def write(cls, url: str, records: Records, storage_options: fs.Options = None, keys: str = "%08d") -> None:
-        """Write records under keys made from their numbers.
+        """Write records with keys made of their indices.
 
         Parameters
         ----------
         keys : str
-            Pattern; SINGA's tools have ``%08d`` (MNIST) and ``%05d`` (CIFAR).
+            Pattern. SINGA's tools use ``%08d`` (MNIST) and ``%05d`` (CIFAR).
         """
         write_pairs(url, _pairs(Rechunker(url, records), keys), storage_options)
 

@@ -1,4 +1,4 @@
-"""Lines of a text as they are, for a parser of the user's own: one record a line, as bytes."""
+"""Lines of a text as bytes, one record per line, for parsers of users."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NEWLINE = ord("\n")
 
 @STORES.register("lines")
 class LineStore(TextStore):
-    """Records of one field, ``line``, uint8: the bytes of a line without its end, filled up with zeros to the longest.
+    """Records with one field, ``line``: uint8 bytes of a line without its end, padded with zeros to the longest.
 
-    Blanks and empty lines at the end of the file are no records.
+    Blanks and empty lines at the end of the file are ignored.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     block_bytes : int
-        About how long a block is.
+        Approximate length of a block.
     """
 
     suffixes = ()
@@ -45,7 +45,7 @@ class LineStore(TextStore):
         self.schema = {"line": Field(np.dtype(np.uint8), (max(longest, 1),))}
 
     def _read(self, block_id: int) -> tuple[Any, Any]:
-        """Return the bytes of a block's lines, one after the other, and the length of each line."""
+        """Return the concatenated lines of a block, and the length of each line."""
         block = self.blocks[block_id]
         text = bytes(self._reader.read(block.offset, block.length)).replace(b"\r\n", b"\n").removesuffix(b"\n")
         characters = np.frombuffer(text, np.uint8)
@@ -60,7 +60,7 @@ class LineStore(TextStore):
         return {"line": lines}
 
     def block_bytes(self, block_id: int) -> None:  # type: ignore[override]
-        """Return nothing: there are no manifests of lines."""
+        """Return None: lines have no manifests."""
         return None
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:

@@ -1,7 +1,8 @@
 """Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
 
-Read-only and without locks, so read-only disks serve; one environment a process and file, as LMDB demands. The
-file is measured before it is mapped: reading a map beyond the end of its file would kill the process.
+Files are opened read-only and without locks, so read-only disks work. There is one environment per process and file,
+as LMDB requires. The file length is checked before it is mapped: reading a map beyond the end of its file would kill
+the process.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from singa_dask.errors import DataError
 
 __all__ = ["LMDBStore"]
 
-# sorts behind all keys
+# key of the description of our records; sorts after all other keys
 INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
@@ -55,9 +56,9 @@ Key = tuple[int, int, int]
 
 
 class _Environments:
-    """Open environments of this process: LMDB allows each file to be opened once.
+    """Open environments of this process, with reference counts: LMDB allows a file to be opened only once.
 
-    A file is known by its inode, not by its path: one that took another's place is another file.
+    Files are identified by inode, not by path: a file that replaced another is a different one.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class _Environments:
         return key, environment
 
     def release(self, key: Key) -> None:
-        # what a parent process opened is not this one's to close
+        # environments of a parent process must not be closed here
         if key[0] != os.getpid():
             return
         with self._lock:
@@ -93,12 +94,12 @@ _ENVIRONMENTS = _Environments()
 
 @STORES.register("lmdb")
 class LMDBStore(Store):
-    """Records of an LMDB directory (or of its data file). One that is not local is fetched into the cache first.
+    """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
 
     Raises
     ------
     DataError
-        The file is missing, cut short, larger than the cache may be, or its values are no records.
+        The file is missing, truncated, larger than the limit of the cache, or its values are not records.
     """
 
     suffixes = (".lmdb", ".mdb")
@@ -111,7 +112,7 @@ class LMDBStore(Store):
         self._environment: Any = None
         self._decoder: Decoder | None = None
         self._map: ValueMap | None = None
-        # where in the file raw blocks, or the pixels of each record begin; what else the records hold
+        # by block: offset in the file of the raw block, or of each record's pixels; and the other arrays
         self._offsets: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
             self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
@@ -129,7 +130,7 @@ class LMDBStore(Store):
             raise
 
     def _locate(self) -> tuple[str, Path, int]:
-        """Return URL and length of the records' file, and where it lies, fetched if need be."""
+        """Return URL, local path and length of the data file; downloads it if it is remote."""
         local = fs.local_path(self.url)
         if local is not None:
             path = local / DATA_FILE if local.is_dir() else local
@@ -144,7 +145,7 @@ class LMDBStore(Store):
                     yield chunk
 
         key = key_of("file", url, n_bytes, version(url, options))
-        # longer than it was by the cache's seal
+        # the cached file is longer by the seal of the cache
         return url, open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks), n_bytes
 
     @classmethod
@@ -172,7 +173,7 @@ class LMDBStore(Store):
         )
 
     def _read_info(self, info: bytes) -> tuple[int, int]:
-        """Take the schema from the note of our converters; return the records, and those of one value."""
+        """Set the schema from our converters' description; return the number of records, and of those per value."""
         try:
             noted = json.loads(info)
             self.schema = {
@@ -182,10 +183,10 @@ class LMDBStore(Store):
             count, n = int(noted["count"]), int(noted["records_per_value"])
             n_bytes = count * sum(field.size_bytes for field in self.schema.values())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{self.url}: a damaged note ({INFO_KEY!r}): {type(error).__name__}: {error}.") from error
+            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {type(error).__name__}: {error}.") from error
         if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
-            text = f"{count} records, {n} a value, of {n_bytes} bytes in a file of {self._bytes}"
-            raise DataError(f"{self.url}: a damaged note ({INFO_KEY!r}): {text}.")
+            text = f"{count} records, {n} per value, of {n_bytes} bytes in a file of {self._bytes}"
+            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {text}.")
         return count, n
 
     def _open_raw(self, count: int, n: int) -> None:
@@ -198,7 +199,7 @@ class LMDBStore(Store):
         self._find_values()
 
     def _find_values(self) -> None:
-        """Find the values of raw blocks, which are views of the map then."""
+        """Find the offsets of raw blocks, which are then read as views of the map."""
         assert self._map is not None
         with self._environment.begin(buffers=True) as transaction:
             for block, key in zip(self.blocks, self._first_keys, strict=True):
@@ -226,9 +227,9 @@ class LMDBStore(Store):
         return check_schema(arrays, self.schema, where)
 
     def _find_pixels(self, block_id: int, values: list[memoryview]) -> Arrays | None:
-        """Decode a block, and note where in the file its pixels lie: from then on, they alone are read.
+        """Decode a block and store the offsets of its pixels, so that later only pixels are read.
 
-        None if its records differ in their layout, are not what the store holds, or cannot be found.
+        Returns None if its records have different layouts or another schema, or cannot be found in the file.
         """
         if self._map is None or self._decoder is None or len(set(map(len, values))) > 1:
             return None
@@ -239,7 +240,7 @@ class LMDBStore(Store):
         try:
             arrays = self._decoder(rows)
         except ValueError:
-            # said of one record when they are decoded one by one
+            # reported for a single record when they are decoded one by one
             return None
         if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
             return None
@@ -265,11 +266,11 @@ class LMDBStore(Store):
 
     @contextlib.contextmanager
     def _values(self, block_id: int) -> Iterator[list[memoryview]]:
-        """Give a block's values, which are valid in the ``with`` statement only."""
+        """Yield the values of a block, valid within the ``with`` statement only."""
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
         n = block.n if self._decoder is not None else 1
         try:
-            # an environment must not be used in a child of the process that opened it
+            # an environment must not be used in a forked child
             if self._key is None or self._key[0] != os.getpid():
                 self._key, self._environment = _ENVIRONMENTS.acquire(self._locate()[1])
             with self._environment.begin(buffers=True) as transaction, transaction.cursor() as cursor:
@@ -283,7 +284,7 @@ class LMDBStore(Store):
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * sum(field.size_bytes for field in self.schema.values()):
-            raise DataError(f"{where}: {len(value)} bytes do not make {n} records.")
+            raise DataError(f"{where}: {len(value)} bytes, expected those of {n} records.")
         arrays, at = {}, 0
         for name, field in self.schema.items():
             size = n * field.size_bytes
@@ -300,17 +301,17 @@ class LMDBStore(Store):
         records_per_value: int = 256,
         class_names: Sequence[str] = (),
     ) -> None:
-        """Write a new directory with a ``data.mdb`` of raw arrays.
+        """Write a new LMDB directory of raw arrays.
 
         Parameters
         ----------
         records_per_value : int
-            One value holds so many records, the array of each field after the other.
+            Number of records per value, which holds the arrays of the fields one after the other.
         class_names : sequence of str
-            Written beside the records.
+            Written to the description of the records.
         """
         if fs.local_path(url) is None:
-            raise DataError(f"{url}: LMDB can be written to a local disk only.")
+            raise DataError(f"{url}: LMDB can only be written to a local disk.")
         write_environment(url, _raw_pairs(Rechunker(url, records), records_per_value, class_names))
 
     def close(self) -> None:
@@ -320,7 +321,7 @@ class LMDBStore(Store):
 
 
 def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Write pairs in the order of their keys as a new LMDB directory, whole or not at all."""
+    """Write pairs, sorted by key, as a new LMDB directory, atomically."""
     with fs.staged(fs.join(url, DATA_FILE)) as path:
         with lmdb.open(str(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
             for batch in _batches(pairs):
@@ -329,7 +330,7 @@ def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield as many pairs at a time as make one transaction."""
+    """Yield the pairs of one transaction at a time."""
     batch: list[tuple[bytes, bytes]] = []
     n_bytes = 0
     for pair in pairs:
@@ -353,7 +354,7 @@ def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
 
 
 def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield a pair for each ``n`` records, and at last the note of what they are."""
+    """Yield a pair for each ``n`` records, and finally their description."""
     for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
     fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
@@ -364,12 +365,12 @@ def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[
 
 
 def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
-    """Tell by the first value whether the records are Datum or RecordProto."""
+    """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
-    # a Datum has its pixels in field 4, where a RecordProto has packed floats: what fits its shape is right
+    # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
     for decoder in (decode_records, decode_datums):
         try:
             return decoder, decode_values([value], decoder)
         except ValueError as error:
             reasons.append(str(error))
-    raise DataError(f"{url}: neither SINGA's records ({reasons[0]}) nor Caffe's ({reasons[1]}).")
+    raise DataError(f"{url}: neither records of SINGA ({reasons[0]}) nor of Caffe ({reasons[1]}).")

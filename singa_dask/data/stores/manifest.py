@@ -1,6 +1,7 @@
-"""Manifest: what is known of a store beside its data, in ``<folder>/_singa/<name>.json``.
+"""Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
-The blocks with a CRC32C of each, and what saves a scan at opening. One that does not fit the data is left alone.
+It contains the blocks with their CRC32C, and information that saves a scan of the data at opening. A manifest that does
+not fit the data is ignored, with a warning.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a manifest says of one file.
+    """The manifest of one file.
 
     Attributes
     ----------
     url : str
-        Its own.
+        URL of the manifest.
     blocks : tuple of Block
     opening : mapping
-        What `Store.manifest_info` gave: ``bytes``, the length of the file, and what the format asked to be noted.
+        The result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
     class_names : tuple of str
     """
 
@@ -46,24 +47,24 @@ class Manifest:
     class_names: tuple[str, ...] = ()
 
     def dismiss(self) -> None:
-        """Log that it speaks of other blocks than the data has."""
-        LOG.warning("%s: not used: its blocks are not those of the data.", self.url)
+        """Log that the manifest is ignored because its blocks differ from those of the data."""
+        LOG.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
     def attach(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        """Return blocks that were found otherwise with the checksums noted here, if they are the same blocks."""
-        if [_place(block) for block in self.blocks] != [_place(block) for block in blocks]:
+        """Return ``blocks`` with the checksums of the manifest, if they are the same blocks."""
+        if [_range(block) for block in self.blocks] != [_range(block) for block in blocks]:
             self.dismiss()
             return blocks
         pairs = zip(blocks, self.blocks, strict=True)
-        return tuple(dataclasses.replace(block, crc=noted.crc) for block, noted in pairs)
+        return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 
 
-def _place(block: Block) -> tuple[int, int, int]:
+def _range(block: Block) -> tuple[int, int, int]:
     return block.n, block.offset, block.length
 
 
 def manifest_url(url: str) -> str:
-    """Return where the manifest of a store lies."""
+    """Return the URL of the manifest of a store."""
     folder, slash, name = url.rstrip("/").rpartition("/")
     return f"{folder}{slash}{MANIFEST_DIR}/{name}.json"
 
@@ -76,16 +77,16 @@ def find_manifest(
     Parameters
     ----------
     url, backend : str
-        Of the store.
+        URL and format of the store.
     file : str
-        Of its blocks.
+        URL of the file that contains the blocks.
     n_bytes : int
-        Length of the file that holds the records.
+        Length of that file.
 
     Returns
     -------
     Manifest or None
-        None if there is none, or none that fits.
+        None if there is none, or it does not fit the data.
     """
     target = manifest_url(url)
     try:
@@ -97,12 +98,12 @@ def find_manifest(
             Block(i, each["n"], file, each["offset"], each["length"], crc=each["crc32c"])
             for i, each in enumerate(found["blocks"])
         )
-        noted = (found["version"], found["backend"], opening["bytes"])
+        stated = (found["version"], found["backend"], opening["bytes"])
     except (DataError, KeyError, TypeError, ValueError) as error:
-        LOG.warning("%s: not used: %s: %s", target, type(error).__name__, error)
+        LOG.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
         return None
-    if noted != (VERSION, backend, n_bytes):
-        LOG.warning("%s: not used: version, format and bytes %s, but the data is %s.", target, noted, n_bytes)
+    if stated != (VERSION, backend, n_bytes):
+        LOG.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
     return Manifest(target, blocks, opening, parse_names(found.get("class_names")))
 
@@ -114,29 +115,29 @@ def write_manifest(
     class_names: Sequence[str] = (),
     **options: Any,
 ) -> list[str]:
-    """Read a finished store and write its manifest, in place of an older one.
+    """Read a store and write its manifest, replacing an older one.
 
     Parameters
     ----------
     url : str
-        With a pattern as its last part each file gets a manifest of its own.
+        If its last part is a pattern, a manifest is written for each matching file.
     backend : str, optional
-        Told from the file when it is not given.
+        Detected if not given.
     storage_options : mapping, optional
     class_names : sequence of str
-        For a format that has no place for them; otherwise those that the store, or its older manifest, knows.
+        For formats that cannot store them. By default those of the store, or of its older manifest.
     options
         Passed to the store.
 
     Returns
     -------
     list of str
-        The URLs of the manifests; of formats that have no use for one (as parquet, whose pages have checksums) none.
+        URLs of the manifests. Formats that need none are skipped (e.g. parquet, whose pages have checksums).
 
     Raises
     ------
     DataError
-        The store cannot be read, or the manifest not be written.
+        The store cannot be read, or the manifest cannot be written.
     """
     files = _files(url, storage_options)
     written = [_write_one(each, backend, storage_options, class_names, options) for each in files]
@@ -144,7 +145,7 @@ def write_manifest(
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> None:
-    """Delete the manifest of a store, or of each file of a pattern, if there is one."""
+    """Delete the manifest of a store, or of each file that matches a pattern, if it exists."""
     for each in _files(url, storage_options):
         fs.remove_tree(manifest_url(each), storage_options)
 
@@ -161,7 +162,7 @@ def _write_one(
     options: Mapping[str, Any],
 ) -> str:
     class_names = class_names or _names_of(manifest_url(url), storage_options)
-    # what else the old one says of the data must not pass into the new one
+    # nothing else of the old manifest may affect the new one
     forget_manifest(url, storage_options)
     with open_store(url, backend, storage_options, **options) as store:
         if store.block_bytes(0) is None:
@@ -173,7 +174,7 @@ def _write_one(
 
 
 def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
-    """Return the class names in a manifest, whether or not it fits its data."""
+    """Return the class names in a manifest, even if it does not fit the data."""
     if not fs.exists(manifest, storage_options):
         return ()
     try:

@@ -1,6 +1,6 @@
 """Records in numpy's npz files: an array of images or data, and one of labels.
 
-Arrays stored without compression, as `numpy.savez` does, are read in place; others are unpacked into memory.
+Uncompressed arrays, as `numpy.savez` writes them, are read in place; others are decompressed into memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["NpzStore"]
 
 MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
-# what zipfile, zlib, and the reading of a header raise
+# errors raised by zipfile, zlib, and the parsing of a header
 DAMAGE = (
     EOFError,
     KeyError,
@@ -53,7 +53,7 @@ CLASS_NAMES = "class_names"
 class NpzStore(ColumnStore):
     """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels`` (label, y).
 
-    Bytes become ``pixel``, other numbers ``data`` (float32). An array ``class_names`` of text names the classes.
+    Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
     """
 
     suffixes = (".npz",)
@@ -69,7 +69,7 @@ class NpzStore(ColumnStore):
     def write(
         cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
     ) -> None:
-        """Write an array for each field, and one of class names, as `numpy.savez` does; all of them are in memory."""
+        """Write an array per field, and one of class names, with `numpy.savez`. All records are held in memory."""
         rows = Rechunker(url, records)
         blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
@@ -91,16 +91,16 @@ class NpzStore(ColumnStore):
         except DataError:
             raise
         except DAMAGE as error:
-            raise DataError(f"{self.url}: no npz file, or a damaged one: {error}.") from error
+            raise DataError(f"{self.url}: not an npz file, or a damaged one: {error}.") from error
         lengths = {chosen[name]: shape[0] if shape else 0 for name, (_, _, shape, _) in arrays.items()}
         if len(set(lengths.values())) > 1:
-            raise DataError(f"{self.url}: the arrays do not belong together: {lengths}.")
+            raise DataError(f"{self.url}: arrays of different lengths: {lengths}.")
         columns = {}
         for name, (source, kind, shape, offset) in arrays.items():
             record = shape[1:] if name != "label" else ()
             if name == "label" and (width := np.prod(shape[1:], dtype=np.int64)) != 1:
                 one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
-                raise DataError(f"{self.url}: labels of shape {shape}, expected one a record.{one_hot}")
+                raise DataError(f"{self.url}: labels of shape {shape}, expected one per record.{one_hot}")
             stride = int(np.prod(shape[1:], dtype=np.int64)) * kind.itemsize
             as_type = np.dtype(np.int32 if name == "label" else np.uint8 if kind == np.uint8 else np.float32)
             columns["label" if name == "label" else "pixel" if as_type == np.uint8 else "data"] = Column(
@@ -109,7 +109,7 @@ class NpzStore(ColumnStore):
         return columns, lengths[chosen["image"]]
 
     def _choose(self, members: dict[str, Any]) -> dict[str, str]:
-        """Return which member holds the images and which the labels."""
+        """Return the names of the members with images and labels."""
         image = next((name for name in IMAGE_NAMES if name in members), None)
         label = next((name for name in LABEL_NAMES if name in members), None)
         if image is None:
@@ -120,7 +120,7 @@ class NpzStore(ColumnStore):
     def _locate(
         self, reader: RangeReader, archive: zipfile.ZipFile, member: zipfile.ZipInfo
     ) -> tuple[Bytes, np.dtype[Any], tuple[int, ...], int]:
-        """Return where an array's values lie: source, type, shape and offset."""
+        """Return source, dtype, shape and offset of an array's values."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
@@ -132,7 +132,7 @@ class NpzStore(ColumnStore):
         except ValueError as error:
             name = member.filename.removesuffix(".npy")
             if name in LABEL_NAMES and str(error).startswith("values of type"):
-                hint = f"numpy.unique({name}, return_inverse=True) gives names, to save as class_names, and numbers."
+                hint = f"numpy.unique({name}, return_inverse=True) returns class_names to save, and labels."
                 raise DataError(f"{self.url}: {name}: {error}, expected integers. {hint}") from None
             raise
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
@@ -142,9 +142,9 @@ class NpzStore(ColumnStore):
 
 
 def _advice(names: Sequence[str]) -> str:
-    """Say how to write a file whose arrays have the names of other programs."""
+    """Return a hint for a file whose arrays have names of other programs."""
     if "x" in (lowered := [name.lower() for name in names]):
-        return f" Call it x, not {names[lowered.index('x')]}."
+        return f" Name it x, not {names[lowered.index('x')]}."
     parts = [name for name in names if name.lower().endswith("train")]
     if not parts:
         return ""
@@ -153,14 +153,14 @@ def _advice(names: Sequence[str]) -> str:
 
 
 def _npy_header(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Read the header of an npy file: type, shape, and its own length."""
+    """Parse the header of an npy file: dtype, shape, and length of the header."""
     if not head.startswith(b"\x93NUMPY"):
-        raise ValueError("a member is no npy file")
+        raise ValueError("a member is not an npy file")
     wide = head[6] > 1
     (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
     start = 12 if wide else 10
-    note = ast.literal_eval(head[start : start + length].decode("latin1"))
-    kind = np.dtype(note["descr"])
-    if kind.kind not in "biuf" or note["fortran_order"]:
-        raise ValueError(f"values of type {kind}{', in the order of Fortran' if note['fortran_order'] else ''}")
-    return kind, tuple(note["shape"]), start + length
+    header = ast.literal_eval(head[start : start + length].decode("latin1"))
+    kind = np.dtype(header["descr"])
+    if kind.kind not in "biuf" or header["fortran_order"]:
+        raise ValueError(f"values of type {kind}{', in Fortran order' if header['fortran_order'] else ''}")
+    return kind, tuple(header["shape"]), start + length

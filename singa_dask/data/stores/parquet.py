@@ -1,6 +1,6 @@
-"""Records in Parquet: a row group is a block; columns of fixed-size binary, or lists of numbers of one length.
+"""Records in Parquet: a row group is a block; columns of fixed-size binary, or lists of numbers of equal length.
 
-Lists of numbers are some 15 times slower to read than fixed-size binary, which is what we write.
+Lists of numbers are about 15 times slower to read than fixed-size binary, which our converters write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ParquetStore"]
 
 MAGIC = b"PAR1"
 METADATA = b"singa_dask"
-# where Hugging Face's datasets note their features
+# metadata key of Hugging Face's datasets
 HUGGING_FACE = b"huggingface"
 VALUE_NAMES = ("image", "images", "pixel", "data", "x")
 LABEL_NAMES = ("label", "labels", "y")
@@ -40,9 +40,9 @@ LABEL_NAMES = ("label", "labels", "y")
 class ParquetStore(Store):
     """Records of a Parquet file.
 
-    A column of fixed-size binary holds bytes in a row, or what our converters noted in the metadata; a column of
-    lists of uint8 is ``pixel``, one of lists of other numbers ``data``; a column of integers is ``label``. Of several
-    the first is taken that is called image, pixel, data or x, or label or y.
+    A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
+    column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``; a column of integers is ``label``.
+    Of several columns, the first with one of the names image, images, pixel, data, x (label, labels, y) is used.
     """
 
     suffixes = (".parquet", ".pq")
@@ -52,11 +52,11 @@ class ParquetStore(Store):
         self._lock = threading.Lock()
         self._checked = set[int]()
         local = fs.local_path(url)
-        # an exact error for a missing file, before pyarrow says something about it
+        # a clearer error for a missing file than that of pyarrow
         if not fs.size(url, storage_options):
-            raise DataError(f"{url}: no Parquet file: it is empty.")
+            raise DataError(f"{url}: not a Parquet file: it is empty.")
         with self._errors(url):
-            self._source: Any = pa.memory_map(str(local)) if local else self._open_far()
+            self._source: Any = pa.memory_map(str(local)) if local else self._open_remote()
             self._file = pq.ParquetFile(self._source, pre_buffer=False)
             self._checking = pq.ParquetFile(
                 self._source, metadata=self._file.metadata, pre_buffer=False, page_checksum_verification=True
@@ -71,7 +71,7 @@ class ParquetStore(Store):
             self.schema = self._fields(self._file.schema_arrow)
             self.class_names = self._names(self._file.schema_arrow)
 
-    def _open_far(self) -> Any:
+    def _open_remote(self) -> Any:
         if fs.CACHE in self.storage_options:
             reader = RangeReader(self.url, self.storage_options)
             return RangeFile(reader, reader.close)
@@ -84,7 +84,7 @@ class ParquetStore(Store):
     def read_block(self, block_id: int) -> Arrays:
         where = f"{self.url}, block {block_id}"
         with self._errors(where), self._lock:
-            # checksums take several times as long as reading: each page is checked once in a process
+            # checksums take several times as long as reading: a block is verified once per process
             file = self._file if block_id in self._checked else self._checking
             table = file.read_row_group(block_id, columns=list(self._columns.values()), use_threads=False)
             self._checked.add(block_id)
@@ -94,7 +94,7 @@ class ParquetStore(Store):
         }
 
     def _fields(self, schema: pa.Schema) -> dict[str, Field]:
-        """Return the fields, and note the column of each."""
+        """Return the fields, and set the column of each."""
         noted = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
         if noted:
             self._columns = {name: name for name in noted}
@@ -102,7 +102,7 @@ class ParquetStore(Store):
             for name, field in fields.items():
                 kind = schema.field(name).type
                 if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
-                    raise DataError(f"{self.url}: column {name} of {kind} is noted as {field.shape} {field.dtype}.")
+                    raise DataError(f"{self.url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
             return fields
         found = {column.name: held for column in schema if (held := self._field(column))}
         value = _chosen([name for name, field in found.items() if field.shape], VALUE_NAMES)
@@ -116,7 +116,7 @@ class ParquetStore(Store):
         return {name: found[column] for name, column in self._columns.items()}
 
     def _names(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the class names in the metadata: those of our converters, or those of Hugging Face's."""
+        """Return the class names in the metadata of our converters or of Hugging Face."""
         metadata = schema.metadata or {}
         ours = json.loads(metadata.get(METADATA, b"{}")).get("class_names")
         if ours or "label" not in self._columns:
@@ -128,7 +128,7 @@ class ParquetStore(Store):
             return ()
 
     def _field(self, column: pa.Field) -> Field | None:
-        """Return what a column of others holds, None if it is neither records nor integers."""
+        """Return the field of a column without our metadata; None if it is neither arrays nor integers."""
         kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
         if pa.types.is_fixed_size_binary(kind):
             return Field(np.dtype(np.uint8), (kind.byte_width,))
@@ -140,7 +140,7 @@ class ParquetStore(Store):
         return None
 
     def _list_field(self, name: str, kind: pa.DataType, storage: pa.DataType) -> Field:
-        """Read the shape of records that are lists: what the type says, else the length of the first."""
+        """Return the field of a column of lists, with the shape of its type, or else the length of the first list."""
         shape = tuple(kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else ()
         if not shape and pa.types.is_fixed_size_list(storage):
             shape = (storage.list_size,)
@@ -157,7 +157,7 @@ class ParquetStore(Store):
         except DataError:
             raise
         except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
-            raise DataError(f"{where}: no Parquet, or a damaged one: {error}") from error
+            raise DataError(f"{where}: not a Parquet file, or a damaged one: {error}") from error
 
     @classmethod
     def write(
@@ -169,14 +169,14 @@ class ParquetStore(Store):
         compression: str | None = None,
         class_names: Sequence[str] = (),
     ) -> None:
-        """Write records in row groups of ``block_bytes``, pages with checksums.
+        """Write records in row groups of ``block_bytes``, with page checksums.
 
         Parameters
         ----------
         compression : {None, "zstd", "snappy", "lz4"}
-            Smaller files, which take longer to read.
+            Compressed files are smaller, but slower to read.
         class_names : sequence of str
-            Noted in the schema's metadata.
+            Written to the schema's metadata.
         """
         rows = Rechunker(url, records)
         schema = _schema_for(rows.schema, class_names)
@@ -224,7 +224,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
         raise DataError(f"{where}: {column.null_count} records are null.")
     n = len(column)
     if not field.shape:
-        # column.to_numpy() would import pandas, where it is installed
+        # column.to_numpy() would import pandas, if installed
         return as_labels(np.from_dlpack(column), where)
     if pa.types.is_fixed_size_binary(column.type):
         size = field.size_bytes // field.dtype.itemsize

@@ -1,6 +1,6 @@
-"""Rows: records that come in chunks of any lengths, cut anew into chunks of the lengths that a writer wants.
+"""Rechunker: converts records in chunks of any lengths to chunks of the lengths that a writer asks for.
 
-So the bytes of a store do not depend on how its records came.
+Therefore the bytes of a store do not depend on the chunks in which its records arrive.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class Rechunker:
     Parameters
     ----------
     url : str
-        Where they are written to, for errors.
+        URL that the records are written to, for errors.
     records : dict of str to ndarray, or iterable of those
-        Chunks without records are passed over.
+        Empty chunks are skipped.
 
     Attributes
     ----------
     schema : dict of str to Field
     record_bytes : int
     taken : int
-        Records that `take` has returned so far.
+        Number of records returned by `take` so far.
 
     Raises
     ------
     DataError
-        There are no records; also while they are taken: arrays have different lengths, chunks different schemas, or a
-        label is no integer of 32 bits.
+        There are no records. `take` raises it if arrays have different lengths, chunks different schemas, or a label
+        is not a 32-bit integer.
     """
 
     def __init__(self, url: str, records: Records) -> None:
@@ -55,7 +55,7 @@ class Rechunker:
         self.record_bytes = sum(field.size_bytes for field in self.schema.values())
 
     def take(self, n: int) -> Arrays | None:
-        """Return the next ``n`` records, fewer at the end, None behind it; views where one chunk holds them."""
+        """Return the next ``n`` records (fewer at the end, then None), as views if one chunk contains them."""
         parts: list[Arrays] = []
         missing = n
         while missing:
@@ -74,7 +74,7 @@ class Rechunker:
         return {name: np.concatenate([part[name] for part in parts]) for name in self.schema}
 
     def chunks(self, n: int) -> Iterator[Arrays]:
-        """Yield all records, ``n`` at a time."""
+        """Yield all records in chunks of ``n``."""
         while (rows := self.take(n)) is not None:
             yield rows
 

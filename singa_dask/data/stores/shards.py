@@ -1,4 +1,4 @@
-"""Several stores of one format as one: those whose names match a pattern, ``train-*.arrow``."""
+"""ShardedStore: several stores of one format as one, e.g. all that match ``train-*.arrow``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 
 @STORES.register("shards")
 class ShardedStore(Store):
-    """The records of all files that match, in the order of their names; or of given files.
+    """The records of all files that match a pattern, sorted by name, or of given files.
 
     Parameters
     ----------
@@ -32,19 +32,19 @@ class ShardedStore(Store):
         Its last part is a pattern with ``*``, ``?`` or ``[...]``.
     storage_options : mapping, optional
     backend : str, optional
-        Of each file; told from the file when it is not given.
+        Format of the files; detected if not given.
     files : sequence of str
-        Take these, in this order, not those that match.
+        Use these files, in this order, instead of those that match.
     options
         Passed to each store.
 
-    Labels are those of the first store with class names: labels of the others are matched by name.
+    The labels of the first store with class names are used; labels of the other stores are matched by name.
 
     Raises
     ------
     DataError
-        No file matches, files of a set ``-00000-of-00004`` are missing, they hold different kinds of records, or
-        classes that the first does not have.
+        No file matches, files of a set ``-00000-of-00004`` are missing, the files have different schemas, or a file
+        has classes that the first does not have.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class ShardedStore(Store):
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
         self.blocks = tuple(blocks)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
-        # the first block of each store, and the number of blocks
+        # index of the first block of each store, and the number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
 
     def _check(self, store: Store) -> None:
         schema = self._stores[0].schema
         if store.schema != schema:
             found, expected = show_schema(store.schema), show_schema(schema)
-            raise DataError(f"{store.url}: holds {found}, expected {expected} as in {self._stores[0].url}.")
+            raise DataError(f"{store.url}: holds {found}, expected {expected} like {self._stores[0].url}.")
 
     def read_block(self, block_id: int) -> Arrays:
         shard, block = self._locate(block_id)
@@ -95,7 +95,7 @@ class ShardedStore(Store):
         return self._relabelled(arrays, shard), bad
 
     def _locate(self, block_id: int) -> tuple[int, int]:
-        """Return the store of a block, and its place there."""
+        """Return the store of a block, and its index there."""
         shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
         return shard, block_id - int(self._firsts[shard])
 
@@ -131,12 +131,12 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     Raises
     ------
     DataError
-        There is none, or one is missing: where ``-00001-of-00004`` is there, and the pattern would match the others
-        of the four, they must be there too.
+        Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
+        pattern would match must exist too.
     """
     folder, slash, pattern = url.rpartition("/")
     names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
-    # the folder of the manifests is no shard
+    # the directory of manifests is not a shard
     matching = [name for name in fnmatch.filter(names, pattern) if name != MANIFEST_DIR]
     if not matching:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
@@ -150,7 +150,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def _sets_of(names: list[str]) -> list[str]:
-    """Return the names of all files of the sets that the names belong to."""
+    """Return the names of all files of the sets that ``names`` belong to."""
     found = filter(None, map(NUMBERS.fullmatch, names))
     sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in found)}
     return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

@@ -1,7 +1,7 @@
-"""Store: records at a URL, as blocks of whole arrays; STORES: the formats a job can name.
+"""Store: records at a URL, read as blocks of arrays. STORES: the registry of formats.
 
-A block (about 1 MiB) is the unit of reading, placing and shuffling. A store never looks at records one by one
-where it can help it, and travels between processes as its URL.
+A block (about 1 MiB) is the unit of reading, placement and shuffling. Stores avoid loops over single records. A pickled
+store contains its URL and options only, and opens the files again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 1 << 20
-# folder of the manifests, beside the data
+# directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
-# batches of a power of two then lie within one block
+# block sizes are multiples of this, so that batches of a power of two lie within a block
 EVEN_ROWS = 256
-# entries of a directory that are tried as folders of images
+# maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
 
 STORES: Registry[Store]
@@ -50,9 +50,9 @@ STORES: Registry[Store]
 class Store(ABC):
     """Records at a URL.
 
-    A member says ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and has
-    ``read_block`` and ``close``; ``suffixes`` or ``matches`` where it is to be told from a file's name or first bytes,
-    and ``write`` where records can be converted to it.
+    A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
+    implements ``read_block`` and ``close``. It defines ``suffixes`` or ``matches`` to be detected by a file's name or
+    first bytes, and ``write`` if records can be converted to it.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Store(ABC):
     storage_options : mapping, optional
         Passed to the filesystem.
     options
-        What the format needs to know beside the file, e.g. ``separator`` of text.
+        Options of the format, e.g. ``separator`` of text.
 
     Attributes
     ----------
@@ -68,16 +68,16 @@ class Store(ABC):
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
-        Blocks are views of a mapped file: it costs no memory to keep them.
+        Whether blocks are views of a memory map, which cost no memory to keep.
     class_names : tuple of str
-        Name of each class, by label; empty where the store does not know them.
+        Name of each class, by label; empty if unknown.
     truncation : str
-        Says what is torn off at the end of the file, where it was opened nevertheless (``truncated=True``); else empty.
+        Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
     Raises
     ------
     DataError
-        The file is missing or is not of this format.
+        The file is missing, or not of this format.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -96,54 +96,54 @@ class Store(ABC):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        """Say whether a file that begins with ``head`` (empty for a directory) is of this format."""
+        """Return whether a file that begins with ``head`` (empty for a directory) is of this format."""
         return url.lower().endswith(cls.suffixes) if cls.suffixes else False
 
     @classmethod
     def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
-        """Write records as a new store, whole or not at all.
+        """Write records as a new store, atomically.
 
         Parameters
         ----------
         records : dict of str to ndarray, or iterable of those
-            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are any. The
-            bytes written do not depend on how an iterable cuts them into chunks; only a few blocks are in memory.
+            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are labels. The
+            bytes written do not depend on the chunks of an iterable. Only a few blocks are held in memory.
         options
-            Of the format. One that has a place for the names of classes takes ``class_names``.
+            Options of the format. One that can store class names accepts ``class_names``.
         """
         raise DataError(f"{url}: records cannot be written in this format.")
 
     @abstractmethod
     def read_block(self, block_id: int) -> Arrays:
-        """Read one block: an array of (n, *shape) for each field, views of the file where possible.
+        """Read one block: an array of (n, *shape) per field, a view of the file where possible.
 
         Raises
         ------
         DataError
-            Names URL, block and record.
+            The block cannot be read. Names URL, block and record.
         """
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
-        """Return a block's bytes as a manifest's checksum covers them, None if this format has no manifests.
+        """Return the bytes of a block for its checksum in a manifest; None if the format has no manifests.
 
         Raises
         ------
         DataError
-            They cannot be read, or are not those that the manifest speaks of.
+            The bytes cannot be read, or differ from the checksum in the manifest.
         """
         return None
 
     def manifest_info(self) -> dict[str, Any]:
-        """Return what a manifest notes for the next opening: ``bytes`` of the file, and what the format adds."""
+        """Return what a manifest stores for the next opening: ``bytes`` of the file, and values of the format."""
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 
     def verify_crc(self, block_id: int, data: memoryview) -> memoryview:
-        """Return a block's bytes; at their first reading they are compared with the manifest's checksum.
+        """Return the bytes of a block; the first time they are compared with the checksum in the manifest.
 
         Raises
         ------
         DataError
-            They differ.
+            The checksum differs.
         """
         block = self.blocks[block_id]
         if block.crc is not None and block_id not in self._verified:
@@ -151,31 +151,31 @@ class Store(ABC):
             if found != block.crc:
                 raise DataError(
                     f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
-                    f", expected {block.crc:08x}: damaged, or newer than its manifest. If the data is right, write the "
-                    "manifest anew: singa-dask data verify URL --write-manifest."
+                    f", expected {block.crc:08x}: damaged, or newer than its manifest. If the data is right, write a "
+                    "new manifest: singa-dask data verify URL --write-manifest."
                 )
             self._verified.add(block_id)
         return data
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
-        """Read what can be read of a block that `read_block` fails at.
+        """Read the good records of a block for which `read_block` fails.
 
         Returns
         -------
         dict of str to ndarray
-            (n, *shape) for each field, zeros in the rows of bad records.
+            (n, *shape) per field, zeros for bad records.
         dict of int to str
-            Row of each bad record, and what is wrong with it.
+            Row of each bad record -> what is wrong with it.
 
         Raises
         ------
         DataError
-            All of it is bad; so it is in formats whose records cannot be read one by one.
+            The whole block is bad, as always in formats whose records cannot be read one by one.
         """
-        raise DataError(f"{self.url}, block {block_id}: nothing of it can be read.")
+        raise DataError(f"{self.url}, block {block_id}: cannot be read.")
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the URL of the file of each record from ``first`` to ``stop``; empty unless each has its own file."""
+        """Return the file of each record from ``first`` to ``stop``; empty unless each record has its own file."""
         return []
 
     @property
@@ -185,19 +185,19 @@ class Store(ABC):
 
     @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
-        """First record of each block, and the count at the end."""
+        """Index of the first record of each block, and the total count."""
         return np.concatenate([[0], np.cumsum([block.n for block in self.blocks], dtype=np.int64)]).astype(np.int64)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Short hash of what makes an order of these records: their number, type and blocks, not their place."""
+        """Short hash of what a sampling order depends on: schema and block sizes, not the URL."""
         schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
         blocks = [(block.n, block.length) for block in self.blocks]
         return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), self.url, self.storage_options, self.options)
@@ -218,21 +218,21 @@ def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], opti
 
 
 def count_of(url: str, records: Arrays) -> int:
-    """Return the number of records that are to be written.
+    """Return the number of records in arrays to be written.
 
     Raises
     ------
     DataError
-        The arrays have different lengths, or hold nothing.
+        The arrays have different lengths, or are empty.
     """
     lengths = {name: len(array) for name, array in records.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        raise DataError(f"{url}: nothing to write, or arrays that do not belong together: {lengths}.")
+        raise DataError(f"{url}: nothing to write, or arrays of different lengths: {lengths}.")
     return next(iter(lengths.values()))
 
 
 def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
-    """Return how many records of one size make a block: at least one, and if many, a multiple of 256."""
+    """Return the number of records per block: at least one, and a multiple of 256 if more than that."""
     return _even(max(1, block_bytes // max(record_bytes, 1)))
 
 
@@ -241,12 +241,12 @@ def _even(n: int) -> int:
 
 
 def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
-    """Cut consecutive records into blocks of about ``block_bytes``, each record in one block.
+    """Group consecutive records into blocks of about ``block_bytes``.
 
     Parameters
     ----------
     offsets : (n + 1,) int64
-        Where each record begins, and the end of the last.
+        Offset of each record, and the end of the last.
     """
     blocks: list[Block] = []
     first, n = 0, len(offsets) - 1
@@ -260,12 +260,12 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
 
 
 def is_pattern(url: str) -> bool:
-    """Say whether the last part of a URL is a pattern of file names."""
+    """Return whether the last part of a URL is a pattern of file names."""
     return any(character in url.rpartition("/")[2] for character in "*?[")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Return the backend that a URL's suffix or first bytes speak for, None if none does."""
+    """Detect the backend by the suffix or first bytes of a file; None if unknown."""
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
     is_dir = fs.is_dir(url, storage_options)
@@ -279,7 +279,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 
 
 def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
-    """Say whether a directory holds images, or its first folder does."""
+    """Return whether a directory, or the first folder in it, contains images."""
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return True
     folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != MANIFEST_DIR)
@@ -293,28 +293,27 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     Parameters
     ----------
     url : str
-        With a pattern as its last part (``part-*.arrow``) the stores that match, in the order of their names, are
-        one store.
+        If its last part is a pattern (``part-*.arrow``), the matching stores, sorted by name, are opened as one.
     backend : str, optional
-        Name in `STORES`; told from suffix or first bytes when it is not given.
+        Name in `STORES`; detected by suffix or first bytes if not given.
     storage_options : mapping, optional
-        Passed to the filesystem; with `with_cache`, blocks that come from far are kept on a local disk.
+        Passed to the filesystem. With `with_cache`, remote blocks are cached on a local disk.
     options
-        Passed to the store. ``truncated=True`` may be given to all: it opens files of text and key-value files that end
-        within a record; files of other formats cannot be read when they are cut short.
+        Passed to the store. ``truncated=True`` is allowed for all formats: it opens text and key-value files that end
+        within a record. Truncated files of other formats cannot be read.
 
     Raises
     ------
     ConfigError
-        There is no such backend.
+        The backend is unknown.
     DataError
-        There is no such file, or it is not of that format.
+        The file is missing, or not of that format.
     """
     if is_pattern(url):
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = backend or detect(url, storage_options)
     if not backend:
-        raise DataError(f"{url}: cannot tell the format. Give a backend. Known: {', '.join(STORES.names())}.")
+        raise DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
     found = STORES.find(backend)
     if not found.accepts_truncated:
         options.pop("truncated", None)
@@ -322,7 +321,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
 
 
 def _checked_cache(store: Store) -> Store:
-    """Find now, not at the first batch, that a cache has no room for one block."""
+    """Return the store; raise now, not at the first batch, if a block exceeds the limit of the cache."""
     settings = store.storage_options.get(fs.CACHE)
     if settings is not None and fs.local_path(store.url) is None:
         try:

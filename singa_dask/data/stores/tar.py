@@ -1,6 +1,6 @@
-"""Records in webdataset tars: adjacent files of one key are a record: ``0001.png``, ``0001.cls``.
+"""Records in webdataset tars: adjacent files with the same key are a record, e.g. ``0001.png`` and ``0001.cls``.
 
-Headers are scanned once; a block is one range of the file.
+Headers are scanned at opening; a block is one range of the file.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ LABEL_SUFFIX = ".cls"
 VALUE_SUFFIXES = (*IMAGE_SUFFIXES, ".npy")
 LONG_NAME, PAX = b"L", b"x"
 
-# a file of a record: suffix, and its place in the tar
+# a file of a record: suffix, offset and length
 Member = tuple[str, int, int]
 
 
 @STORES.register("webdataset")
 class TarStore(Store):
-    """Records of a tar: .png, .jpg or .npy with the image or data, .cls with the label; other files are passed over.
+    """Records of a tar: .png, .jpg or .npy with the image or data, .cls with the label; other files are ignored.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     resize, channels
-        Of encoded images, see `image.decode_image`.
+        For encoded images, see `image.decode_image`.
 
     Raises
     ------
     DataError
-        A header is damaged, the file is torn, or files of one key do not stand together.
+        A header is damaged, the file is truncated, or files with the same key are not adjacent.
     """
 
     suffixes = (".tar", ".tar.gz", ".tgz")
@@ -59,7 +59,7 @@ class TarStore(Store):
         self._source = open_bytes(url, storage_options)
         self._keys, self._members, offsets = _group(self._source)
         if not self._keys:
-            raise DataError(f"{url}: no records, the file is empty or has no {', '.join(VALUE_SUFFIXES)}.")
+            raise DataError(f"{url}: no records. The file is empty or has no {', '.join(VALUE_SUFFIXES)}.")
         self.blocks = cut_blocks(url, np.array(offsets, np.int64))
         self.schema = schema_of({name: array[None] for name, array in self._record(0).items()})
 
@@ -102,7 +102,7 @@ def _label(text: bytes, where: str) -> npt.NDArray[np.int32]:
     try:
         return np.array(int(text), np.int32)
     except (ValueError, OverflowError):
-        raise DataError(f"{where}: the label {text[:40]!r} is no integer of 32 bits.") from None
+        raise DataError(f"{where}: the label {text[:40]!r} is not a 32-bit integer.") from None
 
 
 def _npy(data: memoryview, where: str) -> npt.NDArray[Any]:
@@ -114,7 +114,7 @@ def _npy(data: memoryview, where: str) -> npt.NDArray[Any]:
 
 
 def _group(source: Bytes) -> tuple[list[str], list[list[Member]], list[int]]:
-    """Return keys and files of the records, and where each begins with the end of the last."""
+    """Return keys and files of the records; offset of each record, and the end of the last."""
     keys: list[str] = []
     members: list[list[Member]] = []
     offsets: list[int] = []
@@ -128,7 +128,7 @@ def _group(source: Bytes) -> tuple[list[str], list[list[Member]], list[int]]:
             continue
         if not keys or key != keys[-1]:
             if key in seen:
-                raise DataError(f"{source.url}: files of record {key} do not stand together (byte {start}).")
+                raise DataError(f"{source.url}: the files of record {key} are not adjacent (byte {start}).")
             seen.add(key)
             keys.append(key)
             members.append([])
@@ -139,7 +139,7 @@ def _group(source: Bytes) -> tuple[list[str], list[list[Member]], list[int]]:
 
 
 def _files(source: Bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (name, header's place, place, length) of the files in a tar."""
+    """Yield (name, offset of the header, offset, length) of the files in a tar."""
     ahead, at, long_name = ReadAhead(source), 0, ""
     while at + BLOCK <= source.size:
         head = bytes(ahead.read(at, BLOCK))
@@ -148,7 +148,7 @@ def _files(source: Bytes) -> Iterator[tuple[str, int, int, int]]:
         length, kind = _size(head, f"{source.url}: byte {at}"), head[156:157]
         start, at_next = at + BLOCK, at + BLOCK + -(-length // BLOCK) * BLOCK
         if start + length > source.size:
-            raise DataError(f"{source.url}: the file at byte {at} is not whole: the tar is torn.")
+            raise DataError(f"{source.url}: the file at byte {at} is incomplete: the tar is truncated.")
         if kind == LONG_NAME:
             long_name = bytes(ahead.read(start, length)).rstrip(b"\0").decode(errors="replace")
         elif kind == PAX:
@@ -159,19 +159,19 @@ def _files(source: Bytes) -> Iterator[tuple[str, int, int, int]]:
             long_name = ""
         at = at_next
     if source.size:
-        raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is torn.")
+        raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
 
 
 def _size(head: bytes, where: str) -> int:
-    """Return a file's length, after a look at the header's checksum."""
+    """Verify the checksum of a header, and return the length of the file."""
     try:
         expected = int(head[148:156].strip(b" \0"), 8)
         if sum(head[:148]) + 8 * ord(" ") + sum(head[156:]) != expected:
             raise ValueError
-        # lengths of 8 GiB and more are written in binary
+        # lengths from 8 GiB on are binary
         return int.from_bytes(head[125:136], "big") if head[124] & 0x80 else int(head[124:136].strip(b" \0") or b"0", 8)
     except ValueError:
-        raise DataError(f"{where}: no tar header, or a damaged one.") from None
+        raise DataError(f"{where}: not a tar header, or a damaged one.") from None
 
 
 def _name(head: bytes) -> str:

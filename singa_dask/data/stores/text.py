@@ -1,7 +1,7 @@
-"""Records as text: a record a line, numbers parted by separators, the label first.
+"""Records as text: one record per line, numbers separated by separators, the label first.
 
-A block is a range of bytes cut at a line's end, parsed as a whole. Lines are looked at one by one only to say
-which of them is wrong.
+A block is a range of bytes that ends at a line end, and is parsed at once. Lines are only parsed one by one to find
+out which of them is invalid.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ class TextStore(Store):
     url : str
     storage_options : mapping, optional
     separator : str
-        Any of these characters parts two numbers; see `text_lines.LineParser`.
+        Any of these characters separates two numbers; see `text_lines.LineParser`.
     has_label : bool
-        The first number of a line is its label, an integer.
+        Whether the first number of a line is its label, an integer.
     shape : sequence of int
-        Of one record; all numbers of the first line in a row when it is not given.
+        Shape of one record; flat by default, with as many numbers as the first line.
     header : bool, optional
-        Whether the first line has the names of the columns, and is no record. When not given it is told from that line:
-        a header has no numbers, or numbers that count columns beside a name (``label,0,1,2``).
+        Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or numbers
+        that count the columns next to a name (``label,0,1,2``).
     block_bytes : int
-        About how long a block is.
+        Approximate length of a block.
     truncated : bool
-        Open a file that ends within a line: what is before it is the store, and ``truncation`` says what is left out. A
-        line whose last number alone is cut short cannot be told from a whole one.
+        Open a file that ends within a line, without that line, and set ``truncation``. A line in which only the last
+        number is truncated looks complete.
 
     Raises
     ------
     DataError
-        The file is missing or empty, or its first lines are no header and no record. `read_block` names URL, line and
-        column of what is no record.
+        The file is missing or empty, or its first lines are invalid. `read_block` names URL, line and column of an
+        invalid record.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     accepts_truncated = True
-    # byte at which the first record begins
+    # offset of the first record
     _start = 0
 
     def __init__(
@@ -93,10 +93,10 @@ class TextStore(Store):
         self._reader = RangeReader(url, storage_options)
         self._block_bytes = block_bytes
         self._start, self._lines = self._open_lines(separator, header)
-        self.blocks = self._noted_blocks() or self._cut(block_bytes)
+        self.blocks = self._manifest_blocks() or self._cut(block_bytes)
         if not self.count:
             raise DataError(f"{url}: no lines{' but the header' if self._lines.names else ''}.")
-        # without a shape the first block is read, which a cache keeps
+        # without a shape the first block is read, so that a cache keeps it
         first = self._line_at(self._start) if shape else self._first_line()
         shape = shape or (len(self._lines.split(first)) - has_label,)
         self.schema = {"data": Field(np.dtype(np.float32), tuple(shape))}
@@ -108,10 +108,10 @@ class TextStore(Store):
             self._drop_truncated()
 
     def _open_lines(self, separator: str, header: bool | None) -> tuple[int, LineParser]:
-        """Return where the first record begins, and what reads it."""
+        """Return the offset of the first record, and the parser."""
         line = self._line_at(0)
         if line.startswith(WIDE_BOMS):
-            raise DataError(f"{self.url}: text of 16 bits a character (UTF-16). Write it as UTF-8.")
+            raise DataError(f"{self.url}: text in UTF-16. Write it as UTF-8.")
         start = len(BOM) if line.startswith(BOM) else 0
         try:
             lines = LineParser(separator, self._has_label, line[start:], header)
@@ -120,7 +120,7 @@ class TextStore(Store):
         return (len(line) if lines.names else start), lines
 
     def _line_at(self, start: int) -> bytes:
-        """Return the line that begins at a byte, with its end."""
+        """Return the line at an offset, including its end."""
         length, line = HEAD_BYTES, b""
         while not line.endswith(b"\n") and start + len(line) < self._reader.size:
             line = bytes(self._reader.scan(start, min(length, self._reader.size - start)))
@@ -133,7 +133,7 @@ class TextStore(Store):
         return bytes(self._reader.read(first.offset, first.length)).split(b"\n", 1)[0]
 
     def _check_first_lines(self, line: bytes, truncated: bool) -> None:
-        """Check the header, and the first record where a wrong one is an error anyway."""
+        """Check the header, and the first record unless bad records are tolerated."""
         n_names, lines = len(self._lines.names), self._lines
         if n_names and n_names != lines.n_columns:
             hint = lines.superfluous_label(n_names)
@@ -143,11 +143,11 @@ class TextStore(Store):
             raise DataError(f"{self.url}, line {self._line_number(0)}{reason}.")
 
     def _line_number(self, record: int) -> int:
-        """Return the number of a record's line, as editors count."""
+        """Return the line number of a record, from 1."""
         return record + 1 + bool(self._lines.names)
 
-    def _noted_blocks(self) -> tuple[Block, ...]:
-        """Return the blocks that a manifest knows, none if it has blocks of another size."""
+    def _manifest_blocks(self) -> tuple[Block, ...]:
+        """Return the blocks in the manifest; empty if there is none, or its blocks have another size."""
         found = find_manifest(self.url, "csv", self.url, self._reader.size, self.storage_options)
         self.class_names = found.class_names if found else ()
         if found and found.blocks and found.blocks[0].offset != self._start:
@@ -163,7 +163,7 @@ class TextStore(Store):
         return {"bytes": self._reader.size, "block_bytes": self._block_bytes}
 
     def _cut(self, block_bytes: int) -> tuple[Block, ...]:
-        """Count the lines, and cut the file at line ends."""
+        """Scan the file for line ends, and return the blocks."""
         size = self._text_bytes()
         blocks: list[Block] = []
         start = position = self._start
@@ -175,7 +175,7 @@ class TextStore(Store):
             cut = position + int(ends[-1]) + 1 if len(ends) else start
             position += len(data)
             if position == size:
-                # blanks at the end are cut off, and with them the end of the last line
+                # blanks at the end are excluded, and with them the end of the last line
                 blocks.append(Block(len(blocks), lines + 1, self.url, start, size - start))
             elif cut > start:
                 blocks.append(Block(len(blocks), lines, self.url, start, cut - start))
@@ -183,7 +183,7 @@ class TextStore(Store):
         return tuple(blocks)
 
     def _text_bytes(self) -> int:
-        """Return the length of the file without blanks and empty lines at its end."""
+        """Return the length of the file without trailing blanks and empty lines."""
         size = self._reader.size
         while size:
             length = min(BLOCK_BYTES, size)
@@ -201,8 +201,8 @@ class TextStore(Store):
         if not reason or text.endswith(b"\n"):
             return
         if self.count == 1:
-            raise DataError(f"{self.url}: no whole line.")
-        self.truncation = f"torn in line {self._line_number(self.count - 1)}{reason}"
+            raise DataError(f"{self.url}: no complete line.")
+        self.truncation = f"truncated in line {self._line_number(self.count - 1)}{reason}"
         rest = dataclasses.replace(last, n=last.n - 1, length=last.length - len(line), crc=None)
         self.blocks = (*self.blocks[:-1], *([rest] if rest.n else []))
         del self.starts
@@ -224,7 +224,7 @@ class TextStore(Store):
         text = bytes(self.block_bytes(block_id))
         rows = self._lines.parse(text, self.blocks[block_id].n)
         if rows is None:
-            raise self._complain(text, int(self.starts[block_id]))
+            raise self._line_error(text, int(self.starts[block_id]))
         return self._arrays(rows)
 
     def _arrays(self, rows: npt.NDArray[np.float64]) -> Arrays:
@@ -235,8 +235,8 @@ class TextStore(Store):
     def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
 
-    def _complain(self, text: bytes, first: int) -> DataError:
-        """Find the line that cannot be read."""
+    def _line_error(self, text: bytes, first: int) -> DataError:
+        """Return the error for the first invalid line."""
         for i, line in enumerate(text.split(b"\n")):
             reason = self._lines.why(line)
             if reason:
@@ -251,7 +251,7 @@ class TextStore(Store):
         storage_options: fs.Options = None,
         separator: str = ",",
     ) -> None:
-        """Write a line for each record; numbers get as many digits as it takes to read them back exactly.
+        """Write one line per record, with enough digits to restore the numbers exactly.
 
         Parameters
         ----------

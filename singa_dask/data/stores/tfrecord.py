@@ -1,4 +1,4 @@
-"""Records in TFRecord files of tf.train.Example: ``length | crc of it | message | crc of it``, checksums checked."""
+"""Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``. CRCs are verified."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class TFRecordStore(Store):
     url : str
     storage_options : mapping, optional
     shape : sequence of int
-        Of a record of raw bytes or floats; a row of them when it is not given.
+        Shape of a record of raw bytes or floats; flat by default.
     resize, channels
-        Of encoded images, see `image.decode_image`.
+        For encoded images, see `image.decode_image`.
 
     Raises
     ------
     DataError
-        The file is torn or empty; a checksum is wrong; a message is no Example with an image.
+        The file is truncated or empty, a checksum is wrong, or a message is not an Example with an image.
     """
 
     suffixes = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -58,7 +58,7 @@ class TFRecordStore(Store):
         self._source = open_bytes(url, storage_options)
         self._offsets = _scan(self._source)
         if len(self._offsets) < 2:
-            raise DataError(f"{url}: no records, the file is empty.")
+            raise DataError(f"{url}: no records. The file is empty.")
         self.blocks = cut_blocks(url, self._offsets)
         self.schema = schema_of(self._read(0, 1, f"{url}, block 0"))
 
@@ -76,13 +76,13 @@ class TFRecordStore(Store):
         return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
 
     def _read(self, first: int, n: int, where: str) -> Arrays:
-        places = self._offsets[first : first + n + 1]
-        data = self._source.read(int(places[0]), int(places[-1] - places[0]))
-        places = places - places[0]
-        wrong = _first_wrong(np.frombuffer(data, np.uint8), places)
+        offsets = self._offsets[first : first + n + 1]
+        data = self._source.read(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        offsets = offsets - offsets[0]
+        wrong = _first_wrong(np.frombuffer(data, np.uint8), offsets)
         if wrong is not None:
             raise DataError(f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
-        spans = zip((places[:-1] + HEAD_BYTES).tolist(), (places[1:] - TAIL_BYTES).tolist(), strict=True)
+        spans = zip((offsets[:-1] + HEAD_BYTES).tolist(), (offsets[1:] - TAIL_BYTES).tolist(), strict=True)
         try:
             return decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
@@ -93,30 +93,30 @@ class TFRecordStore(Store):
 
 
 def _scan(source: Bytes) -> npt.NDArray[np.int64]:
-    """Return where each record begins, and the end of the last."""
+    """Return the offset of each record, and the end of the last."""
     ahead = ReadAhead(source)
     offsets = [0]
     while (start := offsets[-1]) < source.size:
         where = f"{source.url}: record {len(offsets) - 1} at byte {start}"
         if start + HEAD_BYTES > source.size:
-            raise DataError(f"{where} is not whole: the file is torn.")
+            raise DataError(f"{where} is incomplete: the file is truncated.")
         head = ahead.read(start, HEAD_BYTES)
         length, crc = struct.unpack("<QI", head)
         if int(masked(crc32c(np.frombuffer(head[:8], np.uint8)[None]))[0]) != crc:
-            raise DataError(f"{where}: wrong crc32c of its length, or no TFRecord file.")
+            raise DataError(f"{where}: wrong crc32c of its length, or not a TFRecord file.")
         offsets.append(start + HEAD_BYTES + length + TAIL_BYTES)
         if offsets[-1] > source.size:
-            raise DataError(f"{where} is not whole: the file is torn.")
+            raise DataError(f"{where} is incomplete: the file is truncated.")
     return np.array(offsets, np.int64)
 
 
-def _first_wrong(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> int | None:
-    """Return the first record whose message has another checksum than is written behind it."""
-    lengths = np.diff(places)
+def _first_wrong(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> int | None:
+    """Return the index of the first record whose checksum is wrong, or None."""
+    lengths = np.diff(offsets)
     wrong: list[int] = []
     for length in np.unique(lengths).tolist():
         same = np.flatnonzero(lengths == length)
-        rows = data[places[same][:, None] + np.arange(HEAD_BYTES, length)]
+        rows = data[offsets[same][:, None] + np.arange(HEAD_BYTES, length)]
         crcs = np.ascontiguousarray(rows[:, -TAIL_BYTES:]).view("<u4")[:, 0]
         wrong += same[masked(crc32c(rows[:, :-TAIL_BYTES])) != crcs].tolist()
     return min(wrong, default=None)

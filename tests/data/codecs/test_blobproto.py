@@ -67,5 +67,5 @@ def test_every_form_of_repeated_fields_is_read() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x22\x01w", (GOLD / "start" / "csv_init.bin").read_bytes()[:-3]])
 def test_other_files_are_refused(content: bytes) -> None:
-    with pytest.raises(CheckpointError, match=r"step5: no checkpoint of SINGA"):
+    with pytest.raises(CheckpointError, match=r"step5: not a checkpoint of SINGA"):
         read_blobprotos(content, "step5")

@@ -117,12 +117,12 @@ def write_values(path: Path, values: list[bytes]) -> str:
 
 def test_torn_and_other_bad_files(tmp_path: Path) -> None:
     good = encode_record((2, 2), 7, bytes(4))
-    url = write_values(tmp_path / "torn.bin", [good] * 3)
+    url = write_values(tmp_path / "cut.bin", [good] * 3)
     data = Path(url).read_bytes()
     Path(url).write_bytes(data[:-1])
-    with pytest.raises(DataError, match=r"torn\.bin: torn at byte \d+: record 2 is not whole"):
+    with pytest.raises(DataError, match=r"cut\.bin: truncated at byte \d+: record 2 is incomplete"):
         open_store(url)
-    with pytest.raises(DataError, match=r"text\.bin, block 0 .*no protobuf message"):
+    with pytest.raises(DataError, match=r"text\.bin, block 0 .*not a protobuf message"):
         open_store(write_values(tmp_path / "text.bin", [b"just text"]))
     cases = {
         "shape": encode_record((3, 2), 7, bytes(4)),

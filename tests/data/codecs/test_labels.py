@@ -119,14 +119,14 @@ def test_none_wraps_in_a_tfrecord(label: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [as_npz, as_npz_compressed, as_csv])
 def test_no_fraction_is_cut_off(make: Callable[[Path, float], str], tmp_path: Path) -> None:
     with open_store(make(tmp_path, 1.7)) as store:
-        with pytest.raises(DataError, match=r"(record 3|line 4): the label 1.7 is no integer"):
+        with pytest.raises(DataError, match=r"(record 3|line 4): the label 1.7 is not an integer"):
             read_all(store)
     if make is not as_csv:
         # as numpy has them where one was no number once
         with open_store(make(tmp_path, 3.0)) as store:
             assert read_all(store)["label"].tolist() == [0, 1, 2, 3, 4]
         with open_store(make(tmp_path, np.nan)) as store:
-            with pytest.raises(DataError, match="record 3: the label nan is no integer"):
+            with pytest.raises(DataError, match="record 3: the label nan is not an integer"):
                 read_all(store)
 
 

@@ -141,7 +141,7 @@ def test_many_characters_become_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (b"ab\xffcd", {}, r"a\.txt: no UTF-8 text: byte 2 is 0xff"),
+        (b"ab\xffcd", {}, r"a\.txt: not UTF-8 text: byte 2 is 0xff"),
         (b"abc", {"window": 4}, r"a\.txt: 3 characters, less than a window of 4"),
         (b"abc", {"window": 0}, r"a\.txt: windows of 0 characters, expected 1 or more"),
     ],
@@ -173,5 +173,5 @@ def test_verify_finds_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     convert("arrow", [source], target, verify=True)
     monkeypatch.setattr(parquet, "write", damaged)
-    with pytest.raises(DataError, match=r"out\.parquet, block 0, record 3: other data"):
+    with pytest.raises(DataError, match=r"out\.parquet, block 0, record 3: data differs"):
         convert("arrow", [source], target, verify=True)

@@ -116,7 +116,7 @@ def test_it_goes_on_where_it_was_stopped(source: str, tmp_path: Path) -> None:
             convert("arrow", [source], target, **OPTIONS, run=run, log=said.append)
         assert os.listdir(tmp_path / "out") == [".a.arrow.convert"]
     convert("arrow", [source], target, **OPTIONS, run=run, log=said.append)
-    assert said == [f"{tmp_path}/out/.a.arrow.convert: a conversion that was stopped, it goes on."] * 2
+    assert said == [f"{tmp_path}/out/.a.arrow.convert: resuming a conversion that was stopped."] * 2
     finished = [task for task in done if task[0] != "stopped"]
     assert len(finished) == len(set(finished))
     convert("arrow", [source], str(tmp_path / "whole" / "{split}.arrow"), **OPTIONS)
@@ -134,7 +134,7 @@ def test_another_conversion_starts_anew(source: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         convert("arrow", [source], target, run=lambda tasks: stop([Task(tasks[0].plan, "manifest", 0, "")]))
     convert("arrow", [source], target, limit=7, log=said.append)
-    assert "with other arguments, was stopped here: it is dropped" in said[0]
+    assert "removing an unfinished conversion" in said[0]
     with open_store(target) as store:
         assert store.count == 7
     assert sorted(os.listdir(tmp_path / "out")) == ["_singa", "x.arrow"]
@@ -157,7 +157,7 @@ def test_a_directory_of_others_is_left_alone(source: str, tmp_path: Path) -> Non
     precious = tmp_path / ".x.arrow.convert" / "thesis.tex"
     precious.parent.mkdir()
     precious.touch()
-    with pytest.raises(DataError, match=r"\.x\.arrow\.convert: is in the way, no conversion has made it"):
+    with pytest.raises(DataError, match=r"\.x\.arrow\.convert: exists, but was not made by a conversion"):
         convert("arrow", [source], str(tmp_path / "x.arrow"))
     assert precious.exists()
 
@@ -167,7 +167,7 @@ def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
         written(tmp_path, "arrow", pixels(30, (4, 5)), "source")
         return by_other_sessions(tasks)
 
-    with pytest.raises(DataError, match=r"source\.arrow: changed while it was converted"):
+    with pytest.raises(DataError, match=r"source\.arrow: changed during the conversion"):
         convert("arrow", [source], str(tmp_path / "x.arrow"), run=run)
     assert not (tmp_path / "x.arrow").exists()
 

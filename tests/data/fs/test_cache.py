@@ -89,7 +89,7 @@ def test_an_entry_is_a_file_with_a_seal_behind_it(cache: Cache) -> None:
     assert path.read_bytes()[: -SEAL.size] == b"abcdefg"
     assert cache.file(key_of("f"), 7, lambda: iter([never()])) == path
     assert (cache.hits, cache.misses) == (1, 1)
-    with pytest.raises(DataError, match="7 bytes were fetched, expected 8"):
+    with pytest.raises(DataError, match="fetched 7 bytes, expected 8"):
         cache.file(key_of("g"), 8, chunks)
     assert list(entries(cache)) == [key_of("f")]
     assert not list((cache.folder / "tmp").iterdir())
@@ -113,7 +113,7 @@ def test_a_damaged_entry_is_fetched_again(
     path = entries(later)[key]
     path.write_bytes(damage(path.read_bytes()))
     assert put(later, "a", b"0123456789" * 50) == key
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: damaged: fetched again."]
+    assert [record.getMessage() for record in caplog.records] == [f"{path}: damaged, will be fetched again."]
     assert bytes(later.read(key, 500, never)) == b"0123456789" * 50
 
 
@@ -130,7 +130,7 @@ def test_an_error_of_the_fetch_passes_and_leaves_nothing(cache: Cache) -> None:
 def test_a_directory_of_others_is_refused(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").write_text("all of it")
-    with pytest.raises(DataError, match=r"no cache of ours: it holds thesis\.tex"):
+    with pytest.raises(DataError, match=r"not a cache of singa-dask: it holds thesis\.tex"):
         Cache(folder, LIMIT)
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
 
@@ -144,7 +144,9 @@ def test_a_directory_that_cannot_be_written(folder: Path) -> None:
 
 def test_a_file_is_no_directory(folder: Path) -> None:
     folder.write_text("a file")
-    with pytest.raises(DataError, match=r"cannot be used as a cache: .* Give a directory that can be written"):
+    with pytest.raises(
+        DataError, match=r"cannot be used as a cache: .* Set cache\.dir or SINGA_DASK_CACHE to a writable directory"
+    ):
         Cache(folder, LIMIT)
 
 
@@ -224,9 +226,9 @@ def test_nothing_of_others_is_deleted(cache: Cache) -> None:
 
 
 def test_a_limit_below_one_block_is_told(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"2000 bytes are to be kept at once, but the limit is 1000\. Raise"):
+    with pytest.raises(DataError, match=r"2000 bytes exceeds the limit of 1000 bytes\. Set"):
         Cache(folder, 1000).read(key_of("a"), 2000, never)
-    with pytest.raises(DataError, match="the limit is 1000"):
+    with pytest.raises(DataError, match="the limit of 1000"):
         Cache(folder, 1000).file(key_of("a"), 2000, lambda: iter([never()]))
 
 
@@ -241,10 +243,10 @@ def test_a_full_disk_is_told_once(
     monkeypatch.setattr(caching.os, "replace", full)
     for i in range(3):
         put(cache, f"new {i}", b"defg")
-    with pytest.raises(DataError, match=r"cannot be kept: No space left on device\. Give cache\.dir"):
+    with pytest.raises(DataError, match=r"cannot be written: No space left on device\. Set cache\.dir"):
         cache.file(key_of("f"), 3, lambda: [b"abc"])
     assert [record.getMessage() for record in caplog.records] == [
-        f"{cache.folder}: going on without keeping what is read: No space left on device."
+        f"{cache.folder}: the cache is no longer written: No space left on device."
     ]
     assert bytes(cache.read(kept, 3, never)) == b"abc"
     assert not list((cache.folder / "tmp").iterdir())

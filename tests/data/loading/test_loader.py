@@ -167,7 +167,7 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     assert watched.asked.wait(10)
     closer.start()
     consumer.join(10)
-    assert "closed while a batch was waited for" in str(raised[0])
+    assert "closed while waiting for a batch" in str(raised[0])
     watched.leave.set()
     closer.join(10)
     assert not closer.is_alive()

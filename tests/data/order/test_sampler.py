@@ -224,7 +224,7 @@ def test_the_last_batch() -> None:
 def test_a_deal_may_be_given() -> None:
     by_host = Sampler([10] * 8, 8, "block", 1, deal=[7, 6, 5, 4, 3, 2, 1, 0])
     assert set(by_host.rows(0, 0, 8, n_steps=10).ravel() // 10) == {7}
-    with pytest.raises(DataError, match="names each of the 8 blocks"):
+    with pytest.raises(DataError, match="Expected a permutation of the 8 blocks"):
         Sampler([10] * 8, 8, "block", deal=[0] * 8).ids(0)
 
 

@@ -130,7 +130,7 @@ def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypa
 def test_a_limit_below_one_block_is_told_at_opening(far: Far, tmp_path: Path) -> None:
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
     options = with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 0.0005})
-    with pytest.raises(DataError, match="but the limit is 500000"):
+    with pytest.raises(DataError, match="the limit of 500000"):
         open_store(url, storage_options=options)
 
 
@@ -177,7 +177,7 @@ def test_an_unusable_default_cache_costs_only_the_scan(
     monkeypatch.setattr(kvfile_store, "MIN_INDEXED_BYTES", 0)
     with open_store(far.put(uneven(tmp_path))) as store:
         assert store.count == 300
-    assert "the index is not kept" in caplog.text
+    assert "the index is not cached" in caplog.text
 
 
 def test_manifest_and_cache_together(far: Far, tmp_path: Path) -> None:

@@ -77,9 +77,9 @@ def test_records_per_value(n: int, tmp_path: Path) -> None:
 
 def test_bad_records(tmp_path: Path) -> None:
     good = np.zeros((1, 2, 3), np.uint8)
-    with pytest.raises(DataError, match=r"neither SINGA's records .* nor Caffe's"):
+    with pytest.raises(DataError, match=r"neither records of SINGA .* nor of Caffe"):
         open_store(write_values(tmp_path, [b"text"]))
-    with pytest.raises(DataError, match="encoded images are not read"):
+    with pytest.raises(DataError, match="encoded images are not supported"):
         open_store(write_values(tmp_path, [datum(good, 1, encoded=True)]))
     for bad in (datum(good, 1, encoded=True), datum(good, None), datum(good.reshape(1, 3, 2), 1), b"text"):
         with open_store(write_values(tmp_path, [datum(good, 1)] * 2 + [bad])) as store:
@@ -136,7 +136,7 @@ def test_a_file_far_away_is_fetched_into_the_cache(make: type, far: str, tmp_pat
 def test_a_cache_that_cannot_hold_a_file(far: str, tmp_path: Path) -> None:
     data = (Path(written(tmp_path, "lmdb", pixels(9))) / "data.mdb").read_bytes()
     fs.write_atomic(f"{far}/data.mdb", data)
-    with pytest.raises(DataError, match=f"{len(data)} bytes are to be kept at once, but the limit is 10000"):
+    with pytest.raises(DataError, match=f"{len(data)} bytes exceeds the limit of 10000"):
         open_store(far, "lmdb", with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 1e-5}))
 
 
@@ -192,7 +192,7 @@ def test_a_file_cut_short_never_kills_the_process(kind: str, tmp_path: Path) -> 
 def test_a_damaged_note_is_named(note: bytes, tmp_path: Path) -> None:
     url = str(tmp_path / "x.lmdb")
     write_environment(url, iter([(KEY % 0, bytes(36)), (INFO_KEY, note)]))
-    with pytest.raises(DataError, match=r"x\.lmdb: a damaged note"):
+    with pytest.raises(DataError, match=r"x\.lmdb: a damaged value of b'__singa_dask__'"):
         open_store(url)
 
 

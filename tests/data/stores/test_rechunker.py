@@ -54,7 +54,7 @@ def test_the_bytes_do_not_depend_on_the_chunks(backend: str, records: Arrays, tm
         ([], "x: nothing to write"),
         ([{"pixel": np.zeros((0, 2), np.uint8)}], "x: nothing to write"),
         ([pixels(2, (2,)), pixels(2, (3,))], r"x: holds pixel \(3,\) uint8.*expected pixel \(2,\) uint8"),
-        ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "do not belong together"),
+        ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "of different lengths"),
     ],
 )
 def test_what_is_no_stream_of_records(stream: list[Arrays], message: str) -> None:

@@ -60,9 +60,9 @@ def test_shape_and_no_label(tmp_path: Path) -> None:
         ("3,4", "line 3: 2 columns, expected 3: a label and 2 numbers"),
         ("3,4,5,6", "line 3: 4 columns, expected 3"),
         ("", "line 3: 0 columns, expected 3"),
-        ("3,x,5", "line 3, column 2: 'x' is no number"),
-        ("3,4-5,5", "line 3, column 2: '4-5' is no number"),
-        ("3.5,4,5", "line 3: the label 3.5 is no integer"),
+        ("3,x,5", "line 3, column 2: 'x' is not a number"),
+        ("3,4-5,5", "line 3, column 2: '4-5' is not a number"),
+        ("3.5,4,5", "line 3: the label 3.5 is not an integer"),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [1 << 20, 7])

@@ -18,7 +18,7 @@ from tests.data.loading.test_bad_records import BATCH, N, order_of, run
 from tests.data.stores.test_lmdb import datum, write_values
 
 
-def torn(folder: Path, backend: str) -> tuple[str, Arrays, str]:
+def truncated(folder: Path, backend: str) -> tuple[str, Arrays, str]:
     records = floats(N + 1)
     url = written(folder, backend, records)
     data = Path(url).read_bytes()
@@ -29,8 +29,8 @@ def torn(folder: Path, backend: str) -> tuple[str, Arrays, str]:
 @pytest.mark.parametrize("pattern", [False, True])
 @pytest.mark.parametrize("backend", ["csv", "kvfile"])
 def test_a_torn_end_is_one_bad_record(tmp_path: Path, backend: str, pattern: bool) -> None:
-    url, records, place = torn(tmp_path, backend)
-    with pytest.raises(DataError, match=rf"{Path(url).name}.*(torn .*record|line) {place}"):
+    url, records, place = truncated(tmp_path, backend)
+    with pytest.raises(DataError, match=rf"{Path(url).name}.*(truncated .*record|line) {place}"):
         with open_store(url) as store, Loader(store, order_of(store)) as loader:
             run(loader, N // BATCH)
     asked = url.replace("records", "rec*") if pattern else url
@@ -43,7 +43,7 @@ def test_a_torn_end_is_one_bad_record(tmp_path: Path, backend: str, pattern: boo
             (bad,) = loader.bad.take()
             assert len(loader.bad.records) == 1
     assert (bad.block, bad.row) == (None, None)
-    assert "torn " in bad.reason
+    assert "truncated " in bad.reason
     assert place in bad.reason
 
 
@@ -52,7 +52,9 @@ def test_a_wrong_length_in_the_midst_is_no_torn_end(tmp_path: Path) -> None:
     data = bytearray(Path(url).read_bytes())
     data[10 * len(data) // N + 1] = 255
     Path(url).write_bytes(data)
-    with pytest.raises(DataError, match=r"records\.bin: torn at byte .*record 10 is not whole, .* bytes are left over"):
+    with pytest.raises(
+        DataError, match=r"records\.bin: truncated at byte .*record 10 is incomplete, .* bytes are left"
+    ):
         open_store(url, truncated=True)
 
 
@@ -114,5 +116,5 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
 def test_a_format_that_salvages_nothing_says_so(tmp_path: Path) -> None:
     with stored(tmp_path, "arrow", pixels(5)) as store:
         assert store.schema["pixel"] == Field(np.dtype(np.uint8), (3, 4))
-        with pytest.raises(DataError, match=r"records\.arrow, block 0: nothing of it can be read"):
+        with pytest.raises(DataError, match=r"records\.arrow, block 0: cannot be read"):
             store.salvage(0)

@@ -24,7 +24,7 @@ N, BATCH = 40, 4
 RECORDS = pixels(N)
 BAD = {5: encode_record((3, 5), 1, bytes(15)), 6: b"text", 30: encode_record((3, 4), None, bytes(12))}
 SHAPE = "holds pixel (3, 5) uint8, label () int32, expected pixel (3, 4) uint8, label () int32"
-TEXT = "no protobuf message: wire type 4 at byte 0"
+TEXT = "not a protobuf message: wire type 4 at byte 0"
 UNLABELLED = "holds pixel (3, 4) uint8, expected pixel (3, 4) uint8, label () int32"
 
 
@@ -97,7 +97,7 @@ def test_a_torn_end_is_told_with_the_first_step(run_job: Run, url: str) -> None:
     told, result = written_down(job, run_job(job))
     assert (result.state, result.bad_records) == ("done", 4)
     assert (told[0]["block"], told[0]["row"]) == (None, None)
-    assert told[0]["reason"].startswith("torn at byte ")
+    assert told[0]["reason"].startswith("truncated at byte ")
     assert [bad["row"] for bad in told[1:]] == [5, 6, 30]
 
 
