@@ -3,7 +3,7 @@
 ===========================  ======================  =================================================================
 a part                       extends                 and says
 ===========================  ======================  =================================================================
-layer                        `Layer`                 ``setup``, ``compute_feature``, ``compute_gradient``
+layer                        `Layer`                 ``setup``, ``forward``, ``backward``
 parser of records            `StoreInput`            ``parse``
 update rule                  `Updater`               ``rule``, ``state_names``
 learning rate over time      `Schedule`              ``__call__``
@@ -28,7 +28,7 @@ from singa_dask import modules
 from singa_dask.conf import Conf, Phase
 from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS, Connection, Feature, Layer, Param, StoreInput
+from singa_dask.layers import LAYERS, Connection, Feature, InputLayer, Layer, Param, Records, StoreInput, Traits
 from singa_dask.layers.input import CSVInput, RecordInput
 from singa_dask.ops.philox import generator
 from singa_dask.registry import Registry
@@ -58,14 +58,17 @@ __all__ = [
     "Feature",
     "Field",
     "Initialiser",
+    "InputLayer",
     "Layer",
     "Param",
     "Phase",
     "Problem",
     "RecordInput",
+    "Records",
     "Schedule",
     "Store",
     "StoreInput",
+    "Traits",
     "Updater",
     "generator",
     "open_store",

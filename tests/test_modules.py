@@ -23,8 +23,8 @@ LAYER = """\
 from singa_dask import Layer
 
 class Mine(Layer):
-    def setup(self, conf, sources, ops):
-        self.feature(sources[0].shape)
+    def setup(self):
+        self.add_output(self.sources[0].shape)
 """
 
 
@@ -319,7 +319,7 @@ def test_a_mistake_in_an_installed_module_that_a_job_names(monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(here))
     write("installed_part.py", LAYER)
     kind = LAYERS.find("installed_part.Mine")
-    found = modules.blame(caught(kind.setup, None, None, [], None))
+    found = modules.blame(caught(kind.setup, None))
     assert found is not None
     assert found.place.endswith("installed_part.py:5")
-    assert found.text == "AttributeError: 'NoneType' object has no attribute 'feature'"
+    assert found.text == "AttributeError: 'NoneType' object has no attribute 'add_output'"

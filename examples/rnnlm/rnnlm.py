@@ -10,37 +10,32 @@ the words of a window, as SINGA's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from singa_dask import ConfigError, DataError, Feature, Layer, Phase, Problem, open_store
+from singa_dask import ConfigError, DataError, InputLayer, Layer, Phase, Problem, Traits, open_store
 
 END = 0  # number of the word that ends a line
 WORD, CLASS, START, STOP = range(4)  # columns of a record, as `singa-dask convert words` makes them
 
 
-class Data(Layer):
+class Data(InputLayer):
     """Windows of words: (B, T + 1, 4) integers, first the word before the window; -1 where the window has ended.
 
     ``store_conf`` says where the words are, and in ``batchsize`` how many windows a step of the worker group has;
     ``user_conf`` says ``max_window``.
     """
 
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
-
-    def setup(self, conf: Any, sources: Sequence[Feature], ops: Any) -> None:
-        if conf.store_conf is None or not conf.store_conf.path or not conf.store_conf.batchsize:
+    def setup(self) -> None:
+        if self.conf.store_conf is None or not self.conf.store_conf.path or not self.conf.store_conf.batchsize:
             raise ConfigError(Problem(("store_conf",), "expected this block, with path and batchsize."))
-        self.batch, self.n_batches = conf.store_conf.batchsize[0], 0
+        self.batch, self.n_batches = self.conf.store_conf.batchsize[0], 0
         self.starts: list[int] = []
-        self.max_window = int(conf.user_conf.get("max_window", 10))
-        shape = (self.batch // self.n_row_parts, self.max_window + 1, 4)
-        self.feature(shape, wants_grad=False, dtype=np.int64)
+        self.max_window = int(self.conf.user_conf.get("max_window", 10))
+        shape = (self.batch // self.site.batch_shard.count, self.max_window + 1, 4)
+        self.add_output(shape, requires_grad=False, dtype=np.int64)
 
     def check_source(self) -> None:
         try:
@@ -61,7 +56,7 @@ class Data(Layer):
         self.starts = [at for line, after in pairwise(lines) for at in range(line, after, self.max_window)]
         self.starts.append(len(self.words))
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         if not self.starts:
             self._read()
         context, data = self.context, self.features[0].data
@@ -86,20 +81,20 @@ class Data(Layer):
 class Embedding(Layer):
     """A row of the weights for each word but the last of its window: (B, T, D)."""
 
-    param_names = ("weight",)
+    traits = Traits(params=("weight",))
 
-    def setup(self, conf: Any, sources: Sequence[Feature], ops: Any) -> None:
-        n, columns, _ = sources[0].shape
-        self.param(0, (conf.user_conf["vocab_size"], conf.user_conf["word_dim"]))
-        self.feature((n, columns - 1, conf.user_conf["word_dim"]))
+    def setup(self) -> None:
+        n, columns, _ = self.sources[0].shape
+        self.add_param((self.conf.user_conf["vocab_size"], self.conf.user_conf["word_dim"]))
+        self.add_output((n, columns - 1, self.conf.user_conf["word_dim"]))
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         words, weight = self.sources[0].data[:, :-1, WORD], self.params[0].data
         if words.max() >= len(weight):
             raise DataError(f"layer {self.name}: word {words.max()} is out of range, vocab_size is {len(weight)}.")
         self.features[0].data[...] = weight[words]
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         words, grad = self.sources[0].data[:, :-1, WORD], self.params[0].grad
         grad[...] = 0
         # a word that comes twice in a window has two gradients; SINGA keeps one of them
@@ -109,19 +104,19 @@ class Embedding(Layer):
 class Hidden(Layer):
     """h_t = sigmoid(h_(t-1) W + x_t), zeros before the first word of a window: (B, T, D)."""
 
-    param_names = ("weight",)
+    traits = Traits(params=("weight",))
 
-    def setup(self, conf: Any, sources: Sequence[Feature], ops: Any) -> None:
-        self.param(0, (sources[0].shape[2], sources[0].shape[2]))
-        self.feature(sources[0].shape)
+    def setup(self) -> None:
+        self.add_param((self.sources[0].shape[2], self.sources[0].shape[2]))
+        self.add_output(self.sources[0].shape)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, h, weight = self.sources[0].data, self.features[0].data, self.params[0].data
         for t in range(h.shape[1]):
             z = x[:, t] + h[:, t - 1] @ weight if t else x[:, t]
             h[:, t] = 1 / (1 + np.exp(-z))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         h, gh, gx = self.features[0].data, self.features[0].grad, self.sources[0].grad
         weight, gw = self.params[0].data, self.params[0].grad
         gw[...] = 0
@@ -140,17 +135,15 @@ class Loss(Layer):
     Sources are the hidden states and the words. Its output is (B, T), 0 where a window has ended.
     """
 
-    n_sources = (2, 2)
-    param_names = ("word_weight", "class_weight")
-    is_loss = True
+    traits = Traits(n_sources=(2, 2), params=("word_weight", "class_weight"), is_loss=True)
 
-    def setup(self, conf: Any, sources: Sequence[Feature], ops: Any) -> None:
-        n, n_steps, size = sources[0].shape
-        self.param(0, (conf.user_conf["vocab_size"], size))
-        self.param(1, (conf.user_conf["n_classes"], size))
-        self.feature((n, n_steps))
+    def setup(self) -> None:
+        n, n_steps, size = self.sources[0].shape
+        self.add_param((self.conf.user_conf["vocab_size"], size))
+        self.add_param((self.conf.user_conf["n_classes"], size))
+        self.add_output((n, n_steps))
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         targets = self.sources[1].data[:, 1:]
         self.there = targets[..., WORD] >= 0
         self.h, self.targets = self.sources[0].data[self.there], targets[self.there]
@@ -183,7 +176,7 @@ class Loss(Layer):
             taken["ppl"] = (count * math.exp(total / count), count)
         return taken
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         word_weight, class_weight = (param.data for param in self.params)
         word_grad, class_grad = (param.grad for param in self.params)
         scale = 1 / len(self.features[0].data)

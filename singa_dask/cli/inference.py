@@ -115,7 +115,7 @@ class Inference:
         ConfigError
             There are several, or none, or it reads no store.
         """
-        inputs = [layer.conf_name for layer in self.net.layers if layer.is_input]
+        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.is_input]
         if len(inputs) != 1:
             found = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {found}, expected one, to read {url}.")

@@ -17,10 +17,15 @@ from singa_dask.layers import (
     recurrent,
     text,
 )
-from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer, Stored
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.context import Context
+from singa_dask.layers.feature import Feature, Raw, Records
 from singa_dask.layers.input import StoreInput
+from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.param import Gate, Param
 from singa_dask.layers.rbm import RBMHid
+from singa_dask.layers.site import Shard, Site, Span
+from singa_dask.layers.traits import Connection, Traits
 
 LAYERS.base = Layer
 
@@ -30,11 +35,17 @@ __all__ = [
     "Context",
     "Feature",
     "Gate",
+    "InputLayer",
     "Layer",
     "Param",
     "RBMHid",
+    "Raw",
+    "Records",
+    "Shard",
+    "Site",
+    "Span",
     "StoreInput",
-    "Stored",
+    "Traits",
     "bridge",
     "connection",
     "conv",

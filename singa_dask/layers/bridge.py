@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer
-from singa_dask.layers.feature import Read
+from singa_dask.conf import Phase
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Records
+from singa_dask.layers.traits import Consumed, Traits
 
-__all__ = ["IN_FLIGHT", "BridgeDst", "BridgeSrc", "Exchange"]
+__all__ = ["IN_FLIGHT", "Bridge", "BridgeDst", "BridgeSrc", "Exchange"]
 
 IN_FLIGHT = 2
 """Batches that may be on a bridge, or wait at its other end, where no gradient says that one was taken."""
 
-CARRIED: dict[str, Read] = {"labels": "labels", "ids": "ids", "epochs": "ids"}
+CARRIED: dict[str, Consumed] = {"labels": "labels", "ids": "ids", "epochs": "ids"}
 """What goes over beside data and gradients, and as what it is read."""
 
 SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
@@ -39,29 +41,32 @@ class Exchange(Protocol):
         """Wait until something has arrived that makes a condition true."""
 
 
-class _Bridge(Layer):
+class Bridge(Layer):
     """What both ends share.
 
     Attributes
     ----------
-    peer : int
-        The worker of the other end.
+    takes_gradient : bool
+        Whether the consumer of this end writes a gradient to it.
     """
 
-    passes = frozenset({"data", "labels", "ids"})
-    peer: int = 0
+    traits = Traits(forwards=frozenset({"data", "labels", "ids"}))
+    takes_gradient = False
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
-        self.pair = conf.name.partition("(")[2].removesuffix(")")
-
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        source = sources[0]
-        self.feature(source.shape, dtype=source.dtype).columns = source.columns
+    def setup(self) -> None:
+        source = self.sources[0]
+        self.add_output(
+            source.shape, dtype=source.dtype, own_data=False, own_grad=self.takes_gradient
+        ).span = source.span
 
     def key(self, what: str) -> str:
         """Return the name of what goes over this bridge."""
-        return f"{int(self.context.phase)} {what} {self.pair}"
+        pair = self.name.partition("(")[2].removesuffix(")")
+        return f"{int(self.context.phase)} {what} {pair}"
+
+    def arrived(self, phase: Phase) -> bool:
+        """Tell whether a pass through this layer would not wait for another worker."""
+        raise NotImplementedError
 
     def plain(self, values: Any) -> Any:
         """Return values in host memory in the order in which they lie, images as (N, H, W, C)."""
@@ -76,74 +81,68 @@ class _Bridge(Layer):
 
 
 @LAYERS.register(hidden=True)
-class BridgeSrc(_Bridge):
+class BridgeSrc(Bridge):
     """Sends what its source has computed, and takes the gradient that comes back."""
 
     n_sent = 0
-
-    def allocate(self) -> None:
-        """Allocate nothing: the source has the memory."""
 
     def bytes_per_step(self) -> tuple[int, int]:
         """Return how many bytes of what is read at the other end go there in one step, and of gradients back."""
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
-        n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.read_as)
-        return n_bytes * feature.wants_data + n_more, n_bytes * feature.wants_grad
+        n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
+        return n_bytes * feature.data_is_consumed + n_more, n_bytes * feature.requires_grad
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         source, sent = self.sources[0], {}
-        if self.features[0].wants_data:
+        if self.features[0].data_is_consumed:
             sent["data"] = self.plain(source.data)
-        wanted = [name for name, read in CARRIED.items() if read in self.features[0].read_as]
-        sent |= {name: values for name in wanted if (values := getattr(source, name)) is not None}
+        wanted = [name for name, read in CARRIED.items() if read in self.features[0].consumed_as]
+        sent |= {name: values for name in wanted if (values := getattr(source.records, name)) is not None}
         if self.context.stream_start:
             sent[STREAM_START] = np.ones(1, np.int32)
-        if not self.features[0].wants_grad:
+        if not self.features[0].requires_grad:
             # nothing that comes back says that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
             if self.n_sent >= IN_FLIGHT:
                 self.exchange.receive(self.key("taken"))
             self.n_sent += 1
-        self.exchange.send(self.peer, self.key("data"), list(sent.values()), list(sent))
+        self.exchange.send(self.site.peer, self.key("data"), list(sent.values()), list(sent))
 
     def arrived(self, phase: Phase) -> bool:
         if phase & Phase.BACKWARD:
             return self.exchange.has(self.key("grad"))
-        return self.features[0].wants_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
+        return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].grad)
 
 
 @LAYERS.register(hidden=True)
-class BridgeDst(_Bridge):
+class BridgeDst(Bridge):
     """Gives what the other end has sent, and sends its gradient back."""
 
-    def allocate(self) -> None:
-        feature = self.features[0]
-        if feature.wants_grad:
-            feature.grad = self.ops.features(feature.shape, feature.dtype)
+    takes_gradient = True
 
     def arrived(self, phase: Phase) -> bool:
         return bool(phase & Phase.BACKWARD) or self.exchange.has(self.key("data"))
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         feature, received = self.features[0], self.exchange.receive(self.key("data"))
         data = _images(received.get("data"))
         feature.data = data if data is None or feature.on_host else self.ops.from_host(data)
-        if not feature.wants_grad:
-            self.exchange.send(self.peer, self.key("taken"), (), ())
-        for name in CARRIED:
-            setattr(feature, name, received.get(name))
-        if feature.labels is not None:
-            feature.labels = self.ops.labels(feature.labels)
+        if not feature.requires_grad:
+            self.exchange.send(self.site.peer, self.key("taken"), (), ())
+        records = Records(**{name: received.get(name) for name in CARRIED})
+        if records.labels is not None:
+            records = replace(records, labels=self.ops.labels(records.labels))
+        feature.records = records
         self.context.stream_start |= STREAM_START in received
 
-    def compute_gradient(self, phase: Phase) -> None:
-        self.exchange.send(self.peer, self.key("grad"), [self.plain(self.features[0].grad)], ["grad"])
+    def backward(self, phase: Phase) -> None:
+        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].grad)], ["grad"])
 
 
 def _images(values: Any) -> Any:
-    """Return what `_Bridge.plain` was made of."""
+    """Return what `Bridge.plain` was made of."""
     return values.transpose(0, 3, 1, 2) if values is not None and values.ndim == 4 else values

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import ConcateConf, DummyConf, LayerConf, Phase, SliceConf, SplitConf
+from singa_dask.conf import ConcateConf, DummyConf, Phase, SliceConf, SplitConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer
-from singa_dask.layers.feature import Cut
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Feature, Records
+from singa_dask.layers.memory import Memory
+from singa_dask.layers.site import Span
+from singa_dask.layers.traits import Traits
 
 __all__ = ["Concate", "Dummy", "Slice", "Split"]
 
@@ -18,12 +22,11 @@ __all__ = ["Concate", "Dummy", "Slice", "Split"]
 class _Several(Layer):
     """What layers with an output for each consumer share."""
 
-    splits = False
-    passes = frozenset({"data", "labels", "ids"})
+    traits = Traits(needs_split=False, forwards=frozenset({"data", "labels", "ids"}))
     n_wired = 0
     count_key = ("", "")
 
-    def outlet(self) -> Feature:
+    def next_output(self) -> Feature:
         if self.n_wired == len(self.features):
             message = f"is {len(self.features)}, but the layer has more consumers."
             raise ConfigError(Problem(self.count_key, message))
@@ -36,33 +39,38 @@ class Split(_Several):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     block = SplitConf
-    over_time = True
-    repeats = True
-    passes = frozenset({"data", "labels", "ids", "index"})
+    traits = _Several.traits.replace(
+        time_foldable=True, capturable=True, forwards=frozenset({"data", "labels", "ids", "one_hot_index"})
+    )
     count_key = ("split_conf", "num_splits")
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        for _ in range(conf.block(SplitConf).num_splits):
-            self.feature(sources[0].shape, dtype=sources[0].dtype).columns = sources[0].columns
+    def setup(self) -> None:
+        for _ in range(self.conf.block(SplitConf).num_splits):
+            made = self.add_output(self.sources[0].shape, dtype=self.sources[0].dtype, own_data=False)
+            made.span = self.sources[0].span
 
-    def allocate(self) -> None:
-        """Allocate gradients alone; one consumer that learns writes straight to the source's."""
-        wanted = [feature for feature in self.features if feature.wants_grad]
-        for feature in wanted:
-            alone = len(wanted) == 1 and self.sources[0].grad is not None
-            feature.grad = self.sources[0].grad if alone else self.ops.features(feature.shape, feature.dtype)
+    def memory(self) -> Iterator[Memory]:
+        yield from () if self._only_gradient() else super().memory()
+
+    def attach(self) -> None:
+        if alone := self._only_gradient():
+            alone.grad = self.sources[0].grad
+
+    def _only_gradient(self) -> Feature | None:
+        """Return the one output that has a gradient, which its consumer then writes straight to the source's."""
+        wanted = [feature for feature in self.features if feature.requires_grad]
+        return wanted[0] if len(wanted) == 1 and self.sources[0].requires_grad else None
 
     def prepare(self, phase: Phase) -> None:
         """Hand on what the source has: all that there is to do forward."""
         source = self.sources[0]
         for feature in self.features:
-            feature.data, feature.labels, feature.index = source.data, source.labels, source.index
-            feature.ids, feature.epochs = source.ids, source.epochs
+            feature.data, feature.one_hot_index, feature.records = source.data, source.one_hot_index, source.records
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         pass
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         total = self.sources[0].grad
         grads = [feature.grad for feature in self.features if feature.grad is not None]
         if total is None or len(grads) < 2:
@@ -88,24 +96,29 @@ class Slice(_Several):
     block = SliceConf
     count_key = ("slice_conf", "num_slices")
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        source, block = sources[0], conf.block(SliceConf)
+    def setup(self) -> None:
+        source, block = self.sources[0], self.conf.block(SliceConf)
         shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
         # not where it is the steps themselves that are cut apart
-        self.steps = self.n_steps if source.n_steps == self.n_steps else 1
+        self.steps = self.site.n_steps if source.n_steps == self.site.n_steps else 1
         if self.axis >= len(shape):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
         size = shape[self.axis] // (1 if self.axis else self.steps)
         if size < n_slices:
             message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
             raise ConfigError(Problem(self.count_key, message))
-        self.cuts = [Cut.of(size, k, n_slices) for k in range(n_slices)]
+        self.spans = [Span.of(size, k, n_slices) for k in range(n_slices)]
         if not self.copies:
-            self.passes = frozenset({*self.passes, "index"})
-        for cut in self.cuts:
-            width = cut.size * (1 if self.axis else self.steps)
-            made = self.feature((*shape[: self.axis], width, *shape[self.axis + 1 :]), dtype=source.dtype)
-            made.columns = cut if self.axis else source.columns
+            self.traits = self.traits.replace(forwards=self.traits.forwards | {"one_hot_index"})
+        for span in self.spans:
+            width = span.size * (1 if self.axis else self.steps)
+            made = self.add_output(
+                (*shape[: self.axis], width, *shape[self.axis + 1 :]),
+                dtype=source.dtype,
+                own_data=self.copies,
+                own_grad=self.copies,
+            )
+            made.span = span if self.axis else source.span
 
     @property
     def copies(self) -> bool:
@@ -114,39 +127,35 @@ class Slice(_Several):
 
     def piece(self, values: Any, k: int) -> Any:
         """Return a view of piece k of the source's values."""
-        place = (slice(self.cuts[k].start, self.cuts[k].stop),)
+        place = (slice(self.spans[k].start, self.spans[k].stop),)
         if self.axis:
             return values[(slice(None),) * self.axis + place]
         return _by_steps(values, self.steps)[((slice(None),) if self.steps > 1 else ()) + place]
 
-    def allocate(self) -> None:
-        if self.copies:
-            super().allocate()
-            return
-        source = self.sources[0]
+    def attach(self) -> None:
+        grad = None if self.copies else self.sources[0].grad
         for k, feature in enumerate(self.features):
-            if source.grad is not None and feature.wants_grad:
-                feature.grad = self.piece(source.grad, k)
+            if grad is not None and feature.requires_grad:
+                feature.grad = self.piece(grad, k)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         source = self.sources[0]
         for k, feature in enumerate(self.features):
-            if self.axis:
-                feature.labels, feature.ids, feature.epochs = source.labels, source.ids, source.epochs
-            else:
-                for name in ("labels", "index", "ids", "epochs"):
-                    values = getattr(source, name)
-                    piece = None if values is None else self.piece(values, k).reshape(-1)
-                    # numbers that kernels take, beside those of records
-                    taken = piece is not None and name in ("labels", "index")
-                    setattr(feature, name, self.ops.labels(piece) if taken else piece)
-            if self.copies and feature.wants_data:
+            feature.records = source.records if self.axis else self._records(source, k)
+            if not self.axis and source.one_hot_index is not None:
+                feature.one_hot_index = self.ops.labels(self.piece(source.one_hot_index, k).reshape(-1))
+            if self.copies and feature.data_is_consumed:
                 own = feature.data if self.axis else _by_steps(feature.data, self.steps)
                 self.ops.copy(self.piece(source.data, k), out=own)
             elif not self.copies and source.data is not None:
                 feature.data = self.piece(source.data, k)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def _records(self, source: Feature, k: int) -> Records:
+        """Return the records of the rows of piece k."""
+        records = source.records.slice(lambda values: self.piece(values, k).reshape(-1))
+        return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
+
+    def backward(self, phase: Phase) -> None:
         grad = self.sources[0].grad
         if grad is None:
             return
@@ -166,25 +175,26 @@ class Concate(Layer):
     """
 
     block = ConcateConf
-    n_sources = (1, None)
-    passes = frozenset({"data", "labels", "ids"})
+    traits = Traits(n_sources=(1, None), forwards=frozenset({"data", "labels", "ids"}))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.axis = conf.block(ConcateConf).concate_dim
-        shapes = [source.shape for source in sources]
+    def setup(self) -> None:
+        self.axis = self.conf.block(ConcateConf).concate_dim
+        shapes = [source.shape for source in self.sources]
         # not where it is the steps themselves that are joined
-        self.steps = self.n_steps if {source.n_steps for source in sources} == {self.n_steps} else 1
+        self.steps = self.site.n_steps if {source.n_steps for source in self.sources} == {self.site.n_steps} else 1
         if self.axis >= len(shapes[0]):
             message = f"expected an axis of {shapes[0]}, got {self.axis}."
             raise ConfigError(Problem(("concate_conf", "concate_dim"), message))
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in shapes}
         if len(others) > 1:
             shown = ", ".join(map(str, shapes))
-            message = f"the sources have shapes {shown}: they may differ in axis {self.axis} only."
+            message = f"the self.sources have shapes {shown}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
         size = sum(shape[self.axis] for shape in shapes)
-        made = self.feature((*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=sources[0].dtype)
-        made.columns = None if self.axis else sources[0].columns
+        made = self.add_output(
+            (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype
+        )
+        made.span = None if self.axis else self.sources[0].span
 
     def pieces(self, values: Any) -> Iterator[tuple[Feature, Any]]:
         """Yield each source and a view of its place in values of the output."""
@@ -197,20 +207,25 @@ class Concate(Layer):
                 yield source, _by_steps(values, steps)[((slice(None),) if steps > 1 else ()) + (slice(start, end),)]
             start = end
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         feature, steps = self.features[0], 1 if self.axis else self.steps
-        for source, place in self.pieces(feature.data) if feature.wants_data else ():
+        for source, place in self.pieces(feature.data) if feature.data_is_consumed else ():
             self.ops.copy(_by_steps(source.data, steps), out=place)
-        for name in ("labels", "ids", "epochs"):
-            found = [getattr(source, name) for source in self.sources]
-            if self.axis:
-                setattr(feature, name, next((each for each in found if each is not None), None))
-            elif all(each is not None for each in found):
-                joined = [_by_steps(each, steps) for each in found]
-                values = np.concatenate(joined, axis=min(steps - 1, 1)).reshape(-1)
-                setattr(feature, name, self.ops.labels(values) if name == "labels" else values)
+        feature.records = self._records(steps)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def _records(self, steps: int) -> Records:
+        """Return the records of the joined rows; of joined features those of the first source that has some."""
+        parts = [source.records for source in self.sources]
+        if self.axis:
+            return Records.first(parts)
+
+        def join(found: list[Any]) -> Any:
+            return np.concatenate([_by_steps(each, steps) for each in found], axis=min(steps - 1, 1)).reshape(-1)
+
+        records = Records.join(parts, join)
+        return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
+
+    def backward(self, phase: Phase) -> None:
         for source, place in self.pieces(self.features[0].grad):
             if source.grad is not None:
                 self.ops.copy(place, out=_by_steps(source.grad, 1 if self.axis else self.steps))
@@ -224,36 +239,38 @@ class Dummy(Layer):
     """
 
     block = DummyConf
-    n_sources = (0, 1)
+    traits = Traits(n_sources=(0, 1))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(DummyConf)
-        self.is_loss = block.output
-        if bool(sources) == block.input:
-            message = "an input Dummy takes no source layer." if sources else "Dummy takes one unless it is an input."
+    def setup(self) -> None:
+        block = self.conf.block(DummyConf)
+        self.traits = self.traits.replace(is_loss=block.output)
+        if bool(self.sources) == block.input:
+            message = (
+                "an input Dummy takes no source layer." if self.sources else "Dummy takes one unless it is an input."
+            )
             raise ConfigError(Problem(("srclayers",), message))
-        self.feature(sources[0].shape if sources else self.own_shape(block))
+        self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
 
     def own_shape(self, block: DummyConf) -> tuple[int, ...]:
         """Return this worker's part of the configured shape."""
-        n_workers = self.n_row_parts
+        n_workers = self.site.batch_shard.count
         if not block.shape or block.shape[0] % n_workers:
             message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."
             raise ConfigError(Problem(("dummy_conf", "shape"), message))
         return (block.shape[0] // n_workers, *block.shape[1:])
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         data = self.features[0].data
         if self.sources:
             self.ops.copy(self.sources[0].data, out=data)
         else:
             self.ops.uniform(self.random_key("data"), out=data, first_row=self.first_row(len(data)))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         if not self.sources or self.sources[0].grad is None:
             return
         grad = self.sources[0].grad
-        if self.is_loss:
+        if self.traits.is_loss:
             self.ops.uniform(self.random_key("grad"), out=grad, first_row=self.first_row(len(grad)))
         else:
             self.ops.copy(self.features[0].grad, out=grad)

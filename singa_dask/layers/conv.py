@@ -7,13 +7,15 @@ floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import ConvolutionConf, InitConf, LayerConf, Phase, PoolingConf
+from singa_dask.conf import ConvolutionConf, LayerConf, Phase, PoolingConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
-from singa_dask.layers.initial import ZEROS, glorot
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Feature
+from singa_dask.layers.initial_values import ZEROS, glorot
+from singa_dask.layers.memory import Buffer
+from singa_dask.layers.traits import Connection, Traits
 
 __all__ = ["Convolution", "Pooling", "as_images", "image_shape"]
 
@@ -43,8 +45,7 @@ def as_images(x: Any) -> Any:
 class Windowed(Layer):
     """What layers with a window share: its size, and the checks of it."""
 
-    over_time = True
-    by_feature = True
+    traits = Traits(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def set_window(self, block: ConvolutionConf | PoolingConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
         """Take the window of a block; return how many places it takes on images of (height, width).
@@ -81,31 +82,29 @@ class Convolution(Windowed):
     """
 
     block = ConvolutionConf
-    param_names = ("weight", "bias")
-    connection = Connection.ONE_TO_ALL
-    repeats = True
-    accumulates = True
+    traits = Windowed.traits.replace(
+        params=("weight", "bias"), capturable=True, accumulates=True, feature_parallel=Connection.ONE_TO_ALL
+    )
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(ConvolutionConf)
-        n_rows, n_channels, *sizes = image_shape(conf, sources[0])
+    def setup(self) -> None:
+        block = self.conf.block(ConvolutionConf)
+        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
-        columns = self.cut(block.num_filters)
-        self.feature((n_rows, columns.size, *places), reusable=True, columns=columns)
-        self.shape = (columns.size, n_channels, *self.kernel)
-        self.weight = self.param(0, (columns.size, n_channels * self.kernel[0] * self.kernel[1]))
-        self.bias = self.bias_param(1, columns.size, block.bias_term)
+        span = self.feature_span(block.num_filters)
+        self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
+        self.shape = (span.size, n_channels, *self.kernel)
+        area = self.kernel[0] * self.kernel[1]
+        self.weight = self.add_param(
+            (span.size, n_channels * area), initial=lambda whole: glorot(whole[1], whole[0] * area)
+        )
+        self.bias = self.add_bias(span.size, block.bias_term, ZEROS)
 
-    def initial(self, index: int) -> InitConf:
-        n_filters, fan_in = self.weight.whole_shape
-        return ZEROS if index else glorot(fan_in, n_filters * self.kernel[0] * self.kernel[1])
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)
         b = None if self.bias is None else self.bias.data
         self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].grad
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
@@ -130,12 +129,12 @@ class Pooling(Windowed):
     """
 
     block = PoolingConf
-    repeats = True
+    traits = Windowed.traits.replace(capturable=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(PoolingConf)
-        n_rows, n_channels, *sizes = image_shape(conf, sources[0])
-        if self.n_column_parts > 1 and len(sources[0].shape) != 4:
+    def setup(self) -> None:
+        block = self.conf.block(PoolingConf)
+        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
+        if self.site.feature_shard.count > 1 and len(self.sources[0].shape) != 4:
             raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
         places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
         for axis in range(2):
@@ -146,23 +145,20 @@ class Pooling(Windowed):
         if self.all_ties and self.context.dtype != self.context.param_dtype:
             raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
         given = block.count_include_pad
-        self.count_pad = conf.type != "CudnnPool" if given is None else given
-        self.where: Any = None
-        self.feature((n_rows, n_channels, *places), reusable=not self.all_ties)
+        self.count_pad = self.conf.type != "CudnnPool" if given is None else given
+        self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
+        self.where: Buffer | None = None
+        if not self.takes_mean and not self.all_ties:
+            self.where = self.buffer("where", self.y.shape, self.ops.place_dtype(self.kernel), when="backward")
 
-    def allocate(self) -> None:
-        super().allocate()
-        if self.learns and not self.takes_mean and not self.all_ties:
-            self.where = self.ops.max_pool_memory(self.features[0].shape, self.kernel)
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), self.features[0].data
         if self.takes_mean:
             self.ops.avg_pool(x, y, self.kernel, self.stride, self.pad, self.count_pad)
         else:
-            self.ops.max_pool(x, y, self.where, self.kernel, self.stride, self.pad)
+            self.ops.max_pool(x, y, self.where and self.where.data, self.kernel, self.stride, self.pad)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         if self.sources[0].grad is None:
             return
         gy, gx = self.features[0].grad, as_images(self.sources[0].grad)
@@ -172,4 +168,4 @@ class Pooling(Windowed):
             x, y = as_images(self.sources[0].data), self.features[0].data
             self.ops.max_pool_grad_ties(x, y, gy, gx, self.kernel, self.stride, self.pad)
         else:
-            self.ops.max_pool_grad(gy, self.where, gx, self.kernel, self.stride, self.pad)
+            self.ops.max_pool_grad(gy, self.where and self.where.data, gx, self.kernel, self.stride, self.pad)

@@ -1,121 +1,64 @@
-"""Feature: what passes between two layers, and Connection, how; Context: what all layers of one net share."""
+"""Feature: what passes between two layers; Records: what it says of its rows."""
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf import Phase
-from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.layers.site import Span
+from singa_dask.layers.traits import Consumed
 
-__all__ = ["Connection", "Context", "Cut", "Feature", "Read", "Stored"]
-
-Read: TypeAlias = Literal["data", "labels", "ids", "stored", "index", "nothing"]
+__all__ = ["Feature", "Raw", "Records"]
 
 
-@dataclass
-class Context:
-    """What all layers of one net share: who computes it, with which seed, and at which step.
+@dataclass(frozen=True)
+class Records:
+    """What is known of the records in the rows of a batch, beside their data.
 
     Attributes
     ----------
-    phase : Phase
-        TRAIN, VALIDATION or TEST: the phase that the net was built for.
-    seed : int
-        The job's seed; every random number is a function of it, of a name and of the step.
-    dtype : dtype
-        Of features and their gradients.
-    worker, n_workers : int
-        Place in the worker group; a batch is split over the group by rows.
-    shares : tuple of int
-        Proportions in which the workers of the group share a batch; empty where the parts are equal.
-    group, n_groups : int
-        The worker group; groups read disjoint shares of the records.
-    step : int
-        Set by whoever runs the net, before each pass.
-    deals : mapping of str to sequence of int
-        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
-    class_names : ClassNames
-        What the labels of the training net's input layers mean.
-    host_names : collection of str
-        What the host of the process is called; bytes that lie there count as local.
-    states : dict of str to object
-        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
-    exchange : Exchange or None
-        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
-    stream_start : bool
-        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
-    frozen : bool
-        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
+    labels : ndarray, shape (N,), int32, or None
+    ids, epochs : ndarray, shape (N,), int64, or None
+        Number of each record in its store, and the epoch in which it is read.
     """
 
-    phase: Phase = Phase.TRAIN
-    seed: int = 0
-    dtype: Any = field(default_factory=lambda: np.dtype(np.float32))
-    worker: int = 0
-    n_workers: int = 1
-    shares: tuple[int, ...] = ()
-    group: int = 0
-    n_groups: int = 1
-    step: int = 0
-    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    class_names: ClassNames = field(default_factory=ClassNames)
-    host_names: Collection[str] = ()
-    states: dict[str, Any] = field(default_factory=dict)
-    stream_start: bool = False
-    exchange: Any = None
-    frozen: bool = False
+    labels: Any = None
+    ids: Any = None
+    epochs: Any = None
 
-    @property
-    def weight(self) -> float:
-        """How much the mean over this worker's rows counts in the average over the workers of the group."""
-        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
-
-    @property
-    def param_dtype(self) -> np.dtype[Any]:
-        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
-        return np.promote_types(self.dtype, np.float32)
-
-
-class Connection(enum.Enum):
-    """How one element of a layer depends on its source (SINGA's ``src_neuron_connection``)."""
-
-    ONE_TO_ONE = "one-to-one"
-    ONE_TO_ALL = "one-to-all"
-
-
-class Cut(NamedTuple):
-    """A stretch [start, stop) of a whole of ``total``."""
-
-    start: int
-    stop: int
-    total: int
+    def slice(self, take: Callable[[Any], Any]) -> Records:
+        """Return the records of some rows: ``take`` returns these of an array (N,)."""
+        return Records(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
-    def of(cls, total: int, part: int, n_parts: int) -> Cut:
-        """Return one of so many parts that are as equal as can be."""
-        return cls(part * total // n_parts, (part + 1) * total // n_parts, total)
+    def join(cls, parts: Sequence[Records], join: Callable[[list[Any]], Any]) -> Records:
+        """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
+        columns = zip(*(part._values() for part in parts), strict=True)
+        return cls(*(None if any(each is None for each in column) else join(list(column)) for column in columns))
 
-    @property
-    def size(self) -> int:
-        """Its length."""
-        return self.stop - self.start
+    @classmethod
+    def first(cls, parts: Sequence[Records]) -> Records:
+        """Return of each kind what the first of several descriptions of the same rows has."""
+        columns = zip(*(part._values() for part in parts), strict=True)
+        return cls(*(next((each for each in column if each is not None), None) for column in columns))
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
-class Stored(NamedTuple):
-    """Records as a store has them, for a consumer that makes floats of them itself.
+class Raw(NamedTuple):
+    """Records as a store has them, for a consumer that normalises them itself.
 
     Attributes
     ----------
     values : ndarray, shape (N, ...), uint8 or float32
-        May be used until the next batch is computed.
+        Valid until the next batch is computed.
     mean, std : ndarray of one record's shape, float, or None
-        What is to be subtracted, and what divides the difference.
+        What is subtracted, and what then divides.
     """
 
     values: Any
@@ -124,62 +67,86 @@ class Stored(NamedTuple):
 
 
 class Feature:
-    """What a layer hands to one consumer: ``data`` forward, ``grad`` back.
+    """What a layer hands to one consumer: ``data`` forward, ``grad`` backward.
 
     Attributes
     ----------
     shape : tuple of int
         Batch first; that of images is (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
-        Written by the layer that owns this feature; an array of the device, but of integers always one of the host.
+        Written by the layer that owns this feature; an array of the device, except that integers are in host memory.
     grad : ndarray, shape ``shape``, or None
-        Overwritten by the one consumer; None where no gradient is wanted.
-    wants_grad : bool
-        Whether a loss reaches back through here to something that learns; the net decides.
-    reusable : bool
-        The layer never reads ``data`` again, so its one consumer may compute in the same memory.
-    labels : ndarray, shape (N,), int32, or None
-        Labels of the records, where the layer has any.
-    ids, epochs : ndarray, shape (N,), int64, or None
-        Number of each record in its store, and the epoch in which it is read, where there is a store.
-    stored : Stored or None
+        Overwritten by the one consumer; None where no gradient is needed.
+    requires_grad : bool
+        A loss reaches back through here to something that learns; the net decides.
+    overwritable : bool
+        The layer never reads ``data`` again, so that its one consumer may compute in the same memory.
+    own_data : bool or "consumed"
+        The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
+    own_grad : bool
+        The layer's base allocates ``grad`` where it is required.
+    records : Records
+        Labels, ids and epochs of the rows, as far as the layer has them.
+    raw : Raw or None
         In place of ``data`` where all who read the records take them as stored.
-    index : ndarray, shape (rows,), integers, or None
-        Beside ``data``, or in its place where nobody reads that: the place of the one in each one-hot row.
+    one_hot_index : ndarray, shape (rows,), integers, or None
+        Column of the one in each one-hot row, beside ``data`` or, where nobody reads that, in place of it.
     n_steps : int
         Time steps whose rows lie one after the other, those of the first step first.
-    columns : Cut or None
-        Which part of the features this is, along axis 1, where a layer is partitioned by features.
-    read_as : set of str
-        What its consumers read: "data", "labels", "ids" (and epochs), "stored", "index"; "nothing" where nobody does.
+    span : Span or None
+        Which features of the whole these are, along axis 1, where a layer is partitioned by features.
+    consumed_as : set of str
+        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
     """
 
     def __init__(
-        self, shape: Sequence[int], dtype: Any = np.float32, wants_grad: bool = True, reusable: bool = False
+        self,
+        shape: Sequence[int],
+        dtype: Any = np.float32,
+        requires_grad: bool = True,
+        overwritable: bool = False,
+        own_data: bool | Literal["consumed"] = True,
+        own_grad: bool = True,
     ) -> None:
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
-        self.wants_grad = wants_grad
-        self.reusable = reusable
+        self.requires_grad = requires_grad
+        self.overwritable = overwritable
+        self.own_data = own_data
+        self.own_grad = own_grad
         self.data: Any = None
         self.grad: Any = None
-        self.labels: Any = None
-        self.ids: Any = None
-        self.epochs: Any = None
-        self.stored: Stored | None = None
-        self.index: Any = None
+        self.records = Records()
+        self.raw: Raw | None = None
+        self.one_hot_index: Any = None
         self.n_steps = 1
-        self.columns: Cut | None = None
-        self.read_as: set[Read] = set()
+        self.span: Span | None = None
+        self.consumed_as: set[Consumed] = set()
 
     @property
-    def wants_data(self) -> bool:
-        """Whether a consumer reads ``data``; so it is taken where there is no consumer."""
-        return "data" in self.read_as or not self.read_as
+    def labels(self) -> Any:
+        """Labels of the rows, (N,) int32, or None."""
+        return self.records.labels
+
+    @property
+    def data_is_consumed(self) -> bool:
+        """Whether a consumer reads ``data``; so it is where there is no consumer."""
+        return "data" in self.consumed_as or not self.consumed_as
+
+    @property
+    def needs_data_memory(self) -> bool:
+        """Whether the layer's base is to allocate ``data``."""
+        if self.own_data == "consumed":
+            return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
+        return self.own_data
+
+    def allocate(self, name: str, make: Callable[..., Any]) -> None:
+        """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
+        setattr(self, name, make(self.shape, self.dtype))
 
     @property
     def on_host(self) -> bool:
-        """Whether ``data`` lies in host memory wherever the net is computed: numbers, which say what is to be read."""
+        """Whether ``data`` is in host memory wherever the net is computed: integers, which say what is to be read."""
         return self.dtype.kind in "iub"
 
     @property

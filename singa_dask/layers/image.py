@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase, RGBImageConf
+from singa_dask.conf import Phase, RGBImageConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer, Stored
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Raw
+from singa_dask.layers.traits import Traits
 
 __all__ = ["ImagePreprocess"]
 
@@ -28,37 +29,35 @@ class ImagePreprocess(Layer):
     """
 
     block = RGBImageConf
-    reads = (("stored", "labels", "ids"),)
-    splits = False
+    traits = Traits(consumes=(("raw", "labels", "ids"),), needs_split=False)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block, shape = conf.block(RGBImageConf), sources[0].shape
+    def setup(self) -> None:
+        block, shape = self.conf.block(RGBImageConf), self.sources[0].shape
         self.scale, self.mirror = block.scale, block.mirror
+        name = self.conf.srclayers[0]
         if len(shape) != 4:
-            message = f"{conf.srclayers[0]!r} gives records of {shape[1:]}, expected images (channels, height, width)."
+            message = f"{name!r} gives records of {shape[1:]}, expected images (channels, height, width)."
             raise ConfigError(Problem(("srclayers",), message))
-        if sources[0].wants_grad:
-            message = f"{conf.srclayers[0]!r} may learn, but {conf.type} has no gradient. Put it behind an input layer."
+        if self.sources[0].requires_grad:
+            message = f"{name!r} may learn, but {self.conf.type} has no gradient. Put it behind an input layer."
             raise ConfigError(Problem(("srclayers",), message))
         if block.cropsize > min(shape[2:]):
             message = f"expected at most {min(shape[2:])}, as images are {shape[2]} x {shape[3]}, got {block.cropsize}."
             raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
         if block.meanfile:
-            message = f"{conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
+            message = f"{self.conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
             raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
         size = (block.cropsize, block.cropsize) if block.cropsize else shape[2:]
         # how far the cut may move down and to the right
         self.room = np.array([shape[2] - size[0], shape[3] - size[1]])
-        self.feature((*shape[:2], *size), wants_grad=False)
+        self.add_output((*shape[:2], *size), requires_grad=False)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
-        feature.labels, feature.ids, feature.epochs = source.labels, source.ids, source.epochs
-        stored = source.stored or Stored(source.data)
+        feature.records = source.records
+        raw = source.raw or Raw(source.data)
         top, left, mirrored = self.places(phase)
-        self.ops.crop_mirror_normalize(
-            stored.values, top, left, mirrored, stored.mean, stored.std, self.scale, out=feature.data
-        )
+        self.ops.crop_mirror_normalize(raw.values, top, left, mirrored, raw.mean, raw.std, self.scale, out=feature.data)
 
     def places(self, phase: Phase) -> tuple[Any, Any, Any]:
         """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""
@@ -67,7 +66,7 @@ class ImagePreprocess(Layer):
             top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)
             return top, left, np.zeros(n_rows, bool)
         source, context = self.sources[0], self.context
-        ids, epochs = source.ids, source.epochs
+        ids, epochs = source.records.ids, source.records.epochs
         if ids is None:
             # records without numbers: a row of a step stands for one
             ids = self.first_row(n_rows) + np.arange(n_rows)

@@ -27,13 +27,17 @@ from singa_dask.data import (
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.stores.class_names import LabelMatch
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer, Stored
+from singa_dask.layers.base import LAYERS
+from singa_dask.layers.context import Context
+from singa_dask.layers.feature import Raw, Records
+from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.records import check_shape, in_layout, open_records, open_text, same_shape, stored_shape
+from singa_dask.layers.site import Site
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
 
-class StoreInput(Layer):
+class StoreInput(InputLayer):
     """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
     The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
@@ -42,15 +46,12 @@ class StoreInput(Layer):
     """
 
     block = StoreConf
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
     default_backend: ClassVar[str | None] = None
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self.store_conf = conf.block(StoreConf)
         self._store: Store | None = None
         self._loader: Loader | None = None
@@ -59,17 +60,17 @@ class StoreInput(Layer):
         self._mean: Any = None
         self._std: Any = None
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
+    def setup(self) -> None:
         store = self.store_conf
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
-            raise ConfigError([Problem(("store_conf", key), f"{conf.type} needs it.") for key in missing])
+            raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
         self.batch_size = sum(store.batchsize)
-        self.feature((self._own_rows(), *store.shape), wants_grad=False)
+        self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
 
     def _own_rows(self) -> int:
         """Return how many rows of a batch this worker reads."""
-        sizes, n_workers = self.store_conf.batchsize, self.n_row_parts
+        sizes, n_workers = self.store_conf.batchsize, self.site.batch_shard.count
         shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
         parts = [share * self.batch_size // sum(shares) for share in shares]
         if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
@@ -80,26 +81,21 @@ class StoreInput(Layer):
                 shown = f"in the proportions {' : '.join(map(str, shares))}"
                 message = f"expected a number for each of the {n_workers} workers of a group, {shown}, got {sizes}."
             raise ConfigError(Problem(("store_conf", "batchsize"), message))
-        return parts[self.row_part]
+        return parts[self.site.batch_shard.index]
 
-    def allocate(self) -> None:
-        """Allocate the floats, unless all who read records make their own from what is stored."""
-        if "data" in self.features[0].read_as or "stored" not in self.features[0].read_as:
-            super().allocate()
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         loader = self._loader or self._open()
         batch = loader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
         if feature.data is None:
-            feature.stored = Stored(values, self._mean, self._std)
+            feature.raw = Raw(values, self._mean, self._std)
         else:
             self.ops.normalize(values, self._mean, self._std, out=feature.data)
-        feature.ids, feature.epochs = batch.ids, loader.epochs()
         if labels is not None:
             # the loader uses its memory again
-            feature.labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
+            labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
+        feature.records = Records(labels, batch.ids, loader.epochs())
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -279,7 +275,7 @@ class StoreInput(Layer):
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
-            shares=context.shares if self.n_row_parts > 1 else (),
+            shares=context.shares if self.site.batch_shard.count > 1 else (),
         )
 
     def _open(self) -> Loader:
@@ -289,7 +285,7 @@ class StoreInput(Layer):
         order = self.make_order([block.n for block in self._store.blocks], self._store.fingerprint)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         self._loader = Loader(
-            self._store, order, self.row_part, self.n_row_parts, name=self.name, policy=policy,
+            self._store, order, self.site.batch_shard.index, self.site.batch_shard.count, name=self.name, policy=policy,
             host_names=context.host_names,
         )  # fmt: skip
         if self._cursor is not None:
@@ -307,7 +303,7 @@ class StoreInput(Layer):
         (self._loader or self._open()).start()
 
     def wait_for_records(self) -> None:
-        """Wait until what `read_ahead` has begun can be computed with, or has failed, as `compute_feature` will say."""
+        """Wait until what `read_ahead` has begun can be computed with, or has failed, as `forward` will say."""
         if self._loader is not None:
             self._loader.wait()
 

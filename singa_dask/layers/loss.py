@@ -6,12 +6,10 @@ net those of the sum over the time steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from singa_dask.conf import LayerConf, Phase, SoftmaxLossConf
+from singa_dask.conf import Phase, SoftmaxLossConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Traits
 
 __all__ = ["EuclideanLoss", "SoftmaxLoss"]
 
@@ -27,37 +25,39 @@ class SoftmaxLoss(Layer):
     """
 
     block = SoftmaxLossConf
-    n_sources = (2, 2)
-    reads = ("data", "labels")
-    is_loss = True
-    over_time = True
-    repeats = True
-    figures = ("loss", "accuracy")
+    traits = Traits(
+        n_sources=(2, 2),
+        consumes=("data", "labels"),
+        is_loss=True,
+        time_foldable=True,
+        capturable=True,
+        metrics=("loss", "accuracy"),
+    )
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(SoftmaxLossConf)
+    def setup(self) -> None:
+        block = self.conf.block(SoftmaxLossConf)
         self.topk, self.scale = block.topk, block.scale
-        n_classes = sources[0].size
+        n_classes = self.sources[0].size
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
             raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
-        self.feature((sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
+        self.add_output((self.sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
 
     def prepare(self, phase: Phase) -> None:
         self.labels(1, self.features[0].shape[1])
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         p = self.features[0].data
         labels = self.sources[1].labels
         self.ops.softmax(self.rows(), out=p)
         self.add_metric("loss", self.ops.cross_entropy(p, labels), scale=self.scale)
         self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
             with self.grad_rows() as gx:
-                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale * self.n_steps, out=gx)
+                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale * self.site.n_steps, out=gx)
 
 
 @LAYERS.register()
@@ -67,30 +67,26 @@ class EuclideanLoss(Layer):
     Its output is x - t, (N, D). A target that is itself learnt gets the opposite gradient.
     """
 
-    n_sources = (2, 2)
-    is_loss = True
-    over_time = True
-    repeats = True
-    figures = ("loss",)
+    traits = Traits(n_sources=(2, 2), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        prediction, target = sources
+    def setup(self) -> None:
+        prediction, target = self.sources
         if (prediction.shape[0], prediction.size) != (target.shape[0], target.size):
             message = (
-                f"{conf.srclayers[0]!r} gives {prediction.shape} and {conf.srclayers[1]!r} {target.shape}: "
+                f"{self.conf.srclayers[0]!r} gives {prediction.shape} and {self.conf.srclayers[1]!r} {target.shape}: "
                 "both need the same number of values a record."
             )
             raise ConfigError(Problem(("srclayers",), message))
-        self.feature((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
+        self.add_output((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         difference = self.features[0].data
         self.ops.subtract(self.rows(0), self.rows(1), out=difference)
         self.add_metric("loss", self.ops.sum_squares(difference), n=len(difference))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         difference = self.features[0].data
         for i, sign in enumerate((1, -1)):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
-                    self.ops.multiply(difference, sign * self.n_steps / len(difference), out=gx)
+                    self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)

@@ -5,7 +5,7 @@ Formulas after SINGA's src/neuralnet/neuron_layer/. Gradients of activations com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,16 +13,15 @@ from singa_dask.conf import (
     ActivationConf,
     Conf,
     DropoutConf,
-    InitConf,
     InnerProductConf,
-    LayerConf,
     Phase,
     ReLUConf,
     SoftmaxConf,
 )
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Connection, Feature, Layer
-from singa_dask.layers.initial import ZEROS, glorot
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.initial_values import ZEROS, glorot
+from singa_dask.layers.traits import Connection, Traits
 
 __all__ = ["Activation", "Dropout", "InnerProduct", "ReLU", "STanh", "Sigmoid", "Softmax", "Tanh"]
 
@@ -35,32 +34,30 @@ class InnerProduct(Layer):
     """
 
     block = InnerProductConf
-    param_names = ("weight", "bias")
-    connection = Connection.ONE_TO_ALL
-    over_time = True
-    by_feature = True
-    repeats = True
-    accumulates = True
+    traits = Traits(
+        params=("weight", "bias"),
+        time_foldable=True,
+        capturable=True,
+        accumulates=True,
+        feature_parallel=Connection.ONE_TO_ALL,
+    )
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(InnerProductConf)
+    def setup(self) -> None:
+        block = self.conf.block(InnerProductConf)
         self.transpose = block.transpose
-        columns = self.cut(block.num_output)
-        rows, n_in, n_out = sources[0].shape[0], sources[0].size, columns.size
-        self.feature((rows, n_out), reusable=True, columns=columns)
+        span = self.feature_span(block.num_output)
+        rows, n_in, n_out = self.sources[0].shape[0], self.sources[0].size, span.size
+        self.add_output((rows, n_out), overwritable=True, span=span)
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
-        self.weight = self.param(0, shape, axis=1 if self.transpose else 0)
-        self.bias = self.bias_param(1, n_out, block.bias_term)
+        self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
+        self.bias = self.add_bias(n_out, block.bias_term, ZEROS)
 
-    def initial(self, index: int) -> InitConf:
-        return ZEROS if index else glorot(*self.weight.whole_shape)
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
         self.x = self.rows()
         self.ops.linear(self.x, self.weight.data, bias, out=self.features[0].data, transpose=self.transpose)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.linear_grad_weight(self.x, gy, out=self.weight.grad, transpose=self.transpose, accumulate=more)
@@ -80,39 +77,36 @@ class Activation(Layer):
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
-    over_time = True
-    by_feature = True
-    repeats = True
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.forward, self.backward = self.kernels(conf, ops)
-        self.in_place = conf.share_src_blobs and sources[0].reusable
-        self.feature(sources[0].shape)
+    def setup(self) -> None:
+        self.function, self.derivative = self.kernels()
+        self.in_place = self.conf.share_src_blobs and self.sources[0].overwritable
+        self.add_output(self.sources[0].shape, own_data=not self.in_place, own_grad=not self.in_place)
 
-    def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return f(x, out) and its gradient(y, gy, out)."""
+        ops = self.ops
         known = {
             "RELU": (ops.relu, ops.relu_grad),
             "SIGMOID": (ops.sigmoid, ops.sigmoid_grad),
             "TANH": (ops.tanh, ops.tanh_grad),
             "STANH": (ops.stanh, ops.stanh_grad),
         }
-        return known[conf.block(ActivationConf).type]
+        return known[self.conf.block(ActivationConf).type]
 
-    def allocate(self) -> None:
-        if not self.in_place:
-            super().allocate()
-            return
-        source, feature = self.sources[0], self.features[0]
-        feature.data, feature.grad = source.data, source.grad
+    def attach(self) -> None:
+        if self.in_place:
+            source, feature = self.sources[0], self.features[0]
+            feature.data, feature.grad = source.data, source.grad
 
-    def compute_feature(self, phase: Phase) -> None:
-        self.forward(self.sources[0].data, out=self.features[0].data)
+    def forward(self, phase: Phase) -> None:
+        self.function(self.sources[0].data, out=self.features[0].data)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is not None:
-            self.backward(feature.data, feature.grad, out=source.grad)
+            self.derivative(feature.data, feature.grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -120,13 +114,13 @@ class ReLU(Activation):
     """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
 
     block = ReLUConf
-    repeats = True
+    traits = Activation.traits
 
-    def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
-        slope = conf.block(ReLUConf).negative_slope
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        slope = self.conf.block(ReLUConf).negative_slope
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
-        return partial(ops.relu, negative_slope=slope), partial(ops.relu_grad, negative_slope=slope)
+        return partial(self.ops.relu, negative_slope=slope), partial(self.ops.relu_grad, negative_slope=slope)
 
 
 @LAYERS.register()
@@ -134,10 +128,10 @@ class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
     block = None
-    repeats = True
+    traits = Activation.traits
 
-    def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
-        return ops.sigmoid, ops.sigmoid_grad
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return self.ops.sigmoid, self.ops.sigmoid_grad
 
 
 @LAYERS.register()
@@ -145,10 +139,10 @@ class Tanh(Activation):
     """y = tanh(x)."""
 
     block = None
-    repeats = True
+    traits = Activation.traits
 
-    def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
-        return ops.tanh, ops.tanh_grad
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return self.ops.tanh, self.ops.tanh_grad
 
 
 @LAYERS.register()
@@ -156,10 +150,10 @@ class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
 
     block = None
-    repeats = True
+    traits = Activation.traits
 
-    def kernels(self, conf: LayerConf, ops: Any) -> tuple[Callable[..., None], Callable[..., None]]:
-        return ops.stanh, ops.stanh_grad
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return self.ops.stanh, self.ops.stanh_grad
 
 
 @LAYERS.register("Softmax", "CudnnSoftmax")
@@ -175,12 +169,11 @@ class Softmax(Layer):
     """
 
     block = SoftmaxConf
-    connection = Connection.ONE_TO_ALL
-    over_time = True
-    repeats = True
+    traits = Traits(time_foldable=True, capturable=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        shape, size, n = sources[0].shape, sources[0].size, conf.block(SoftmaxConf).num_softmax_per_instance
+    def setup(self) -> None:
+        n = self.conf.block(SoftmaxConf).num_softmax_per_instance
+        shape, size = self.sources[0].shape, self.sources[0].size
         self.by_pixel = len(shape) == 4 and n == shape[2] * shape[3] and n > 1
         if len(shape) == 4 and n > 1 and not self.by_pixel:
             message = f"expected 1, or {shape[2] * shape[3]} for one over the channels of each pixel, got {n}."
@@ -189,23 +182,23 @@ class Softmax(Layer):
             message = f"expected a number that divides the {size} values of a record, got {n}."
             raise ConfigError(Problem(("softmax_conf", "num_softmax_per_instance"), message))
         self.width = size // n
-        self.feature(shape if self.by_pixel else (shape[0], size), dtype=self.context.param_dtype)
+        self.add_output(shape if self.by_pixel else (shape[0], size), dtype=self.context.param_dtype)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
-        x = self.packed(x, "data").reshape(-1, self.width)
-        with self.packed_out(y, "y") as p:
+        x = self.contiguous(x, "data").reshape(-1, self.width)
+        with self.contiguous_out(y, "y") as p:
             self.ops.softmax(x, out=p.reshape(-1, self.width))
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is None:
             return
         p, gy = (
-            self.packed(self.parts(x), key).reshape(-1, self.width)
+            self.contiguous(self.parts(x), key).reshape(-1, self.width)
             for x, key in ((feature.data, "y"), (feature.grad, "gy"))
         )
-        with self.packed_out(self.parts(source.grad), "grad") as gx:
+        with self.contiguous_out(self.parts(source.grad), "grad") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Any) -> Any:
@@ -221,42 +214,35 @@ class Dropout(Layer):
     """
 
     block = DropoutConf
-    over_time = True
-    by_feature = True
-    repeats = True
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.keep = 1 - conf.block(DropoutConf).dropout_ratio
-        self.mask: Any = None
-        self.feature(sources[0].shape, reusable=True)
+    def setup(self) -> None:
+        self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
+        self.y = self.add_output(self.sources[0].shape, overwritable=True)
+        self.mask = self.buffer("mask", self.y.shape, when="training")
 
-    def allocate(self) -> None:
-        super().allocate()
-        if self.context.phase & Phase.TRAIN:
-            self.mask = self.ops.features(self.features[0].shape, self.context.param_dtype)
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, y = self.sources[0].data, self.features[0].data
         if not phase & Phase.TRAIN:
             self.ops.copy(x, out=y)
             return
-        n_rows = len(x) // self.n_steps
-        for i in range(self.n_steps):
-            mask = self.mask[i * n_rows : (i + 1) * n_rows]
-            step = (self.first_step + i,) if self.first_step + i else ()
+        n_rows = len(x) // self.site.n_steps
+        for i in range(self.site.n_steps):
+            mask = self.mask.data[i * n_rows : (i + 1) * n_rows]
+            step = (self.site.first_step + i,) if self.site.first_step + i else ()
             self.draw(self.random_key(*step), mask)
-        self.ops.multiply(x, self.mask, out=y)
+        self.ops.multiply(x, self.mask.data, out=y)
 
     def draw(self, key: tuple[int | str, ...], mask: Any) -> None:
         """Draw the mask of a time step; of a part of the features that part of what is drawn for all of them."""
-        columns, first_row = self.features[0].columns, self.first_row(len(mask))
-        if columns is None:
+        span, first_row = self.features[0].span, self.first_row(len(mask))
+        if span is None:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)
             return
-        whole = self.ops.scratch("whole mask", (len(mask), columns.total, *mask.shape[2:]), mask.dtype)
+        whole = self.ops.scratch("whole mask", (len(mask), span.total, *mask.shape[2:]), mask.dtype)
         self.ops.dropout_mask(key, self.keep, out=whole, first_row=first_row)
-        self.ops.copy(whole[:, columns.start : columns.stop], out=mask)
+        self.ops.copy(whole[:, span.start : span.stop], out=mask)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         if self.sources[0].grad is not None:
-            self.ops.multiply(self.features[0].grad, self.mask, out=self.sources[0].grad)
+            self.ops.multiply(self.features[0].grad, self.mask.data, out=self.sources[0].grad)

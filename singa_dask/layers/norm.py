@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from singa_dask.conf import BMConf, LayerConf, LRNConf, Phase
+from singa_dask.conf import BMConf, LRNConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer
+from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
+from singa_dask.layers.traits import Connection, Traits
 
 __all__ = ["LRN", "BatchNorm"]
+
+
+def _lrn_memory(ops: Any, how: tuple[Any, ...], shape: Sequence[int], dtype: Any) -> Any:
+    return ops.lrn_memory(shape, dtype, *how)
 
 
 @LAYERS.register("LRN", "CudnnLRN")
@@ -21,29 +27,24 @@ class LRN(Layer):
     """
 
     block = LRNConf
-    over_time = True
-    repeats = True
+    traits = Traits(time_foldable=True, capturable=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block = conf.block(LRNConf)
-        self.shape = image_shape(conf, sources[0])
+    def setup(self) -> None:
+        block = self.conf.block(LRNConf)
+        self.shape = image_shape(self.conf, self.sources[0])
         self.how = (block.local_size, block.alpha, block.beta, block.knorm)
-        self.work: Any = None
-        self.feature(sources[0].shape, reusable=True)
+        self.add_output(self.sources[0].shape, overwritable=True)
+        make = partial(_lrn_memory, self.ops, self.how)
+        self.work = self.buffer("work", self.shape, self.sources[0].dtype, when="backward", make=make)
 
-    def allocate(self) -> None:
-        super().allocate()
-        if self.learns:
-            self.work = self.ops.lrn_memory(self.shape, self.sources[0].dtype, *self.how)
+    def forward(self, phase: Phase) -> None:
+        self.ops.lrn(as_images(self.sources[0].data), as_images(self.features[0].data), self.work.data, *self.how)
 
-    def compute_feature(self, phase: Phase) -> None:
-        self.ops.lrn(as_images(self.sources[0].data), as_images(self.features[0].data), self.work, *self.how)
-
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
         if source.grad is not None:
             x, gy, gx = as_images(source.data), as_images(feature.grad), as_images(source.grad)
-            self.ops.lrn_grad(x, gy, gx, self.work, *self.how)
+            self.ops.lrn_grad(x, gy, gx, self.work.data, *self.how)
 
 
 @LAYERS.register("BatchNorm", "BM", "CudnnBM")
@@ -62,46 +63,41 @@ class BatchNorm(Layer):
     """
 
     block = BMConf
-    param_names = ("scale", "shift", "mean", "variance")
-    by_feature = True
-    repeats = True
+    traits = Traits(
+        params=("scale", "shift", "mean", "variance"), capturable=True, feature_parallel=Connection.ONE_TO_ONE
+    )
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block, shape = conf.block(BMConf), sources[0].shape
+    def setup(self) -> None:
+        block, shape = self.conf.block(BMConf), self.sources[0].shape
         if not 2 <= len(shape) <= 4:
-            message = f"{conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
+            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
             raise ConfigError(Problem(("srclayers",), message))
-        if self.n_column_parts > 1 and len(shape) == 3:
+        if self.site.feature_shard.count > 1 and len(shape) == 3:
             raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
-        self.feature(shape, reusable=True)
-        self.scale, self.shift = self.param(0, size, value=1), self.param(1, size, value=0)
-        self.running_mean = self.param(2, size, value=0, statistic=True)
-        self.running_variance = self.param(3, size, value=1, statistic=True)
+        self.add_output(shape, overwritable=True)
+        self.scale, self.shift = self.add_param(size, value=1), self.add_param(size, value=0)
+        self.running_mean = self.add_param(size, value=0, running_statistic=True)
+        self.running_variance = self.add_param(size, value=1, running_statistic=True)
+        self.mean, self.variance = (self.buffer(name, size, zeros=True) for name in ("mean", "variance"))
 
-    def allocate(self) -> None:
-        super().allocate()
-        self.mean, self.variance = (self.ops.zeros(self.scale.shape, self.scale.dtype) for _ in range(2))
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         x, y = self.channels(self.sources[0].data), self.channels(self.features[0].data)
         training = bool(phase & Phase.TRAIN)
-        mean, variance = self.mean, self.variance
-        if not training:
-            mean, variance = self.running_mean.data, self.running_variance.data
-        self.ops.batch_norm(x, self.scale.data, self.shift.data, mean, variance, y, self.eps, training)
+        mean, variance = (self.mean, self.variance) if training else (self.running_mean, self.running_variance)
+        self.ops.batch_norm(x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.channels(self.features[0].grad)
         gx = None if source.grad is None else self.channels(source.grad)
         self.ops.batch_norm_grad(
-            self.channels(source.data), gy, self.scale.data, self.mean, self.variance, gx,
+            self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
             self.scale.grad, self.shift.grad, self.eps,
         )  # fmt: skip
         for running, of_batch in ((self.running_mean, self.mean), (self.running_variance, self.variance)):
-            self.ops.subtract(running.data, of_batch, out=running.grad)
+            self.ops.subtract(running.data, of_batch.data, out=running.grad)
             self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
 
     def channels(self, x: Any) -> Any:

@@ -6,7 +6,6 @@ Files are written by every worker for its own rows: with several, ``out.csv`` be
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +15,10 @@ import numpy as np
 from singa_dask.conf import ArgSortConf, LayerConf, Phase, StoreConf
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.context import Context
+from singa_dask.layers.site import Site
+from singa_dask.layers.traits import Traits
 
 __all__ = ["Accuracy", "ArgSort", "CSVOutput", "RecordOutput", "Writer"]
 
@@ -29,18 +31,16 @@ class ArgSort(Layer):
     """
 
     block = ArgSortConf
-    is_output = True
-    over_time = True
-    repeats = True
+    traits = Traits(is_output=True, time_foldable=True, capturable=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.topk, width = conf.block(ArgSortConf).topk, sources[0].size
+    def setup(self) -> None:
+        self.topk, width = self.conf.block(ArgSortConf).topk, self.sources[0].size
         if self.topk > width:
             message = f"expected at most {width}, the values of a record, got {self.topk}."
             raise ConfigError(Problem(("argsort_conf", "topk"), message))
-        self.feature((sources[0].shape[0], self.topk), wants_grad=False, dtype=self.context.param_dtype)
+        self.add_output((self.sources[0].shape[0], self.topk), requires_grad=False, dtype=self.context.param_dtype)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         self.ops.top(self.rows(), self.topk, out=self.features[0].data)
 
 
@@ -51,16 +51,15 @@ class Accuracy(ArgSort):
     Sources: scores, labels.
     """
 
-    n_sources = (2, 2)
-    reads = ("data", "labels")
-    figures = ("accuracy",)
-    repeats = True
+    traits = ArgSort.traits.replace(
+        n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",), capturable=True
+    )
 
     def prepare(self, phase: Phase) -> None:
         self.labels(1, self.sources[0].size)
 
-    def compute_feature(self, phase: Phase) -> None:
-        super().compute_feature(phase)
+    def forward(self, phase: Phase) -> None:
+        super().forward(phase)
         scores = self.rows()
         labels = self.sources[1].labels
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
@@ -70,31 +69,29 @@ class Writer(Layer):
     """What layers that write files share: where to, and which labels."""
 
     block = StoreConf
-    is_output = True
+    traits = Traits(is_output=True)
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self.opened = ExitStack()
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.store = conf.block(StoreConf)
+    def setup(self) -> None:
+        self.store = self.conf.block(StoreConf)
         if not self.store.path:
-            raise ConfigError(Problem(("store_conf", "path"), f"{conf.type} needs to know where to write."))
-        self.feature(sources[0].shape, wants_grad=False)
-
-    def allocate(self) -> None:
-        """Allocate nothing: nobody reads a writer."""
+            raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs to know where to write."))
+        # nobody reads a writer
+        self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 
     def urls(self) -> list[str]:
         """Return where each worker writes."""
-        if self.n_row_parts == 1:
+        if self.site.batch_shard.count == 1:
             return [self.store.path]
         suffix = PurePosixPath(self.store.path).suffix
-        return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.n_row_parts)]
+        return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.site.batch_shard.count)]
 
     def url(self) -> str:
         """Return where this worker writes."""
-        return self.urls()[self.row_part]
+        return self.urls()[self.site.batch_shard.index]
 
     def close(self) -> None:
         self.opened.close()
@@ -104,13 +101,13 @@ class Writer(Layer):
 class CSVOutput(Writer):
     """One line a record: its label, if the source has labels, and the values with six decimals."""
 
-    reads = (("data", "labels"),)
+    traits = Writer.traits.replace(consumes=(("data", "labels"),))
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self.file: Any = None
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         if self.file is None:
             opened = fs.open(self.url(), "wb", self.store.storage_options)
             self.file = self.opened.enter_context(opened)
@@ -129,14 +126,13 @@ class RecordOutput(Writer):
     ``store_conf.backend`` names the format, kvfile when it does not; the file is written when the net is closed.
     """
 
-    n_sources = (1, 2)
-    reads = (("data", "labels"), "labels")
+    traits = Writer.traits.replace(n_sources=(1, 2), consumes=(("data", "labels"), "labels"))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        super().setup(conf, sources, ops)
+    def setup(self) -> None:
+        super().setup()
         self.batches: list[dict[str, np.ndarray[Any, Any]]] = []
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         batch = {"data": np.array(self.ops.to_host(self.sources[0].data), np.float32, order="C")}
         labels = self.sources[-1].labels
         if labels is not None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf import ParamConf
+from singa_dask.conf import InitConf, ParamConf
 from singa_dask.errors import Aborted
-from singa_dask.layers.feature import Cut
+from singa_dask.layers.site import Span
 
-__all__ = ["Box", "Gate", "Param"]
+__all__ = ["Gate", "Param", "ParamShard"]
 
 
 class Gate:
@@ -35,20 +35,20 @@ class Gate:
             raise Aborted(self._reason)
 
 
-class Box(NamedTuple):
+class ParamShard(NamedTuple):
     """Which part of a logical param a partition of a layer has: a stretch of one axis."""
 
     part: int
     axis: int
-    cut: Cut
+    span: Span
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the whole, of a part of ``shape``."""
-        return (*shape[: self.axis], self.cut.total, *shape[self.axis + 1 :])
+        return (*shape[: self.axis], self.span.total, *shape[self.axis + 1 :])
 
     def of(self, values: Any) -> Any:
         """Return this part of the whole's values, a view."""
-        return values[(slice(None),) * self.axis + (slice(self.cut.start, self.cut.stop),)]
+        return values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
 
 
 class Param:
@@ -63,20 +63,22 @@ class Param:
         Initialiser, ``lr_scale``, ``wd_scale``, ``share_from``.
     dtype : dtype
         float32 in training, float64 in gradient checks.
-    statistic : bool
+    running_statistic : bool
         Not trained: ``grad`` is what the values are too large by, and an update is ``data -= grad / n_sharers``,
         whatever the job's updater. So the workers of a group keep one average, which is in checkpoints like weights.
-    box : Box, optional
+    shard : ParamShard, optional
         Which part of a logical param it is, where the layer is partitioned by features.
 
     Attributes
     ----------
-    window : Box or None
-        In place of ``box`` where this process keeps the whole param, as others see other parts of it.
+    view : ParamShard or None
+        In place of ``shard`` where this process keeps the whole param, as others see other parts of it.
     grad : ndarray, shape ``shape``
         Gradient of this sharer alone; None until allocated.
     memory : ndarray, shape `memory_shape`
         What ``grad`` lies in.
+    initial : InitConf or None
+        How to draw initial values that neither the job nor a checkpoint has; None if they have to.
     is_idle : bool
         Its gradient is always 0, so it has none; it counts among the sharers all the same.
     owner : Param
@@ -95,20 +97,21 @@ class Param:
         shape: Sequence[int],
         conf: ParamConf,
         dtype: np.dtype[Any] | type = np.float32,
-        statistic: bool = False,
-        box: Box | None = None,
+        running_statistic: bool = False,
+        shard: ParamShard | None = None,
     ) -> None:
         self.name = name
         self.shape = tuple(shape)
         self.conf = conf
         self.dtype = np.dtype(dtype)
-        self.statistic = statistic
-        self.box = box
-        self.window: Box | None = None
+        self.running_statistic = running_statistic
+        self.shard = shard
+        self.view: ParamShard | None = None
         self._data: Any = None
         self.grad: Any = None
         self.memory: Any = None
         self.is_idle = False
+        self.initial: InitConf | None = None
         self.owner: Param = self
         self.version = -1
         self.last_version = -1
@@ -121,18 +124,18 @@ class Param:
 
     def key_of(self, owner: str) -> str:
         """Return what servers know this part of the values of an owner by."""
-        return owner if self.box is None else f"{owner}@{self.box.part}"
+        return owner if self.shard is None else f"{owner}@{self.shard.part}"
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
         """Shape of the logical param."""
-        box = self.box or self.window
-        return self.shape if box is None else box.shape(self.shape)
+        shard = self.shard or self.view
+        return self.shape if shard is None else shard.shape(self.shape)
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
         """Shape of what is kept and sent: that of the part, or of the whole where that is kept."""
-        return self.shape if self.window is None else self.whole_shape
+        return self.shape if self.view is None else self.whole_shape
 
     @property
     def size(self) -> int:
@@ -152,7 +155,7 @@ class Param:
     @property
     def data(self) -> Any:
         """What the layer computes with, shape ``shape``: `values`, or a part of them."""
-        return self.values if self.window is None or self.values is None else self.window.of(self.values)
+        return self.values if self.view is None or self.values is None else self.view.of(self.values)
 
     @data.setter
     def data(self, values: Any) -> None:
@@ -161,17 +164,18 @@ class Param:
     @classmethod
     def part_of(cls, owner: Param, like: Param) -> Param:
         """Return a param that keeps, where its owner is not, the part of the owner's values that ``like`` has."""
-        shape = like.shape if like.box else owner.whole_shape
-        return cls(owner.name, shape, owner.conf, owner.dtype, owner.statistic, like.box)
+        shape = like.shape if like.shard else owner.whole_shape
+        return cls(owner.name, shape, owner.conf, owner.dtype, owner.running_statistic, like.shard)
 
     def keep_whole(self) -> None:
         """Keep the whole param and compute with a part of it."""
-        self.window, self.box = self.box, None
+        self.view, self.shard = self.shard, None
 
-    def take_grad(self, memory: Any) -> None:
-        """Compute gradients in zeroed memory of `memory_shape`."""
-        self.memory = memory
-        self.grad = memory if self.window is None else self.window.of(memory)
+    def allocate_grad(self, zeros: Callable[..., Any]) -> None:
+        """Allocate the gradient, unless there is one; ``zeros`` makes memory of a shape and dtype."""
+        if self.grad is None:
+            self.memory = zeros(self.memory_shape, self.dtype)
+            self.grad = self.memory if self.view is None else self.view.of(self.memory)
 
     def share(self, owner: Param) -> None:
         """Use the values of ``owner``; the gradient stays this param's own."""

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import InitConf, LayerConf, Phase, RBMConf
+from singa_dask.conf import InitConf, Phase, RBMConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Feature, Layer
-from singa_dask.layers.initial import ZEROS
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Feature
+from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.initial_values import ZEROS
+from singa_dask.layers.memory import Buffer
 from singa_dask.layers.param import Param
+from singa_dask.layers.traits import Traits
 
 __all__ = ["RBMHid", "RBMVis", "Units"]
+
+# After Hinton, "A practical guide to training restricted Boltzmann machines" (2010).
+INITIAL = InitConf(type="Gaussian", std=0.01)
 
 
 class Units(Feature):
@@ -28,48 +35,40 @@ class Units(Feature):
         At the records: those themselves, or probabilities (means of Gaussian units) given them.
     model : ndarray, shape (N, D)
         The same after Gibbs sampling: as the model has them.
-    both : ndarray, shape (2 N, D)
-        ``data``, then ``model``: they are views of it.
+    both : Buffer, shape (2 N, D)
+        ``data``, then ``model``, which are views of it.
     gaussian : bool
         Whether units are linear with unit variance, instead of Bernoulli.
     weight : Param
         Between the two layers.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: Any, gaussian: bool, weight: Param) -> None:
-        super().__init__(shape, dtype, wants_grad=False)
+    def __init__(self, shape: Sequence[int], dtype: Any, gaussian: bool, weight: Param, both: Buffer) -> None:
+        super().__init__(shape, dtype, requires_grad=False, own_data=False)
         self.gaussian = gaussian
         self.weight = weight
         self.model: Any = None
-        self.both: Any = None
+        self.both = both
 
 
 class _RBMLayer(Layer):
     """What the two layers have in common."""
 
     block = RBMConf
-    param_names = ("weight", "bias")
-    is_energy = True
-    splits = False
+    traits = Traits(params=("weight", "bias"), learns_without_loss=True, needs_split=False)
 
-    def make_units(self, conf: LayerConf, n_rows: int, n_units: int, n_visible: int) -> None:
+    def add_units(self, n_rows: int, n_units: int, n_visible: int) -> None:
         """Add output and params."""
-        block = conf.block(RBMConf)
-        self.weight = self.param(0, (block.hdim, n_visible))
-        self.bias = self.bias_param(1, n_units, block.bias_term)
-        self.units = Units((n_rows, n_units), self.context.dtype, block.gaussian, self.weight)
-        self.units.n_steps = self.n_steps
-        self.features.append(self.units)
+        block, dtype = self.conf.block(RBMConf), self.context.dtype
+        self.weight = self.add_param((block.hdim, n_visible), initial=lambda whole: INITIAL)
+        self.bias = self.add_bias(n_units, block.bias_term, ZEROS)
+        both = self.buffer("both", (2 * n_rows, n_units), dtype)
+        self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
+        self.append_output(self.units)
 
-    def initial(self, index: int) -> InitConf:
-        """Return what Hinton's guide to training RBMs (2010) says."""
-        return ZEROS if index else InitConf(type="Gaussian", std=0.01)
-
-    def allocate(self) -> None:
-        super().allocate()
+    def attach(self) -> None:
         units, n_rows = self.units, self.units.shape[0]
-        units.both = self.ops.features((2 * n_rows, units.size), units.dtype)
-        units.data, units.model = units.both[:n_rows], units.both[n_rows:]
+        units.data, units.model = units.both.data[:n_rows], units.both.data[n_rows:]
 
     def drive(self, x: Any, out: Any, transpose: bool = False) -> None:
         """Compute the probabilities, or the means, of the units given those of the other layer."""
@@ -78,7 +77,7 @@ class _RBMLayer(Layer):
         if not self.units.gaussian:
             self.ops.sigmoid(out, out=out)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         """Compute that of the bias: mean of ``model`` less mean of ``data``."""
         if self.bias is None:
             return
@@ -90,7 +89,7 @@ class _RBMLayer(Layer):
 
 
 @LAYERS.register()
-class RBMVis(_RBMLayer):
+class RBMVis(Feedback, _RBMLayer):
     """The visible units v: records x (N, ...) taken as (N, D), images in the order C, H, W; and their reconstruction.
 
     ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being ``rbm_conf.hdim``, and b (D,).
@@ -105,33 +104,28 @@ class RBMVis(_RBMLayer):
     SINGA has no Gaussian visible units, and prints half the error, or less.
     """
 
-    n_sources = (1, 2)
+    traits = _RBMLayer.traits.replace(n_sources=(1, 2))
     hidden: Units
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        # the net hands over the second in close_loop
-        if len(sources) != 1 or len(conf.srclayers) != 2:
-            message = f"{conf.type} reads two layers: that of the records, then an RBMHid that reads it in turn."
+    def setup(self) -> None:
+        if len(self.sources) != 1 or len(self.conf.srclayers) != 2:
+            message = f"{self.conf.type} reads two layers: that of the records, then an RBMHid that reads it in turn."
             raise ConfigError(Problem(("srclayers",), message))
-        n_rows, n_visible = sources[0].shape[0], sources[0].size
-        self.make_units(conf, n_rows, n_visible, n_visible)
+        n_rows, n_visible = self.sources[0].shape[0], self.sources[0].size
+        self.add_units(n_rows, n_visible, n_visible)
         self.n_samples = 0
 
-    def close_loop(self, source: Feature) -> None:
+    def bind_feedback(self, source: Feature) -> None:
         if not isinstance(source, Units):
             message = f"expected an RBMHid, {self.conf.srclayers[1]!r} is none."
             raise ConfigError(Problem(("srclayers", 1), message))
         self.hidden = source
+        shape, dtype = source.shape, source.dtype
+        self.sample = self.buffer("sample", shape, dtype)
+        self.difference = self.buffer("difference", self.units.shape)
+        self.signed = self.buffer("signed", (2 * shape[0], *shape[1:]), dtype, when="backward")
 
-    def allocate(self) -> None:
-        super().allocate()
-        shape, dtype = self.hidden.shape, self.hidden.dtype
-        self.sample = self.ops.features(shape, dtype)
-        self.difference = self.ops.features(self.units.shape, self.context.param_dtype)
-        if self.learns:
-            self.signed = self.ops.features((2 * shape[0], *shape[1:]), dtype)
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         """Take the records; with `Phase.NEGATIVE` reconstruct, with `Phase.TEST` too from them."""
         if not phase & Phase.NEGATIVE:
             self.n_samples = 0
@@ -139,27 +133,29 @@ class RBMVis(_RBMLayer):
             return
         units, hidden = self.units, self.hidden
         self.draw(hidden.data if phase & Phase.TEST else hidden.model, hidden.gaussian)
-        self.drive(self.sample, units.model, transpose=True)
+        self.drive(self.sample.data, units.model, transpose=True)
         if phase & Phase.TEST:
-            self.ops.subtract(units.data, units.model, out=self.difference)
-            self.add_metric("squared_error", self.ops.sum_squares(self.difference), n=len(self.difference))
+            difference = self.difference.data
+            self.ops.subtract(units.data, units.model, out=difference)
+            self.add_metric("squared_error", self.ops.sum_squares(difference), n=len(difference))
 
     def draw(self, chances: Any, gaussian: bool) -> None:
         """Sample the hidden units."""
         key, first_row = self.random_key("hidden", self.n_samples), self.first_row(len(chances))
         self.n_samples += 1
         if gaussian:
-            self.ops.gaussian(key, out=self.sample, first_row=first_row)
-            self.ops.add(self.sample, chances, out=self.sample)
+            self.ops.gaussian(key, out=self.sample.data, first_row=first_row)
+            self.ops.add(self.sample.data, chances, out=self.sample.data)
         else:
-            self.ops.bernoulli(key, chances, out=self.sample, first_row=first_row)
+            self.ops.bernoulli(key, chances, out=self.sample.data, first_row=first_row)
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         hidden, n_rows = self.hidden, self.units.shape[0]
-        self.ops.multiply(hidden.data, -1 / n_rows, out=self.signed[:n_rows])
-        self.ops.multiply(hidden.model, 1 / n_rows, out=self.signed[n_rows:])
-        self.ops.linear_grad_weight(self.units.both, self.signed, out=self.weight.grad)
-        super().compute_gradient(phase)
+        signed = self.signed.data
+        self.ops.multiply(hidden.data, -1 / n_rows, out=signed[:n_rows])
+        self.ops.multiply(hidden.model, 1 / n_rows, out=signed[n_rows:])
+        self.ops.linear_grad_weight(self.units.both.data, signed, out=self.weight.grad)
+        super().backward(phase)
 
 
 @LAYERS.register()
@@ -171,14 +167,15 @@ class RBMHid(_RBMLayer):
     ``share_gradient: sum``, W learns from half of it, as in SINGA.
     """
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        if not isinstance(sources[0], Units):
-            raise ConfigError(Problem(("srclayers",), f"{conf.type} reads an RBMVis, not {conf.srclayers[0]!r}."))
-        self.visible = sources[0]
-        self.make_units(conf, self.visible.shape[0], conf.block(RBMConf).hdim, self.visible.size)
+    def setup(self) -> None:
+        if not isinstance(self.sources[0], Units):
+            message = f"{self.conf.type} reads an RBMVis, not {self.conf.srclayers[0]!r}."
+            raise ConfigError(Problem(("srclayers",), message))
+        self.visible = self.sources[0]
+        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size)
         self.weight.is_idle = True
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         """Compute the units' probabilities given the records; with `Phase.NEGATIVE` given the reconstruction."""
         if phase & Phase.NEGATIVE:
             self.drive(self.visible.model, self.units.model)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from singa_dask.conf import GRUConf, InitConf, LayerConf, LSTMConf, Phase, RNNConf
+from singa_dask.conf import GRUConf, LSTMConf, Phase, RNNConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Connection, Context, Feature, Layer
-from singa_dask.layers.initial import ONES, ORTHOGONAL, ZEROS, glorot
-from singa_dask.layers.joined import Joined, matrix
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.fused import FusedParams, padded_matrix
+from singa_dask.layers.initial_values import ONES, ORTHOGONAL, ZEROS, glorot
+from singa_dask.layers.memory import Buffer
+from singa_dask.layers.traits import Connection, Traits
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -41,13 +43,15 @@ class Recurrent(Layer):
         Whether the state also gets on by another way than its matrix product.
     """
 
-    n_sources = (1, 2)
-    reads = ("index",)
-    connection = Connection.ONE_TO_ALL
-    over_time = True
-    recurrent = True
-    by_feature = True
-    accumulates = True
+    traits = Traits(
+        n_sources=(1, 2),
+        consumes=("one_hot_index",),
+        time_foldable=True,
+        capturable=True,
+        recurrent=True,
+        accumulates=True,
+        feature_parallel=Connection.ONE_TO_ALL,
+    )
     block: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
@@ -55,48 +59,66 @@ class Recurrent(Layer):
     n_kept: ClassVar[int]
     skips: ClassVar[bool] = False
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
-        self.x: Any = None
-
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        block, n_gates = conf.block(self.block), len(self.gates)
-        self.own = self.cut(block.dim_hidden)
+    def setup(self) -> None:
+        block = self.conf.block(self.block)
+        self.own = self.feature_span(block.dim_hidden)
         self.dim, self.carries = self.own.size, block.carry_state
-        self.n_rows = sources[0].shape[0] // self.n_steps
-        self._check(conf, sources)
-        self.feature((sources[0].shape[0], self.dim), columns=self.own)
-        self.weights = [self.param(k, (self.dim, sources[0].size)) for k in range(n_gates)]
-        self.recurrences = [self.param(n_gates + k, (self.dim, self.own.total)) for k in range(n_gates)]
-        has_biases = block.bias_term and len(conf.param) != 2 * n_gates
-        made = [self.bias_param(2 * n_gates + k, self.dim, has_biases) for k in range(n_gates)]
-        self.biases = [bias for bias in made if bias is not None]
+        self.n_rows = self.sources[0].shape[0] // self.site.n_steps
+        self._check()
+        self.x: Any = None
+        self.add_output((self.sources[0].shape[0], self.dim), span=self.own, own_data=False)
+        self._add_params(block)
+        self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
         by_state = [self.recurrences[k] for k in self.state_order]
-        self.joined = {
-            "w": Joined(by_input[0]),
-            "table": Joined(by_input[0], by_input[1] if self.biases else []),
-            "u": Joined(by_state),
+        self.fused = {
+            "w": FusedParams(by_input[0]),
+            "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
+            "u": FusedParams(by_state),
             # in each time step, where a product is faster with weights that lie as it takes them
-            "u transposed": Joined(by_state, []),
+            "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
-            self.joined["b"] = Joined(by_input[1])
+            self.fused["b"] = FusedParams(by_input[1])
 
-    def initial(self, index: int) -> InitConf:
-        """Return Glorot's for a W, an orthogonal U and a zero b, but 1 for that of an LSTM's forget gate."""
-        if index < len(self.gates):
-            return glorot(*self.weights[0].whole_shape)
-        if index < 2 * len(self.gates):
-            return ORTHOGONAL
-        return ONES if self.param_names[index] == "b_f" else ZEROS
+    def _add_params(self, block: GRUConf | LSTMConf | RNNConf) -> None:
+        """Add the params; at first a W is Glorot's, a U orthogonal, a b 0, but 1 for the forget gate of an LSTM."""
+        n_gates, n_inputs = len(self.gates), self.sources[0].size
+        self.weights = [
+            self.add_param((self.dim, n_inputs), initial=lambda whole: glorot(*whole)) for _ in range(n_gates)
+        ]
+        self.recurrences = [
+            self.add_param((self.dim, self.own.total), initial=lambda whole: ORTHOGONAL) for _ in range(n_gates)
+        ]
+        has_biases = block.bias_term and len(self.conf.param) != 2 * n_gates
+        made = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
+        self.biases = [bias for bias in made if bias is not None]
 
-    def _check(self, conf: LayerConf, sources: Sequence[Feature]) -> None:
+    def _add_buffers(self) -> None:
+        """Declare the states: the first one, and after it the output; and what the gradient needs."""
+        n_rows, dtype = self.sources[0].shape[0], self.context.dtype
+        self.state_memory = self.buffer("states", (n_rows + self.n_rows, self.dim), dtype)
+        self.before_memory: Buffer | None = None
+        if self.site.feature_shard.count > 1:
+            self.before_memory = self.buffer("states before", (n_rows, self.own.total), dtype)
+        self.kept_memory = self.buffer("kept", (n_rows, self.n_kept * self.dim), dtype, make=self._padded)
+
+    def _padded(self, shape: Sequence[int], dtype: Any) -> Any:
+        return padded_matrix(self.ops, shape[0], shape[1], dtype)
+
+    def attach(self) -> None:
+        self.states, self.kept = self.state_memory.data, self.kept_memory.data
+        self.features[0].data = self.states[self.n_rows :]
+        # whole states before each time step
+        self.before = self.before_memory.data if self.before_memory else self.states[: len(self.kept)]
+
+    def _check(self) -> None:
         """Refuse what cannot be computed."""
+        conf, sources = self.conf, self.sources
         if self.context.dtype != self.context.param_dtype:
             message = f"{conf.type} does not compute in bf16. Say precision: float32, or float64."
             raise ConfigError(Problem(("type",), message))
-        if self.carries and self.n_column_parts > 1:
+        if self.carries and self.site.feature_shard.count > 1:
             message = f"{conf.type} with carry_state cannot be cut by features. Say 0 or -1, or leave out carry_state."
             raise ConfigError(Problem(("partition_dim",), message))
         if len(sources) == 1:
@@ -105,21 +127,9 @@ class Recurrent(Layer):
         if sources[1].shape != wanted:
             message = f"the first state is {sources[1].shape}, expected {wanted}."
             raise ConfigError(Problem(("srclayers", 1), message))
-        if self.carries and not self.first_step:
+        if self.carries and not self.site.first_step:
             message = f"the first state is that of {conf.srclayers[1]!r}. Leave that out, or carry_state."
             raise ConfigError(Problem(("srclayers", 1), message))
-
-    def allocate(self) -> None:
-        """Allocate the states: the first one, and after it the output."""
-        super().allocate()
-        feature = self.features[0]
-        n_rows = feature.shape[0]
-        self.states = self.ops.features((n_rows + self.n_rows, self.dim), feature.dtype)
-        feature.data = self.states[self.n_rows :]
-        # whole states before each time step
-        is_part = self.n_column_parts > 1
-        self.before = self.ops.features((n_rows, self.own.total), feature.dtype) if is_part else self.states[:n_rows]
-        self.kept = matrix(self.ops, n_rows, self.n_kept * self.dim, feature.dtype)
 
     # -- what a type of layer says -----------------------------------------------------------------------
 
@@ -151,11 +161,11 @@ class Recurrent(Layer):
     @property
     def first(self) -> Any:
         """The copy of the first time step, where there is one for each, else this layer."""
-        return self.first_copy or self
+        return self.site.prototype or self
 
     def weights_of(self, key: str) -> Any:
         """Return params of all gates side by side."""
-        return self.first.joined[key].take(self.ops)
+        return self.first.fused[key].value(self.ops)
 
     def columns(self, order: Sequence[int], gate: int, values: Any) -> Any:
         """Return the columns that belong to a gate."""
@@ -163,18 +173,17 @@ class Recurrent(Layer):
         return values[:, place : place + self.dim]
 
     def prepare(self, phase: Phase) -> None:
-        if self.first_copy is None and self.context.stream_start:
+        if self.site.prototype is None and self.context.stream_start:
             for values in self.context.states.get(self.conf_name, ()):
                 values[...] = 0
 
-    def compute_feature(self, phase: Phase) -> None:
-        if self.first_copy is None and not self.context.frozen:
-            for joined in self.joined.values():
-                joined.stale = True
+    def forward(self, phase: Phase) -> None:
+        if self.site.prototype is None and not self.context.frozen:
+            for fused in self.fused.values():
+                fused.stale = True
         self.begin()
-        n_rows, width = self.n_rows, len(self.gates) * self.dim
-        large = self.ops.prefers_large_kernels
-        xw, look_up = self.kept[:, :width], self.sources[0].index is not None and not large
+        n_rows, width, large = self.n_rows, len(self.gates) * self.dim, self.ops.prefers_large_kernels
+        xw, look_up = self.kept[:, :width], self.sources[0].one_hot_index is not None and not large
         if not look_up:
             self.from_input(out=xw)
         hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
@@ -189,7 +198,7 @@ class Recurrent(Layer):
 
     def from_input(self, out: Any) -> None:
         """Compute what the input gives to the gates in all time steps."""
-        index = self.sources[0].index
+        index = self.sources[0].one_hot_index
         if index is None:
             self.x = self.rows()
             self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=out)
@@ -200,7 +209,7 @@ class Recurrent(Layer):
         """Return what the input gives to the gates in one time step, good until the next one."""
         table = self.weights_of("table")
         out = self.ops.scratch("input products", (self.n_rows, table.shape[1]), self.kept.dtype)
-        self.ops.take_rows(table, self.sources[0].index[rows], out=out)
+        self.ops.take_rows(table, self.sources[0].one_hot_index[rows], out=out)
         return out
 
     def begin(self) -> None:
@@ -209,7 +218,7 @@ class Recurrent(Layer):
             self.ops.copy(self.sources[1].data, out=self.before[: self.n_rows])
         else:
             self.take_over(self.before, 0)
-        if self.n_column_parts > 1:
+        if self.site.feature_shard.count > 1:
             self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Any, place: int) -> None:
@@ -226,7 +235,7 @@ class Recurrent(Layer):
 
     # -- back ------------------------------------------------------------------------------------------------
 
-    def compute_gradient(self, phase: Phase) -> None:
+    def backward(self, phase: Phase) -> None:
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.through_time(more)
         width = len(self.gates) * self.dim
@@ -259,7 +268,7 @@ class Recurrent(Layer):
 
     def grad_of_input_params(self, by_input: Any, more: bool) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
-        ops, index = self.ops, self.sources[0].index
+        ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input
         if index is not None:
             rows = ops.scratch("table grad", (self.sources[0].size, by_input.shape[1]), by_input.dtype)
@@ -295,9 +304,8 @@ class GRU(Recurrent):
     """
 
     block = GRUConf
-    repeats = True
     gates = ("z", "r", "c")
-    param_names = _names(gates)
+    traits = Recurrent.traits.replace(params=_names(gates))
     input_order, state_order = (2, 0, 1), (0, 1, 2)
     n_kept = 4
     skips = True
@@ -318,21 +326,24 @@ class LSTM(Recurrent):
     """
 
     block = LSTMConf
-    repeats = True
     gates = ("i", "f", "g", "o")
-    param_names = _names(gates)
+    traits = Recurrent.traits.replace(params=_names(gates))
     input_order = state_order = (0, 1, 3, 2)
     n_kept = 4
 
-    def allocate(self) -> None:
-        super().allocate()
-        self.cells = self.ops.features(self.states.shape, self.states.dtype)
+    def _add_buffers(self) -> None:
+        super()._add_buffers()
+        self.cell_memory = self.buffer("cells", self.state_memory.shape, self.context.dtype)
+        self.cell_grad_memory = self.buffer("cell gradient", (self.n_rows, self.dim), self.context.dtype)
+
+    def attach(self) -> None:
+        super().attach()
+        self.cells, self.cell_grad = self.cell_memory.data, self.cell_grad_memory.data
         self.last_cell: Any = None
-        self.cell_grad = self.ops.features((self.n_rows, self.dim), self.states.dtype)
 
     def begin(self) -> None:
         super().begin()
-        if self.first_step:
+        if self.site.first_step:
             self.ops.copy(self.first.last_cell, out=self.cells[: self.n_rows])
         else:
             self.take_over(self.cells, 1)
@@ -360,25 +371,24 @@ class RNN(Recurrent):
     """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
 
     block = RNNConf
-    repeats = True
     gates = ("",)
-    param_names = ("W", "U", "b")
+    traits = Recurrent.traits.replace(params=("W", "U", "b"))
     input_order = state_order = (0,)
     n_kept = 1
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        super().setup(conf, sources, ops)
+    def setup(self) -> None:
+        super().setup()
         known = {
-            "TANH": (ops.tanh, ops.tanh_grad),
-            "RELU": (ops.relu, ops.relu_grad),
-            "SIGMOID": (ops.sigmoid, ops.sigmoid_grad),
+            "TANH": (self.ops.tanh, self.ops.tanh_grad),
+            "RELU": (self.ops.relu, self.ops.relu_grad),
+            "SIGMOID": (self.ops.sigmoid, self.ops.sigmoid_grad),
         }
-        self.forward, self.backward = known[conf.block(RNNConf).activation]
+        self.function, self.derivative = known[self.conf.block(RNNConf).activation]
 
     def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
         self.ops.add(xw, hu, out=hu)
-        self.forward(hu, out=self.states[after])
+        self.function(hu, out=self.states[after])
 
     def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
         self.ops.add(gh, gy, out=gh)
-        self.backward(self.states[after], gh, out=self.kept[rows])
+        self.derivative(self.states[after], gh, out=self.kept[rows])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TextIO
 
@@ -16,7 +16,13 @@ import numpy as np
 from singa_dask.conf import CharRNNConf, LayerConf, Phase, RNNDummyConf, SamplingConf
 from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Context, Feature, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.context import Context
+from singa_dask.layers.feature import Feature
+from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.input_layer import InputLayer
+from singa_dask.layers.site import Site
+from singa_dask.layers.traits import Traits
 
 __all__ = ["CharRNN", "CharRNNOutput", "RNNDummy", "Sampling", "read_vocabulary"]
 
@@ -30,7 +36,7 @@ def read_vocabulary(conf: CharRNNConf) -> str:
 
 
 @LAYERS.register()
-class CharRNN(Layer):
+class CharRNN(InputLayer):
     """Windows of a text: (N, unroll_len + 1), column t the character of step t; the last one is only a label.
 
     The text is cut into as many segments of equal length as the groups have rows together, each group has its own, and
@@ -40,30 +46,27 @@ class CharRNN(Layer):
     """
 
     block = CharRNNConf
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self.text_conf = conf.block(CharRNNConf)
         self._text: Any = None
         self._cursor: Mapping[str, Any] | None = None
         self._offset = 0
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        text, n_workers = self.text_conf, self.n_row_parts
+    def setup(self) -> None:
+        text, n_workers = self.text_conf, self.site.batch_shard.count
         problems = []
         if not text.path:
-            problems.append(Problem(("char_rnn_conf", "path"), f"{conf.type} needs it."))
+            problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs it."))
         if text.batchsize % n_workers:
             message = f"expected a multiple of the {n_workers} workers of a group, got {text.batchsize}."
             problems.append(Problem(("char_rnn_conf", "batchsize"), message))
         if problems:
             raise ConfigError(problems)
-        self.feature((text.batchsize // n_workers, text.unroll_len + 1), wants_grad=False, dtype=np.int32)
+        self.add_output((text.batchsize // n_workers, text.unroll_len + 1), requires_grad=False, dtype=np.int32)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         if self._text is None:
             self._open()
         self.context.stream_start = self._offset == 0
@@ -160,8 +163,8 @@ class CharRNN(Layer):
 class Counting(Layer):
     """A layer that tells the batches of one step, as of a test, from each other."""
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self._counted = (-1, -1)
 
     def count(self) -> int:
@@ -172,36 +175,34 @@ class Counting(Layer):
 
 
 @LAYERS.register()
-class RNNDummy(Counting):
+class RNNDummy(Feedback, Counting, InputLayer):
     """Data without a source: uniform in [``low``, ``high``), rounded down if ``integer``.
 
     In a test, from its second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
     """
 
     block = RNNDummyConf
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
+    traits = InputLayer.traits
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self._last: Feature | None = None
         self._fed: Any = None
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.dummy = conf.block(RNNDummyConf)
+    def setup(self) -> None:
+        self.dummy = self.conf.block(RNNDummyConf)
         if not self.dummy.shape:
-            raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{conf.type} needs it, batch first."))
+            raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
         # SINGA writes one number for one value a row
         shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
-        self.feature(shape, wants_grad=False, dtype=self.context.param_dtype)
+        self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
 
     @classmethod
-    def loop_sources(cls, conf: LayerConf) -> list[str]:
+    def feedback_sources(cls, conf: LayerConf) -> list[str]:
         name = conf.block(RNNDummyConf).dynamic_srclayer
         return [name] if name else []
 
-    def close_loop(self, source: Feature) -> None:
+    def bind_feedback(self, source: Feature) -> None:
         if np.prod(source.shape) != np.prod(self.features[0].shape):
             name, shape = self.dummy.dynamic_srclayer, self.features[0].shape
             message = f"the data of {name!r} is {source.shape}, not {shape} as shape says."
@@ -212,7 +213,7 @@ class RNNDummy(Counting):
         """Give the data of the next batch."""
         self._fed = values
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         data, n_before = self.features[0].data, self.count()
         if self._fed is not None:
             self.ops.copy(np.broadcast_to(self._fed, data.shape), out=data)
@@ -220,7 +221,7 @@ class RNNDummy(Counting):
         elif self._last is not None and n_before and phase & Phase.TEST:
             self.ops.copy(self._last.data.reshape(data.shape), out=data)
         else:
-            key = self.random_key(self.first_step, n_before)
+            key = self.random_key(self.site.first_step, n_before)
             self.ops.uniform(key, data, self.dummy.low, self.dummy.high, self.first_row(len(data)))
             if self.dummy.integer:
                 self.ops.copy(np.floor(self.ops.to_host(data)), out=data)
@@ -235,17 +236,14 @@ class Sampling(Counting):
     """
 
     block = SamplingConf
-    is_output = True
+    traits = Traits(is_output=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.sampling = conf.block(SamplingConf)
-        self.feature((sources[0].shape[0], 1), wants_grad=False, dtype=self.context.param_dtype)
+    def setup(self) -> None:
+        self.sampling = self.conf.block(SamplingConf)
+        made = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
+        self.draws = self.buffer("draws", made.shape)
 
-    def allocate(self) -> None:
-        super().allocate()
-        self._draws = self.ops.empty(self.features[0].shape, self.features[0].dtype)
-
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         rows, out, n_before = self.rows(), self.features[0].data, self.count()
         if self.sampling.temperature == 0:
             self.ops.top(rows, 1, out=out)
@@ -255,8 +253,10 @@ class Sampling(Counting):
             scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
         scores -= scores.max(axis=1, keepdims=True)
         below = np.cumsum(np.exp(scores / self.sampling.temperature), axis=1)
-        self.ops.uniform(self.random_key(self.first_step, n_before), self._draws, first_row=self.first_row(len(rows)))
-        drawn = self.ops.to_host(self._draws) * below[:, -1:]
+        self.ops.uniform(
+            self.random_key(self.site.first_step, n_before), self.draws.data, first_row=self.first_row(len(rows))
+        )
+        drawn = self.ops.to_host(self.draws.data) * below[:, -1:]
         self.ops.copy((below <= drawn).sum(axis=1, keepdims=True), out=out)
 
 
@@ -271,24 +271,24 @@ class CharRNNOutput(Layer):
     """
 
     block = CharRNNConf
-    is_output = True
+    traits = Traits(is_output=True)
 
-    def __init__(self, conf: LayerConf, context: Context) -> None:
-        super().__init__(conf, context)
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        super().__init__(conf, context, site)
         self.file: TextIO | None = None
         self._n_written = 0
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.text_conf = conf.block(CharRNNConf)
+    def setup(self) -> None:
+        self.text_conf = self.conf.block(CharRNNConf)
         if not (self.text_conf.vocab_path or self.text_conf.path):
-            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{conf.type} needs it."))
+            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{self.conf.type} needs it."))
 
     @cached_property
     def vocabulary(self) -> str:
         """Its characters; the file is read when they are first asked for."""
         return read_vocabulary(self.text_conf)
 
-    def compute_feature(self, phase: Phase) -> None:
+    def forward(self, phase: Phase) -> None:
         file, vocabulary = self.file or sys.stdout, self.vocabulary
         for number in self.ops.to_host(self.rows())[:, 0].tolist():
             if not 0 <= number < len(vocabulary):

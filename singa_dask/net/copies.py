@@ -2,57 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer
+from singa_dask.layers import Layer, Param
+from singa_dask.layers.memory import Memory
 
-__all__ = ["compute_gradient", "order_copies"]
+__all__ = ["Copies"]
 
 
-def order_copies(layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> dict[Layer, list[Layer]]:
-    """Have the copies of a layer, which share the gradients of params, go back one after the other.
+class Copies:
+    """Runs layers backward, so that the gradients of the copies of each layer are summed.
 
-    Returns
-    -------
-    dict of Layer to list of Layer
-        For each layer that learns, those that go back before it.
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of one worker, in the order of a forward pass.
+    readers : mapping of Layer to sequence of Layer
+
+    Attributes
+    ----------
+    before : dict of Layer to list of Layer
+        For each layer that learns, those that go backward before it: its readers, and the copy before it.
     """
-    first: dict[str, Layer] = {}
-    before: dict[Layer, list[Layer]] = {}
-    for layer in reversed([layer for layer in layers if layer.learns]):
-        later = [first[layer.conf_name]] if layer.conf_name in first else []
-        before[layer] = [*readers[layer], *later]
-        layer.adds_gradient = bool(later)
-        first[layer.conf_name] = layer
-    for layer in before:
-        layer.hands_over = first[layer.conf_name] is layer
-    return before
 
+    def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
+        self.before: dict[Layer, list[Layer]] = {}
+        self._last: dict[str, Layer] = {}
+        self._adding: set[Layer] = set()
+        self._own_grads: dict[Param, Any] = {}
+        for layer in reversed([layer for layer in layers if layer.learns]):
+            earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
+            self.before[layer] = [*readers[layer], *earlier]
+            self._adding.update([layer] if earlier else [])
+            self._last[layer.conf_name] = layer
+        self._n_copies = Counter(layer.conf_name for layer in self.before)
 
-def compute_gradient(layer: Layer, phase: Phase) -> None:
-    """Run a layer backward; the gradients of a later copy's params are added to those of the copies before it."""
-    if layer.own_grads:
-        _add_own_gradients(layer, phase)
-    elif layer.adds_gradient:
-        layer.compute_gradient(phase | Phase.AGGREGATE_GRADIENT)
-    else:
+    def is_last(self, layer: Layer) -> bool:
+        """Tell whether no other copy follows in the backward pass."""
+        return self._last.get(layer.conf_name, layer) is layer
+
+    def memory(self, ops: Any) -> Iterator[tuple[Layer, Memory]]:
+        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
+        for layer in self._adding:
+            for param in () if layer.traits.accumulates else layer.params:
+                if not param.is_idle:
+                    allocate = partial(self._allocate, param, ops)
+                    yield layer, Memory((param, "own"), param.shape, param.dtype, allocate)
+
+    def _allocate(self, param: Param, ops: Any) -> None:
+        if param not in self._own_grads:
+            self._own_grads[param] = ops.zeros(param.shape, param.dtype)
+
+    def allocate(self, ops: Any) -> None:
+        """Allocate `memory`."""
+        for _, memory in self.memory(ops):
+            memory.allocate()
+
+    def backward(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
+        if layer not in self._adding:
+            for param in layer.params:
+                if param.view is not None:  # other layers have added the rest to the same memory
+                    layer.ops.multiply(param.memory, 0, out=param.memory)
+            layer.backward(phase)
+        elif layer.traits.accumulates:
+            layer.backward(phase | Phase.AGGREGATE_GRADIENT)
+        else:
+            self._add_own_gradients(layer, phase)
+        if self._n_copies[layer.conf_name] > 1 and self.is_last(layer):
+            self._average_statistics(layer)
+
+    def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
+        """Let a layer compute the gradients of its params in memory of its own, then add them."""
+        params = [param for param in layer.params if param.grad is not None]
+        sums = [param.grad for param in params]
+        for param in params:
+            param.grad = self._own_grads[param]
+        try:
+            layer.backward(phase)
+        finally:
+            for param, total in zip(params, sums, strict=True):
+                param.grad = total
+        for param in params:
+            layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
+
+    def _average_statistics(self, layer: Layer) -> None:
         for param in layer.params:
-            if param.window is not None:  # other layers have added the rest to the same memory
-                layer.ops.multiply(param.memory, 0, out=param.memory)
-        layer.compute_gradient(phase)
-
-
-def _add_own_gradients(layer: Layer, phase: Phase) -> None:
-    """Let a layer compute the gradients of its params in memory of its own, then add them."""
-    params = [param for param in layer.params if param.grad is not None]
-    sums = [param.grad for param in params]
-    for param, own in zip(params, layer.own_grads, strict=True):
-        param.grad = own
-    try:
-        layer.compute_gradient(phase)
-    finally:
-        for param, total in zip(params, sums, strict=True):
-            param.grad = total
-    for total, own in zip(sums, layer.own_grads, strict=True):
-        layer.ops.add(total, own, out=total)
+            if param.running_statistic:
+                layer.ops.multiply(param.grad, 1 / self._n_copies[layer.conf_name], out=param.grad)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Feature, Layer
-from singa_dask.layers.feature import Read
+from singa_dask.layers.traits import Consumed
 
 __all__ = ["find_gradients", "pass_on_reads"]
 
@@ -15,13 +15,13 @@ def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Have layers that pass on read what their consumers do, as data what they cannot pass on."""
     for layer in reversed(layers):
         # what nobody reads is computed, but of several pieces only those that are read
-        unread: Read = "nothing" if any(feature.read_as for feature in layer.features) else "data"
-        for feature in layer.features if layer.passes else ():
-            feature.read_as = feature.read_as or {unread}
-            if feature.read_as - layer.passes - {"nothing"}:
-                feature.read_as.add("data")
+        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        for feature in layer.features if layer.traits.forwards else ():
+            feature.consumed_as = feature.consumed_as or {unread}
+            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+                feature.consumed_as.add("data")
             for source in layer.sources:
-                source.read_as |= feature.read_as & layer.passes
+                source.consumed_as |= feature.consumed_as & layer.traits.forwards
 
 
 def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
@@ -29,18 +29,18 @@ def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
     if not phase & Phase.TRAIN:
         for layer in layers:
             for feature in layer.features:
-                feature.wants_grad = False
+                feature.requires_grad = False
         return
     for layer in layers:
         for feature in layer.features:
-            learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
-            feature.wants_grad &= learns and not layer.is_energy
+            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            feature.requires_grad &= learns and not layer.traits.learns_without_loss
     reached: set[Feature] = set()
     for layer in reversed(layers):
         for feature in layer.features:
-            feature.wants_grad &= feature in reached
-        if layer.is_energy:
+            feature.requires_grad &= feature in reached
+        if layer.traits.learns_without_loss:
             layer.learns = bool(layer.params)
-        elif layer.is_loss or not reached.isdisjoint(layer.features):
+        elif layer.traits.is_loss or not reached.isdisjoint(layer.features):
             reached.update(layer.sources)
-            layer.learns = bool(layer.params) or any(source.wants_grad for source in layer.sources)
+            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)

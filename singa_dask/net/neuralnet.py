@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Feature, Gate, Layer, Param
-from singa_dask.layers.bridge import BridgeDst, BridgeSrc
-from singa_dask.layers.connection import Slice
-from singa_dask.net.copies import compute_gradient, order_copies
+from singa_dask.layers import LAYERS, Context, Feature, Gate, InputLayer, Layer, Param, Shard, Site
+from singa_dask.layers.bridge import Bridge
+from singa_dask.layers.feedback import Feedback
+from singa_dask.net.copies import Copies
 from singa_dask.net.flow import find_gradients, pass_on_reads
-from singa_dask.net.memory import Sizes, layer_bytes
+from singa_dask.net.memory import layer_bytes
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
-from singa_dask.net.shares import check_shares, find_shares
+from singa_dask.net.shares import check_equal_parts, check_shares, find_shares
 from singa_dask.net.table import table
 from singa_dask.net.turns import turns
 from singa_dask.registry import suggest
@@ -59,9 +58,7 @@ class NeuralNet:
         self.all_layers: list[Layer] = []
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
-        self._before_back: dict[Layer, list[Layer]] = {}
-        self._n_copies: Counter[str] = Counter()
-        self._build_again: Callable[..., NeuralNet]
+        self._copies = Copies((), {})
         self.gate = Gate()
         self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
         self.owners = self._params.owners
@@ -99,10 +96,8 @@ class NeuralNet:
         if problems:
             raise ConfigError(problems)
         find_gradients(net.all_layers, context.phase)
-        net._before_back = order_copies(net.layers, net.readers)
-        net._n_copies.update(layer.conf_name for layer in net._before_back)
+        net._copies = Copies(net.layers, net.readers)
         net._params.keep()
-        net._build_again = partial(cls.build, job, context, share_from=share_from)
         return net
 
     # -- steps of build ---------------------------------------------------------------------------
@@ -114,11 +109,10 @@ class NeuralNet:
         for node in self.nodes:
             if any(source not in self._outputs for source in node.sources):
                 continue
-            layer = self._make(node)
-            layer.first_copy = first.get((node.layer, node.worker))
+            layer = self._make(node, first.get((node.layer, node.worker)))
             try:
                 layer.wire([self._outlet(source) for source in node.sources], self.ops)
-                _check_share(node, layer)
+                check_equal_parts(node, layer)
             except ConfigError as error:
                 problems += [_problem(node, found) for found in error.problems]
                 continue
@@ -136,16 +130,15 @@ class NeuralNet:
         # the parts of a layer have the same mistakes
         return list(dict.fromkeys(problems))
 
-    def _make(self, node: Node) -> Layer:
-        layer = LAYERS.find(node.conf.type)(node.conf, self.context)
-        layer.conf_name, layer.first_step, layer.n_steps = node.layer, node.first_step, node.n_steps
-        if node.worker is not None:
-            parts = (node.part, node.n_parts)
-            layer.row_part, layer.n_row_parts = parts if node.dim == 0 else (0, 1)
-            layer.column_part, layer.n_column_parts = parts if node.dim == 1 else (0, 1)
-        if isinstance(layer, BridgeSrc | BridgeDst):
-            layer.peer = node.peer
-        return layer
+    def _make(self, node: Node, prototype: Layer | None) -> Layer:
+        shard = Shard(node.part, node.n_parts)
+        batch = Shard(self.context.worker, self.context.n_workers) if node.worker is None else Shard()
+        site = Site(
+            node.name, node.layer, batch_shard=shard if node.worker is not None and node.dim == 0 else batch,
+            feature_shard=shard if node.worker is not None and node.dim == 1 else Shard(),
+            first_step=node.first_step, n_steps=node.n_steps, prototype=prototype, peer=node.peer,
+        )  # fmt: skip
+        return LAYERS.find(node.conf.type)(node.conf, self.context, site)
 
     def _is_here(self, node: Node) -> bool:
         return node.worker is None or node.worker == self.context.worker
@@ -158,7 +151,7 @@ class NeuralNet:
     def _outlet(self, name: str) -> Feature:
         """Return what the next reader of an output reads."""
         layer, k = self._outputs[name]
-        return layer.outlet() if k is None else layer.features[k]
+        return layer.next_output() if k is None else layer.features[k]
 
     def _close_loops(self) -> list[Problem]:
         problems: list[Problem] = []
@@ -168,12 +161,17 @@ class NeuralNet:
                     continue
                 layer, k = self._outputs[name]
                 feature = layer.features[k or 0]
-                feature.read_as.add("data")
+                feature.consumed_as.add("data")
                 try:
-                    self._layers[node.name].close_loop(feature)
+                    self._feedback(node).bind_feedback(feature)
                 except ConfigError as error:
                     problems += [node.problem(found.message, found.path) for found in error.problems]
         return problems
+
+    def _feedback(self, node: Node) -> Feedback:
+        layer = self._layers[node.name]
+        assert isinstance(layer, Feedback)
+        return layer
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
         """Compute without some layers, which no other one needs, and their params."""
@@ -188,6 +186,7 @@ class NeuralNet:
         """Allocate features and gradients; the values of params are given by whoever keeps them."""
         for layer in self.layers:
             layer.allocate()
+        self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
         """Allocate the values of the params that have none, for a net that runs alone."""
@@ -201,23 +200,28 @@ class NeuralNet:
 
     def memory_of_layers(self) -> dict[str, int]:
         """Return the bytes of `memory_bytes` for each layer of the job that this worker has; shared params once."""
-        return layer_bytes(self.layers, self._build_again(ops=Sizes()), self.owners)
+        return layer_bytes(self.layers, self._copies.memory(self.ops), self.owners)
 
     # -- what others ask ------------------------------------------------------------------------------
 
     @property
     def params(self) -> list[Param]:
-        return [param for layer in self.layers if layer.first_copy is None for param in layer.params]
+        return [param for layer in self.layers if layer.site.prototype is None for param in layer.params]
+
+    @property
+    def inputs(self) -> list[InputLayer]:
+        """The input layers of this worker."""
+        return [layer for layer in self.layers if isinstance(layer, InputLayer)]
 
     @property
     def n_params(self) -> int:
         """Number of values that are learnt, shared ones once."""
-        return sum(kept.param.size for kept in self.logical.values() if not kept.owner.statistic)
+        return sum(kept.param.size for kept in self.logical.values() if not kept.owner.running_statistic)
 
     def n_shares(self, key: str) -> int:
         """Return by what the sum of the whole group's gradients for what is kept under a name is divided."""
         kept = self.logical[key]
-        if kept.owner.statistic:
+        if kept.owner.running_statistic:
             return self.n_gradients(key)
         # averaged over those that share it, where it is so, and over the workers, unless the gradients of the parts
         # of a batch add up to that of the batch
@@ -247,24 +251,28 @@ class NeuralNet:
             # until a layer here, or a bridge from where there is one, says so
             self.context.stream_start = False
         exchange = self.context.exchange
-        before = self._before_back if back else self.sources
-        yield from turns(layers, before, lambda layer: layer.arrived(phase), exchange.wait)
+        before = self._copies.before if back else self.sources
 
-    def compute_feature(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer forward: `Layer.prepare`, then `Layer.compute_feature`."""
+        def arrived(layer: Layer) -> bool:
+            return not isinstance(layer, Bridge) or layer.arrived(phase)
+
+        yield from turns(layers, before, arrived, exchange.wait)
+
+    def forward(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer forward: `Layer.prepare`, then `Layer.forward`."""
         layer.prepare(phase)
-        layer.compute_feature(phase)
+        layer.forward(phase)
 
-    def compute_gradient(self, layer: Layer, phase: Phase) -> None:
+    def backward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer backward; the gradients of a later copy are added to those of the copies before it.
 
-        The gradient of a statistic is averaged over the copies.
+        The gradient of a running statistic is averaged over the copies.
         """
-        compute_gradient(layer, phase)
-        n_copies = self._n_copies[layer.conf_name] if layer.hands_over else 1
-        for param in layer.params if n_copies > 1 else ():
-            if param.statistic:
-                self.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
+        self._copies.backward(layer, phase)
+
+    def gradients_complete(self, layer: Layer) -> bool:
+        """Tell whether no other copy of a layer follows it in the backward pass."""
+        return self._copies.is_last(layer)
 
     def name2layer(self, name: str) -> Layer:
         """Return the layer of a name (SINGA's word for it)."""
@@ -293,7 +301,7 @@ class NeuralNet:
                 figures[name] = (before[0] + total, before[1] + count)
         names: dict[str, set[str]] = {layer: set(figures) for layer, figures in taken.items()}
         for layer in self.all_layers:
-            names.setdefault(layer.conf_name, set()).update(layer.figures)
+            names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for each in names.values() for name in each)
         weight = self.context.weight
         return {
@@ -331,7 +339,7 @@ class NeuralNet:
 
     def cursors(self) -> dict[str, dict[str, Any]]:
         """Return where each input layer of this worker stands in its records, the same for all parts of it."""
-        found = {layer.conf_name: layer.cursor() for layer in self.layers}
+        found = {layer.conf_name: layer.cursor() for layer in self.inputs}
         return {name: cursor for name, cursor in found.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
@@ -346,7 +354,7 @@ class NeuralNet:
         for name, cursor in cursors.items():
             if name not in known:
                 raise CheckpointError(f"no input layer {name!r} in this net to go on from. {suggest(name, known)}")
-            for layer in self.layers:
+            for layer in self.inputs:
                 if layer.conf_name == name:
                     layer.seek(cursor)
 
@@ -388,12 +396,3 @@ def _problem(node: Node, found: Problem) -> Problem:
         return node.problem(found.message, found.path)
     message = f"what it reads cannot be shared by the workers: {found.message} Say another partition_dim."
     return node.problem(message, ("partition_dim",))
-
-
-def _check_share(node: Node, layer: Layer) -> None:
-    """Refuse to give the workers of a group unequal parts of a batch: its means would be other ones."""
-    if node.put_in and isinstance(layer, Slice) and not layer.axis:
-        sizes = [feature.shape[0] for feature in layer.features]
-        if len(set(sizes)) > 1:
-            message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."
-            raise ConfigError(Problem((), message))

@@ -88,7 +88,7 @@ class Params:
     def located(self) -> list[tuple[Param, Node, int]]:
         """Return each param with the node and the place in it that an error points to."""
         nodes = {node.name: node for node in self.nodes}
-        layers = [layer for layer in self.layers if layer.first_copy is None]
+        layers = [layer for layer in self.layers if layer.site.prototype is None]
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
     def name(self) -> list[Problem]:
@@ -149,7 +149,7 @@ class Params:
                     message = f"the training net has {param.name!r} on another worker. Say the same location there."
                 problems.append(node.problem(message, ("param", k, "name")))
                 continue
-            if twin.window is not None:
+            if twin.view is not None:
                 param.keep_whole()
             if twin.size != param.size:
                 message = f"{param.name!r} has shape {twin.whole_shape} in the training net, {param.whole_shape} here."
@@ -162,7 +162,8 @@ class Params:
         learning = {param for layer in self.layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
-            if len({(param.whole_shape, param.box and param.box[1:]) for param, node in family if not node.part}) > 1:
+            parts = {(param.whole_shape, param.shard and param.shard[1:]) for param, node in family if not node.part}
+            if len(parts) > 1:
                 for param, _ in family:
                     param.keep_whole()
             for param, node in family:

@@ -148,16 +148,16 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, node: Node, default: int) -> _Plan:
         """Read a node."""
-        kind, conf = LAYERS.find(node.conf.type), node.conf
+        kind, conf = LAYERS.find(node.conf.type).traits, node.conf
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
             return cls(WHOLE, conf.location or 0)
-        if dim == 1 and (kind.is_input or (kind.steps_from_columns and not kind.by_feature)):
+        if dim == 1 and (kind.is_input or (kind.time_from_columns and not kind.feature_parallel)):
             return cls(WHOLE, copied=True)
         joins_rows = (conf.slice_conf or conf.concate_conf) is not None and not (
             conf.slice_conf.slice_dim if conf.slice_conf else conf.concate_conf and conf.concate_conf.concate_dim
         )
-        return cls(dim if kind.by_feature or joins_rows else 0)
+        return cls(dim if kind.feature_parallel or joins_rows else 0)
 
 
 class _Partitioner:
@@ -179,7 +179,7 @@ class _Partitioner:
         before_losses: set[str] = set()
         for node in reversed(nodes):
             # where no gradient goes back, that of a piece is less than that of the whole
-            if LAYERS.find(node.conf.type).is_loss or not before_losses.isdisjoint(node.outputs):
+            if LAYERS.find(node.conf.type).traits.is_loss or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
                 self.wholes.update((name, worker) for name in taken for worker in self._workers(node))
@@ -194,13 +194,13 @@ class _Partitioner:
 
     def _taken_whole(self, node: Node) -> list[str]:
         """Return the sources whose data each part of a layer needs as a whole."""
-        kind, ours = LAYERS.find(node.conf.type), self.plans[node.name].dim
+        kind, ours = LAYERS.find(node.conf.type).traits, self.plans[node.name].dim
         taken = []
         for k, name in enumerate(node.sources):
             theirs = self.plans[self.outputs[name].name].dim
             own = ours == theirs != WHOLE and TABLE[theirs, ours, kind.connection] == DIRECT
             cut = TABLE[theirs, ours, kind.connection].slice_dim is not None
-            if not own and not cut and kind.reads[k : k + 1] != ("labels",):
+            if not own and not cut and kind.consumed(k) != {"labels"}:
                 taken.append(name)
         return taken
 
@@ -232,7 +232,7 @@ class _Partitioner:
         """Return the name of what a part of a reader reads, on its worker."""
         source = self.outputs[name]
         ours, theirs = self.plans[reader.name], self.plans[source.name]
-        connection = LAYERS.find(reader.conf.type).connection
+        connection = LAYERS.find(reader.conf.type).traits.connection
         # a copy of the whole layer needs all of its source, wherever it is
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:

@@ -228,7 +228,7 @@ class _Arrow:
 
 def _box(node: Node, layer: Layer) -> Box:
     notes = [f"by {_axis(layer)}"] if isinstance(layer, Slice | Concate) else []
-    if layer.first_copy is None:
+    if layer.site.prototype is None:
         notes += [_param(param) for param in layer.params]
     shape, n_steps = (layer.features[0].shape, layer.features[0].n_steps) if layer.features else ((), 1)
     return Box(node.name, layer.conf.type, shape, n_steps, tuple(notes), node.worker)
@@ -236,7 +236,7 @@ def _box(node: Node, layer: Layer) -> Box:
 
 def _axis(layer: Slice | Concate) -> str:
     """Return along what a layer cuts or joins."""
-    if layer.axis == 0 and any(source.n_steps != layer.n_steps for source in layer.sources):
+    if layer.axis == 0 and any(source.n_steps != layer.site.n_steps for source in layer.sources):
         return "steps"
     return AXES.get(layer.axis, f"axis {layer.axis}")
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
+from singa_dask.layers.feedback import Feedback
 from singa_dask.net.node import Node
 from singa_dask.net.partition import WHOLE, cut_by_features, partition
 from singa_dask.net.unroll import merge, unroll
@@ -68,8 +69,8 @@ def open_loops(nodes: Sequence[Node]) -> list[Node]:
     opened, problems = [], []
     for node in nodes:
         # of the two layers of an RBM, which read each other, the visible one has another source before
-        back = [name for name in node.sources[1:] if _is_energy(node) and node.name in sources.get(name, ())]
-        loops = (*back, *LAYERS.find(node.conf.type).loop_sources(node.conf))
+        back = [name for name in node.sources[1:] if _learns_without_loss(node) and node.name in sources.get(name, ())]
+        loops = (*back, *_feedback_sources(node))
         problems += [
             node.problem(f"unknown layer {name!r}. {suggest(name, sources)}") for name in loops if name not in sources
         ]
@@ -80,8 +81,13 @@ def open_loops(nodes: Sequence[Node]) -> list[Node]:
     return opened
 
 
-def _is_energy(node: Node) -> bool:
-    return LAYERS.find(node.conf.type).is_energy
+def _learns_without_loss(node: Node) -> bool:
+    return LAYERS.find(node.conf.type).traits.learns_without_loss
+
+
+def _feedback_sources(node: Node) -> list[str]:
+    kind = LAYERS.find(node.conf.type)
+    return kind.feedback_sources(node.conf) if issubclass(kind, Feedback) else []
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
@@ -97,8 +103,8 @@ def add_splits(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _needs_split(node: Node) -> bool:
-    layer = LAYERS.find(node.conf.type)
-    return (layer.splits or bool(node.gives)) and not layer.is_input
+    traits = LAYERS.find(node.conf.type).traits
+    return (traits.needs_split or bool(node.gives)) and not traits.is_input
 
 
 def _split_of(node: Node, output: str, n_readers: int) -> Node:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from singa_dask.conf import NetConf, Phase
-from singa_dask.errors import Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.connection import Slice
 from singa_dask.net.node import Node
 
-__all__ = ["check_shares", "find_shares"]
+__all__ = ["check_equal_parts", "check_shares", "find_shares"]
 
 
 def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
@@ -33,3 +34,12 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
         return [node.problem(message, ("store_conf", "batchsize")) for node in found[:1]]
     message = "this type gives each worker as many records, and another layer of the net does not."
     return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
+
+
+def check_equal_parts(node: Node, layer: Layer) -> None:
+    """Refuse to give the workers of a group unequal parts of a batch: its means would be other ones."""
+    if node.put_in and isinstance(layer, Slice) and not layer.axis:
+        sizes = [feature.shape[0] for feature in layer.features]
+        if len(set(sizes)) > 1:
+            message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."
+            raise ConfigError(Problem((), message))

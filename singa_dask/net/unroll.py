@@ -70,7 +70,7 @@ def _length(node: Node, unroll_len: int) -> int:
 
 
 def _reads_records(node: Node) -> bool:
-    return LAYERS.find(node.conf.type).is_input and not node.sources
+    return LAYERS.find(node.conf.type).traits.is_input and not node.sources
 
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
@@ -97,7 +97,7 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
                 )
                 raise ConfigError(node.problem(message, ("srclayers", k)))
             sources.append(f"{other}#{edge.source}")
-    if step and LAYERS.find(node.conf.type).recurrent:
+    if step and LAYERS.find(node.conf.type).traits.recurrent:
         sources.append(f"{step - 1}#{node.name}")
     return replace(
         node,
@@ -131,7 +131,7 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
     """Put the copies of a layer together where one call can compute all steps, and name whole layers plainly.
 
-    That is so where the type says so (`Layer.over_time`), no step waits for a layer that waits for another step
+    That is so where the type says so (`Traits.time_foldable`), no step waits for a layer that waits for another step
     of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
     those of the next; Concate and Slice lead from copies to rows and back.
 
@@ -167,24 +167,24 @@ class _Merger:
         return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
-        kind = LAYERS.find(self.groups[name][0].conf.type)
+        kind = LAYERS.find(self.groups[name][0].conf.type).traits
         if self.lengths[name] == 1 or (
             name in self.by_features and kind.recurrent and kind.connection is Connection.ONE_TO_ALL
         ):
             return False
         return (
-            kind.over_time
+            kind.time_foldable
             and not self._waits_for_itself(name)
             and all(self._is_stepwise(name, k, edge) for k, edge in enumerate(self.edges[name]))
         )
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
         """Tell whether all steps can read this source at once."""
-        kind, n_steps = LAYERS.find(self.groups[name][0].conf.type), self.lengths[edge.source]
+        kind, n_steps = LAYERS.find(self.groups[name][0].conf.type).traits, self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
         if edge.kind == "OneToAll":
-            return n_steps == 1 and kind.steps_from_columns
+            return n_steps == 1 and kind.time_from_columns
         return edge.kind == "FirstToLast" and kind.recurrent and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:

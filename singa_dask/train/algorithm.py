@@ -97,11 +97,12 @@ class Algorithm:
         NumericError
             One is not.
         """
-        for layer in self.net.layers:
-            for figure, total in layer.totals(wait) if layer.is_loss or layer.is_energy else ():
+        losses = [layer for layer in self.net.layers if layer.traits.is_loss or layer.traits.learns_without_loss]
+        for layer in losses:
+            for metric, total in layer.metrics.totals(wait):
                 if not math.isfinite(total):
                     self.layer = layer
-                    raise NumericError(f"the {figure.replace('_', ' ')} is not finite. {REMEDY}")
+                    raise NumericError(f"the {metric.replace('_', ' ')} is not finite. {REMEDY}")
 
     def check_params(self) -> None:
         """Check that all params are numbers. Of those that are none some kernels make 0, so that no loss shows them.
@@ -127,7 +128,7 @@ class BP(Algorithm):
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
-        energy = [layer.name for layer in net.layers if layer.is_energy]
+        energy = [layer.name for layer in net.layers if layer.traits.learns_without_loss]
         if energy:
             message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
@@ -168,7 +169,7 @@ class BP(Algorithm):
             self.layer = layer
             for param in layer.params:
                 collect(param)
-            self.net.compute_feature(layer, phase)
+            self.net.forward(layer, phase)
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and hand over those of params."""
@@ -179,13 +180,13 @@ class BP(Algorithm):
     def _back_through(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
-        self.net.compute_gradient(layer, Phase.TRAIN | Phase.BACKWARD)
-        if layer.is_loss and self.net.is_partitioned:
+        self.net.backward(layer, Phase.TRAIN | Phase.BACKWARD)
+        if layer.traits.is_loss and self.net.is_partitioned:
             self.share_loss(layer)
 
     def _hand_over(self, step: int, layer: Layer) -> None:
         """Hand over the gradients of the params of a layer, if they are whole."""
-        for param in reversed(layer.params) if layer.hands_over else ():
+        for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
             self.update(step, param)  # a bias first: it leaves in the message that its weights fill
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
@@ -194,13 +195,13 @@ class BP(Algorithm):
 
         def compute() -> None:
             for layer in captured.layers:
-                layer.compute_feature(phase)
+                layer.forward(phase)
             for layer in self.net.in_turn(back):
                 self._back_through(layer)
 
         for layer in captured.readers:
             self.layer = layer
-            self.net.compute_feature(layer, phase)
+            self.net.forward(layer, phase)
         for layer in captured.layers:
             self.layer = layer
             for param in layer.params:
@@ -218,7 +219,10 @@ class BP(Algorithm):
 
         Where all layers are partitioned by records it is the same to average over the workers.
         """
-        grads = [source.grad for source in layer.sources] + [param.grad for param in layer.params if layer.hands_over]
-        for grad in grads if layer.n_row_parts > 1 else ():
+        n_shards = layer.site.batch_shard.count
+        if n_shards == 1:
+            return
+        params = layer.params if self.net.gradients_complete(layer) else []
+        for grad in [source.grad for source in layer.sources] + [param.grad for param in params]:
             if grad is not None:
-                layer.ops.multiply(grad, 1 / layer.n_row_parts, out=grad)
+                layer.ops.multiply(grad, 1 / n_shards, out=grad)

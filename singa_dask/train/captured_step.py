@@ -38,8 +38,8 @@ class CapturedStep:
 
     def __init__(self, net: NeuralNet) -> None:
         self.net = net
-        self.readers = [layer for layer in net.layers if not layer.repeats]
-        self.layers = [layer for layer in net.layers if layer.repeats]
+        self.readers = [layer for layer in net.layers if not layer.traits.capturable]
+        self.layers = [layer for layer in net.layers if layer.traits.capturable]
         self._read = [feature for layer in self.readers for feature in layer.features]
         self._graph: Any = None
         self._counts: list[dict[str, float]] = []
@@ -66,7 +66,9 @@ class CapturedStep:
             Runs `layers` forward and back. Called to capture its kernels, or if they cannot be captured.
         """
         address = self.net.ops.address
-        addresses = [address(x) for feature in self._read for x in (feature.data, feature.labels, feature.index)]
+        addresses = [
+            address(x) for feature in self._read for x in (feature.data, feature.labels, feature.one_hot_index)
+        ]
         if self._graph is None or not self._graph.is_valid or addresses != self._addresses:
             self._addresses = addresses
             self._capture(compute)

@@ -38,12 +38,12 @@ class CD(Algorithm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.rbm = [layer for layer in self.net.layers if layer.is_energy]
+        self.rbm = [layer for layer in self.net.layers if layer.traits.learns_without_loss]
         self.hidden = [layer for layer in self.rbm if isinstance(layer, RBMHid)]
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
-        rbm = [layer for layer in net.layers if layer.is_energy]
+        rbm = [layer for layer in net.layers if layer.traits.learns_without_loss]
         own = [param for layer in rbm for param in layer.params]
         problems = []
         if net.is_partitioned:
@@ -72,12 +72,12 @@ class CD(Algorithm):
                 self.layer = layer
                 for param in layer.params:
                     self.collect(param)
-                self.net.compute_feature(layer, Phase.POSITIVE | Phase.FORWARD)
+                self.net.forward(layer, Phase.POSITIVE | Phase.FORWARD)
             self.sample()
             self.check_losses()
             for layer in reversed(self.rbm):
                 self.layer = layer
-                self.net.compute_gradient(layer, Phase.TRAIN)
+                self.net.backward(layer, Phase.TRAIN)
                 for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
                     self.update(step, param)
         self.layer = None
@@ -86,7 +86,7 @@ class CD(Algorithm):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for layer in self.net.layers:
                 self.layer = layer
-                self.net.compute_feature(layer, phase | Phase.POSITIVE | Phase.FORWARD)
+                self.net.forward(layer, phase | Phase.POSITIVE | Phase.FORWARD)
             self.reconstruct(Phase.TEST)
         self.layer = None
 
@@ -109,4 +109,4 @@ class CD(Algorithm):
         """Run one negative pass."""
         for layer in self.rbm:
             self.layer = layer
-            self.net.compute_feature(layer, phase | Phase.NEGATIVE)
+            self.net.forward(layer, phase | Phase.NEGATIVE)

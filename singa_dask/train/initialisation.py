@@ -74,6 +74,6 @@ def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
         params += [ParamConf()] * (len(layer.params) - len(params))
         for k, param in enumerate(layer.params):
             if params[k].init is None and param.owner is param:
-                params[k] = params[k].model_copy(update={"init": param.conf.init or layer.initial(k)})
+                params[k] = params[k].model_copy(update={"init": param.conf.init or param.initial})
         layers[index] = layers[index].model_copy(update={"param": params})
     return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})

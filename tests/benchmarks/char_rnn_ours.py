@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import JobConf, LayerConf, Phase
-from singa_dask.layers import LAYERS, Feature, Layer
+from singa_dask.conf import JobConf, Phase
+from singa_dask.layers import LAYERS, Layer, Traits
 from singa_dask.ops import NumpyOps, get_ops
 from tests.benchmarks import char_rnn as net
 from tests.benchmarks.contender import CHECKED, serve
@@ -25,12 +23,10 @@ __all__ = ["job_of", "loop_of"]
 class Windows(Layer):
     """Windows of random text."""
 
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
+    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.feature((net.N_ROWS, net.N_STEPS + 1), wants_grad=False, dtype=np.int32)
+    def setup(self) -> None:
+        self.add_output((net.N_ROWS, net.N_STEPS + 1), requires_grad=False, dtype=np.int32)
         self.windows = net.windows()
 
     def compute_feature(self, phase: Phase) -> None:

@@ -58,11 +58,13 @@ def floor(loop: Loop) -> tuple[float, float]:
     operations = moved = 0.0
     inputs: set[Any] = {feature for layer in loop.net.layers if layer.is_input for feature in layer.features}
     for layer in loop.net.layers:
-        if layer.first_copy is not None:
+        if layer.site.prototype is not None:
             continue
         for feature in layer.features:
             if feature.data is not None:
-                moved += (5 if feature.wants_grad else 2) * math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
+                moved += (
+                    (5 if feature.requires_grad else 2) * math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
+                )
         for param in layer.params:
             moved += 8 * 4 * param.size
             if len(param.shape) < 2 or layer.conf.type == "Embedding" or layer.sources[0].data is None:

@@ -184,8 +184,8 @@ def profile(what: str, report: Report, small: bool) -> None:
 def _watch(loop: Loop, clock: Any) -> None:
     """Have the clock note what the layers do, and the updates."""
     for layer in loop.net.layers:
-        for name, way in (("compute_feature", "forward"), ("compute_gradient", "backward")):
-            setattr(layer, name, clock.timed(getattr(layer, name), f"{_name(layer)} {way}"))
+        for name in ("forward", "backward"):
+            setattr(layer, name, clock.timed(getattr(layer, name), f"{_name(layer)} {name}"))
     loop.algorithm.update = clock.timed(loop.algorithm.update, "updates")
 
 

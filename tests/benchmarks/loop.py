@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import AlgConf, JobConf, LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Param
+from singa_dask.conf import AlgConf, JobConf, Phase
+from singa_dask.layers import LAYERS, Context, Layer, Param, Records, Traits
 from singa_dask.net import NeuralNet
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
@@ -20,12 +20,10 @@ __all__ = ["FixedBatch", "Loop", "dtype_of"]
 class FixedBatch(Layer):
     """The same records in every step."""
 
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
+    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.feature(conf.user_conf["shape"], wants_grad=False)
+    def setup(self) -> None:
+        self.add_output(self.conf.user_conf["shape"], requires_grad=False)
 
     def compute_feature(self, phase: Phase) -> None:
         pass
@@ -33,7 +31,8 @@ class FixedBatch(Layer):
     def hold(self, records: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> None:
         """Take the records, and what is wanted of them."""
         self.ops.copy(records, out=self.features[0].data)
-        self.features[0].labels = None if labels is None else self.ops.labels(labels.astype(np.int32))
+        if labels is not None:
+            self.features[0].records = Records(self.ops.labels(labels.astype(np.int32)))
 
 
 def dtype_of(precision: str) -> np.dtype[Any]:
@@ -110,7 +109,7 @@ class Loop:
         for grad in more:
             ops.add(total, grad, out=total)
         value = owner.data.reshape(-1)
-        if owner.statistic:
+        if owner.running_statistic:
             ops.subtract(value, total, out=value)
             return
         conf, at = owner.conf, step if self.anneals else 0

@@ -16,9 +16,9 @@ from singa_dask import Layer, register
 
 @register("Same")
 class Mine(Layer):
-    def setup(self, conf, sources, ops):
-        self.limit = conf.user_conf["limit"]
-        self.feature(sources[0].shape)
+    def setup(self):
+        self.limit = self.conf.user_conf["limit"]
+        self.add_output(self.sources[0].shape)
 
     def compute_feature(self, phase):
         self.features[0].data[...] = self.sources[0].data / (self.limit - self.context.step)

@@ -155,7 +155,7 @@ def test_max_pool(
         wanted_x[n, c, i * stride[0] + k, j * stride[1] + m] += gy[:, :, i, j]
 
     y, gx = put(ops, blank(out_shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
-    x, gy, where = put(ops, x), put(ops, gy), ops.max_pool_memory(out_shape, kernel)
+    x, gy, where = put(ops, x), put(ops, gy), ops.features(out_shape, ops.place_dtype(kernel))
     assert where.dtype == (np.uint8 if kernel[0] * kernel[1] <= 256 else np.int32)
     for _ in range(2):
         ops.max_pool(x, y, where, kernel, stride, pad)

@@ -31,7 +31,7 @@ def load() -> None:
 
 
 def words() -> Feature:
-    feature = Feature(WINDOWS.shape, np.int64, wants_grad=False)
+    feature = Feature(WINDOWS.shape, np.int64, requires_grad=False)
     feature.data = WINDOWS.copy()
     return feature
 

@@ -87,7 +87,7 @@ def test_what_is_captured_is_not_called_again(
     run.algorithm.capture_steps()
     run.train(range(3))
     assert counted.n == 1
-    monkeypatch.setattr(InnerProduct, "compute_feature", None)
+    monkeypatch.setattr(InnerProduct, "forward", None)
     run.train(range(3, 6))
     assert counted.n == 1
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_captured_runs_uncaptured(
         compute(self, phase)
         self.ops.to_host(self.features[0].data)
 
-    monkeypatch.setattr(SoftmaxLoss, "compute_feature", wait)
+    monkeypatch.setattr(SoftmaxLoss, "forward", wait)
     runs = both(jobs["mlp"], gpu, 8)
     agree(runs[1].figures, runs[0].figures, within=1e-12)
     agree(runs[1].found(), runs[0].found(), within=1e-12)
@@ -173,11 +173,11 @@ def test_a_layer_of_a_users_own_runs_uncaptured() -> None:
         pass
 
     class Sure(InnerProduct):
-        repeats = True
+        traits = InnerProduct.traits
 
-    assert InnerProduct.repeats
-    assert not Own.repeats
-    assert Sure.repeats
+    assert InnerProduct.traits.capturable
+    assert not Own.traits.capturable
+    assert Sure.traits.capturable
 
 
 def test_a_loss_that_is_no_number_is_found(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:
@@ -202,7 +202,7 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
         compute(phase)
         data.features[0].labels[0] = 99
 
-    data.compute_feature = spoil  # type: ignore[method-assign]
+    data.forward = spoil  # type: ignore[method-assign]
     with pytest.raises(DataError, match="label 99 is out of range"):
         run.train([4])
 

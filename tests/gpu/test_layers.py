@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Stored
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw
 from singa_dask.ops import NumpyOps
 from tests.layers import test_bridge, test_rbm
 from tests.layers.exam import CPU, backward, forward, source, wire
@@ -96,17 +96,17 @@ def outcome(layer: Layer, ops: NumpyOps) -> dict[str, Any]:
     found: dict[str, Any] = {}
     random = np.random.default_rng(5)
     for feature in layer.features:
-        feature.read_as.add("data")
+        feature.consumed_as.add("data")
     forward(layer)
     for k, feature in enumerate(layer.features):
         found[f"data {k}"] = feature.data
-        found[f"labels {k}"], found[f"index {k}"] = feature.labels, feature.index
-    found |= {f"sum of {name}": total for name, (total, _) in layer.take_metrics().items()}
+        found[f"labels {k}"], found[f"index {k}"] = feature.labels, feature.one_hot_index
+    found |= {f"sum of {name}": total for name, (total, _) in layer.metrics.take().items()}
     for feature in layer.features:
         weights = random.normal(size=feature.shape)
         if feature.grad is not None:
             ops.copy(weights, out=feature.grad)
-    if not layer.is_output:
+    if not layer.traits.is_output:
         backward(layer)
         found |= {f"grad {k}": each.grad for k, each in enumerate(layer.sources)}
         found |= {f"grad of {param.name}": param.grad for param in layer.params}
@@ -144,7 +144,7 @@ def test_every_layer_is_here() -> None:
 
 
 def of_numbers(kind: str, ops: NumpyOps, dtype: Any, **conf: Any) -> dict[str, Any]:
-    x = Feature(np.shape(NUMBERS), dtype, wants_grad=False)
+    x = Feature(np.shape(NUMBERS), dtype, requires_grad=False)
     values = np.array(NUMBERS, dtype)
     x.data = values if x.on_host else ops.from_host(values)
     return outcome(wire(kind, [x], context(), 3, ops, **conf), ops)
@@ -170,7 +170,7 @@ def test_recurrent_layers_look_up_rows(gpu: NumpyOps, kind: str) -> None:
     found = []
     for ops in (gpu, CPU):
         x = source((6, 4), ops=ops)
-        x.index, x.n_steps = ops.labels(np.array([0, 3, 1, 2, 2, 0])), 3
+        x.one_hot_index, x.n_steps = ops.labels(np.array([0, 3, 1, 2, 2, 0])), 3
         found.append(outcome(wire(kind, [x], context(), 3, ops, **{f"{kind.lower()}_conf": {"dim_hidden": 5}}), ops))
     agree(*found)
 
@@ -185,9 +185,9 @@ def test_the_layers_of_an_rbm(gpu: NumpyOps, gaussian: bool) -> None:
         x = source((6, 8), grad=False, ops=ops)
         layers = test_rbm.pair(x, hidden={"gaussian": gaussian}, ops=ops)
         test_rbm.run(layers, Phase.POSITIVE, test_rbm.FIRST, Phase.NEGATIVE)
-        values = {"error": layers[0].take_metrics()["squared_error"][0]}
+        values = {"error": layers[0].metrics.take()["squared_error"][0]}
         for layer in layers:
-            layer.compute_gradient(Phase.TRAIN)
+            layer.backward(Phase.TRAIN)
             values |= {f"{layer.name} data": layer.units.data, f"{layer.name} model": layer.units.model}
             values |= {param.name: param.grad for param in layer.params if param.grad is not None}
         found.append({name: ops.to_host(each) for name, each in values.items()})
@@ -200,7 +200,7 @@ def test_a_bridge_leads_from_one_device_to_another(gpu: NumpyOps, learnt: bool) 
         x = source((2, 3, 4, 5), grad=learnt, labels=[1, 0], ops=ends[0])
         start, end, _ = test_bridge.pair(x, ops=ends)
         for layer in (start, end):
-            layer.features[0].read_as |= {"data", "labels"}
+            layer.features[0].consumed_as |= {"data", "labels"}
         forward(start)
         forward(end)
         feature = end.features[0]
@@ -220,7 +220,7 @@ def test_images_are_cut_and_mirrored(gpu: NumpyOps, stored: bool) -> None:
     for ops in (gpu, CPU):
         x = source(pixels.shape, grad=False, labels=range(5), ops=ops)
         if stored:
-            x.stored = Stored(pixels, ops.constant(np.random.default_rng(3).random((3, 8, 7))), 2.0)
+            x.raw = Raw(pixels, ops.constant(np.random.default_rng(3).random((3, 8, 7))), 2.0)
         conf = {"rgbimage_conf": {"cropsize": 5, "scale": 0.5, "mirror": True}}
         layer = wire("ImagePreprocess", [x], context(), ops=ops, **conf)
         forward(layer)

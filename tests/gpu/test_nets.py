@@ -68,7 +68,7 @@ class Run:
 
     def update(self, step: int, param: Param) -> None:
         owner = param.owner
-        if owner.statistic:
+        if owner.running_statistic:
             self.ops.subtract(owner.values, param.grad, out=owner.values)
         elif not param.is_idle:
             values, grad = owner.values.reshape(-1), param.grad.reshape(-1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.net.copies import compute_gradient
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Param, Records, Shard, Site
+from singa_dask.net.copies import Copies
 from singa_dask.ops import NumpyOps, get_ops
 
 CPU = get_ops("numpy")
@@ -39,7 +40,8 @@ def source(
     if grad:
         feature.grad = memory(feature.shape, feature.dtype)
         feature.grad[...] = np.nan
-    feature.labels = None if labels is None else ops.labels(np.array(labels, np.int32))
+    if labels is not None:
+        feature.records = Records(ops.labels(np.array(labels, np.int32)))
     return feature
 
 
@@ -55,13 +57,13 @@ def wire(
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
-    layer = LAYERS.find(kind)(made, context)
-    layer.n_steps = n_steps
+    site = Site("layer", "layer", Shard(context.worker, context.n_workers), n_steps=n_steps)
+    layer = LAYERS.find(kind)(made, context, site)
     layer.wire(sources, ops)
     layer.learns = True
     random = np.random.default_rng(99)
     for feature in layer.features:
-        feature.wants_grad &= bool(context.phase & Phase.TRAIN)
+        feature.requires_grad &= bool(context.phase & Phase.TRAIN)
     for param in layer.params:
         param.data = ops.from_host(random.normal(size=param.shape).astype(param.dtype))
     layer.allocate()
@@ -71,15 +73,17 @@ def wire(
 def forward(layer: Layer) -> None:
     """Run a layer forward as a net does."""
     layer.prepare(layer.context.phase | Phase.FORWARD)
-    layer.compute_feature(layer.context.phase | Phase.FORWARD)
+    layer.forward(layer.context.phase | Phase.FORWARD)
 
 
 def backward(layer: Layer) -> None:
     """Run a layer backward as a net does."""
-    compute_gradient(layer, Phase.TRAIN | Phase.BACKWARD)
+    layer.backward(Phase.TRAIN | Phase.BACKWARD)
 
 
-def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
+def check_gradients(
+    layer: Layer, objective: Callable[[], float] | None = None, params: Sequence[Param] | None = None
+) -> None:
     """Compare the gradient of every source and param with central differences.
 
     Parameters
@@ -88,6 +92,8 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
         From `wire`, with float64 sources.
     objective : callable, optional
         What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
+    params : sequence of Param, optional
+        Those that have a gradient; all if not given.
     """
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
@@ -99,7 +105,7 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
 
     def differentiate() -> None:
         forward(layer)
-        layer.take_metrics()
+        layer.metrics.take()
         for feature, weight in zip(layer.features, weights, strict=True):
             if feature.grad is not None:
                 feature.grad[...] = weight
@@ -107,24 +113,35 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
 
     differentiate()
     pairs = [(s.data, s.grad.copy()) for s in layer.sources if s.grad is not None]
-    pairs += [(p.data, p.grad.copy()) for p in layer.params]
+    pairs += [(p.data, p.grad.copy()) for p in (layer.params if params is None else params)]
     assert pairs, "nothing to differentiate"
     for values, analytic in pairs:
         np.testing.assert_allclose(analytic, _differences(layer, values, measure), rtol=0, atol=TOLERANCE)
-    if not layer.recurrent:  # whose copies hand on states as well
-        _check_later_copy(layer, differentiate)
+    if not layer.traits.recurrent:  # whose copies hand on states as well
+        _check_two_copies(layer, weights)
     forward(layer)
 
 
-def _check_later_copy(layer: Layer, differentiate: Callable[[], None]) -> None:
-    """Check that a later copy in an unrolled net adds the gradients of its params to those of the copies before it."""
-    differentiate()
+def _check_two_copies(layer: Layer, weights: Sequence[Any]) -> None:
+    """Check that the gradients of two copies in an unrolled net, which read the same sources here, are added up."""
     alone = [param.grad.copy() for param in layer.params]
-    layer.adds_gradient = True
-    layer.allocate()
-    differentiate()
+    site = replace(layer.site, name="1#layer", prototype=layer)
+    copy = type(layer)(layer.conf, layer.context, site)
+    copy.wire(layer.sources, layer.ops)
+    copy.learns = True
+    copy.allocate()
+    copies = Copies([layer, copy], {layer: [], copy: []})
+    copies.allocate(layer.ops)
+    for each in (layer, copy):
+        forward(each)
+        for feature, weight in zip(each.features, weights, strict=True):
+            if feature.grad is not None:
+                feature.grad[...] = weight
+    for each in (copy, layer):
+        copies.backward(each, Phase.TRAIN | Phase.BACKWARD)
     for param, grad in zip(layer.params, alone, strict=True):
-        np.testing.assert_allclose(param.grad, 2 * grad, rtol=1e-12, atol=1e-12)
+        sum_of = 1 if param.running_statistic else 2  # which the net averages over the copies
+        np.testing.assert_allclose(param.grad, sum_of * grad, rtol=1e-12, atol=1e-12)
 
 
 def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any:
@@ -142,7 +159,7 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
     """Return a function that takes a figure of the last forward pass."""
-    return lambda: layer.take_metrics()[name][0]
+    return lambda: layer.metrics.take()[name][0]
 
 
 def check_layouts(kind: str, shape: Sequence[int], context: Context | None = None, **conf: Any) -> None:

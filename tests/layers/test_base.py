@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer
-from tests.layers.exam import source, wire
+from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Traits
+from singa_dask.layers.neuron import InnerProduct
+from tests.layers.exam import CPU, source, wire
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 1, 4, 5), (2, 3, 1, 1), (2,)])
@@ -50,24 +49,22 @@ def test_a_feature_counts_the_values_of_a_record() -> None:
 def test_a_layer_without_verbs_says_so() -> None:
     layer = Layer(LayerConf.model_validate({"name": "mine", "type": "Mine"}), Context())
     with pytest.raises(TypeError, match=r"Layer does not say its shapes: it has no setup\(\)"):
-        layer.setup(layer.conf, [], None)
-    with pytest.raises(TypeError, match=r"has no compute_feature\(\)"):
-        layer.compute_feature(Phase.TRAIN)
-    assert layer.cursor() is None
+        layer.setup()
+    with pytest.raises(TypeError, match=r"has no forward\(\)"):
+        layer.forward(Phase.TRAIN)
 
 
 def test_names_of_params_and_keys_of_random_numbers() -> None:
     class TwoParams(Layer):
-        param_names = ("left", "right")
+        traits = Traits(n_sources=(0, 0), params=("left", "right"))
 
-        def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-            self.param(0, (2,))
-            self.param(1, (3,))
+        def setup(self) -> None:
+            self.add_param((2,))
+            self.add_param((3,))
 
     context = Context(seed=9, group=2)
     conf = {"name": "mine", "type": "TwoParams", "param": [{"name": "w", "lr_scale": 2.0}]}
     layer = TwoParams(LayerConf.model_validate(conf), context)
-    layer.n_sources = (0, 0)  # type: ignore[misc]
     layer.wire([], None)
     assert [param.name for param in layer.params] == ["w", "mine.right"]
     assert [param.conf.lr_scale for param in layer.params] == [2.0, 1.0]
@@ -75,9 +72,84 @@ def test_names_of_params_and_keys_of_random_numbers() -> None:
     assert layer.random_key("a") == (9, "mine", 2, 1, 4, "a")
 
 
+def test_singas_names_of_the_verbs() -> None:
+    calls = []
+
+    class Mine(InnerProduct):
+        def compute_feature(self, phase: Phase) -> None:
+            calls.append("feature")
+            super().compute_feature(phase)
+
+        def compute_gradient(self, phase: Phase) -> None:
+            calls.append("gradient")
+            super().compute_gradient(phase)
+
+    x = source((2, 3))
+    conf = LayerConf.model_validate(
+        {"name": "mine", "type": "Mine", "srclayers": ["x"], "innerproduct_conf": {"num_output": 4}}
+    )
+    layer = Mine(conf, Context(dtype=np.dtype(np.float64)))
+    layer.wire([x], CPU)
+    layer.learns = True
+    for param in layer.params:
+        param.data = np.ones(param.shape)
+    layer.allocate()
+    layer.forward(Phase.TRAIN)
+    np.testing.assert_allclose(layer.features[0].data, x.data.sum(axis=1, keepdims=True) + np.ones((2, 4)))
+    layer.features[0].grad[...] = 1
+    layer.backward(Phase.TRAIN)
+    np.testing.assert_array_equal(x.grad, np.full((2, 3), 4.0))
+    assert calls == ["feature", "gradient"]
+
+
+def test_a_verb_by_both_of_its_names_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Mine defines forward\(\) and compute_feature\(\), which mean the same"):
+        type("Mine", (Layer,), {"forward": Layer.forward, "compute_feature": Layer.forward})
+
+
+def test_a_trait_beside_the_traits_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Mine\.is_loss is a trait\. Say traits = Traits\(is_loss=\.\.\.\)\."):
+        type("Mine", (Layer,), {"is_loss": True})
+
+
+def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
+    class Unnamed(Layer):
+        traits = Traits(n_sources=(0, 0))
+
+        def setup(self) -> None:
+            self.add_param((2,))
+
+    layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
+    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Named: none\."):
+        layer.wire([], None)
+
+
+def test_a_subclass_that_states_nothing_loses_what_its_own_code_may_break() -> None:
+    class Named(InnerProduct):
+        note = "no code of its own that computes"
+
+    class Other(InnerProduct):
+        def forward(self, phase: Phase) -> None:
+            super().forward(phase)
+
+    class Stated(InnerProduct):
+        traits = InnerProduct.traits
+
+        def forward(self, phase: Phase) -> None:
+            super().forward(phase)
+
+    assert Stated.traits == InnerProduct.traits
+    assert InnerProduct.traits.replace(capturable=False) == Named.traits
+    assert Other.traits.params == ("weight", "bias")
+    assert not Other.traits.capturable
+    assert not Other.traits.accumulates
+    assert not Other.traits.time_foldable
+    assert Other.traits.feature_parallel is None
+
+
 def test_how_types_depend_on_their_sources() -> None:
-    to_all = {name for name in LAYERS.names() if LAYERS.find(name).connection is Connection.ONE_TO_ALL}
-    assert {"InnerProduct", "Softmax"} <= to_all
+    to_all = {name for name in LAYERS.names() if LAYERS.find(name).traits.connection is Connection.ONE_TO_ALL}
+    assert {"InnerProduct", "Convolution"} <= to_all
     assert not {"ReLU", "SoftmaxLoss", "Dropout", "Split"} & to_all
 
 

@@ -11,8 +11,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import open_store
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.layers.base import Stored
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, Records
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from tests.layers.exam import forward
 
@@ -34,7 +33,7 @@ def source(ops: NumpyOps, shape: tuple[int, ...], dtype: Any, seed: int) -> Feat
     feature = Feature(shape, dtype)
     feature.data, feature.grad = (ops.features(shape, dtype) for _ in range(2))
     feature.data[...] = np.random.default_rng(seed).normal(size=shape).astype(BFLOAT16)
-    feature.labels = np.array(LABELS[: shape[0]], np.int32)
+    feature.records = Records(np.array(LABELS[: shape[0]], np.int32))
     return feature
 
 
@@ -54,7 +53,7 @@ def passed(ops: NumpyOps, kind: str, shapes: list[tuple[int, ...]], dtype: Any, 
     for feature in layer.features:
         if feature.grad is not None:
             feature.grad[...] = random.normal(size=feature.shape).astype(BFLOAT16)
-    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+    layer.backward(Phase.TRAIN | Phase.BACKWARD)
     return layer
 
 
@@ -116,18 +115,18 @@ def test_columns_are_counted_exactly(ops: NumpyOps) -> None:
 def test_pictures_become_bfloat16(ops: NumpyOps) -> None:
     pictures = np.random.default_rng(3).integers(0, 256, (4, 3, 9, 8), np.uint8)
     for kind in ("stored", "data"):
-        source = Feature(pictures.shape, BFLOAT16, wants_grad=False)
+        source = Feature(pictures.shape, BFLOAT16, requires_grad=False)
         source.data = ops.features(pictures.shape, BFLOAT16)
         source.data[...] = pictures
         if kind == "stored":
-            source.stored = Stored(pictures, 127.5, 64.0)
+            source.raw = Raw(pictures, 127.5, 64.0)
         made = LayerConf.model_validate(
             {"name": "cut", "type": "ImagePreprocess", "srclayers": ["data"], "rgbimage_conf": {"cropsize": 6}}
         )
         layer = LAYERS.find("ImagePreprocess")(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
         layer.wire([source], ops)
         layer.allocate()
-        layer.compute_feature(Phase.TEST | Phase.FORWARD)
+        layer.forward(Phase.TEST | Phase.FORWARD)
         wanted = pictures[:, :, 1:7, 1:7].astype(np.float32)
         if kind == "stored":
             wanted = (wanted - np.float32(127.5)) / np.float32(64)
@@ -143,7 +142,7 @@ def test_outputs_are_written_as_numbers(ops: NumpyOps, tmp_path: Path) -> None:
         )
         layer = LAYERS.find(kind)(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
         layer.wire([x], ops)
-        layer.compute_feature(Phase.TEST | Phase.FORWARD)
+        layer.forward(Phase.TEST | Phase.FORWARD)
         layer.close()
     lines = [line.split(",") for line in (tmp_path / "CSVOutput").read_text().splitlines()]
     np.testing.assert_allclose(np.array(lines, float)[:, 1:], x.data.astype(np.float64), atol=1e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature
+from singa_dask.layers import LAYERS, Context, Feature, Site
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.ops import NumpyOps
 from tests.layers.exam import CPU, backward, forward, source
@@ -24,9 +24,9 @@ def pair(
     for kind, worker, peer, kernels in (("BridgeSrc", 0, 2, ops[0]), ("BridgeDst", 2, 0, ops[1])):
         context = Context(phase, dtype=np.dtype(np.float64), worker=worker, n_workers=3, exchange=post.of(worker))
         conf = LayerConf.model_validate({"name": f"{kind}(a@0->2)", "type": kind, "srclayers": ["a"]})
-        end: Any = LAYERS.find(kind)(conf, context)
+        site = Site(conf.name, conf.name, peer=peer)
+        end: Any = LAYERS.find(kind)(conf, context, site)
         end.wire(sources, kernels)
-        end.peer = peer
         end.allocate()
         sources = end.features
         ends.append(end)
@@ -39,7 +39,7 @@ def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None
     start, end, post = pair(x)
     feature = end.features[0]
     for layer in (start, end):
-        layer.features[0].read_as |= {"data", "labels"}
+        layer.features[0].consumed_as |= {"data", "labels"}
     assert feature.shape == x.shape
     assert not end.arrived(Phase.TRAIN | Phase.FORWARD)
     forward(start)
@@ -70,7 +70,7 @@ def test_labels_go_alone_where_nobody_reads_data() -> None:
     x = source((4, 3), grad=False, labels=[0, 1, 2, 3])
     start, end, post = pair(x)
     for layer in (start, end):
-        layer.features[0].read_as.add("labels")
+        layer.features[0].consumed_as.add("labels")
     forward(start)
     forward(end)
     assert end.features[0].data is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context
+from singa_dask.layers import Context, Records
 from tests.layers.exam import backward, check_gradients, check_layouts, forward, source, wire
 
 
@@ -26,18 +26,17 @@ def test_split_of_images_lays_gradients_out_like_them() -> None:
 
 def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
     x = source((2, 3), labels=[4, 5])
-    x.ids, x.epochs = np.array([7, 8]), np.array([0, 1])
+    x.records = Records(x.labels, np.array([7, 8]), np.array([0, 1]))
     layer = wire("Split", [x], split_conf={"num_splits": 3})
-    taken = [layer.outlet() for _ in range(3)]
+    taken = [layer.next_output() for _ in range(3)]
     assert len(set(taken)) == 3
     forward(layer)
     for feature in taken:
         assert feature.data is x.data
         assert feature.labels is x.labels
-        assert feature.ids is x.ids
-        assert feature.epochs is x.epochs
+        assert feature.records is x.records
     with pytest.raises(ConfigError, match=r"split_conf.num_splits: is 3, but the layer has more consumers"):
-        layer.outlet()
+        layer.next_output()
 
 
 def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
@@ -45,7 +44,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     layer = wire("Split", [x], split_conf={"num_splits": 2})
     for feature in layer.features:
         feature.grad = None
-    layer.features[1].wants_grad = False
+    layer.features[1].requires_grad = False
     layer.allocate()
     forward(layer)
     layer.features[0].grad[...] = 7
@@ -100,7 +99,7 @@ def test_a_piece_that_nothing_learns_from_gives_no_gradient() -> None:
 
 @pytest.mark.parametrize("kind", ["Slice", "Concate", "Split"])
 def test_what_passes_on_records_passes_no_gradient(kind: str) -> None:
-    assert not any(feature.wants_grad for feature in wire(kind, [source((4, 6), grad=False)]).features)
+    assert not any(feature.requires_grad for feature in wire(kind, [source((4, 6), grad=False)]).features)
 
 
 def test_dummy_between_layers_copies() -> None:
@@ -115,7 +114,7 @@ def test_dummy_as_input_and_output() -> None:
     assert data.shape == (10, 20)
     assert 0 <= data.min() and data.max() < 1
     end = wire("Dummy", [source((3, 4))], dummy_conf={"output": True})
-    assert end.is_loss
+    assert end.traits.is_loss
     backward(end)
     assert 0 <= end.sources[0].grad.min() and end.sources[0].grad.max() < 1
 

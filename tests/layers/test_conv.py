@@ -67,7 +67,7 @@ def test_convolution_adds_gradients_of_time_steps_when_told() -> None:
     layer.features[0].grad[...] = 1
     backward(layer)
     once = [param.grad.copy() for param in layer.params]
-    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+    layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
     for param, grad in zip(layer.params, once, strict=True):
         np.testing.assert_allclose(param.grad, 2 * grad)
 
@@ -142,7 +142,7 @@ def test_a_test_net_keeps_no_places() -> None:
     layer.allocate()
     forward(layer)
     forward(trained)
-    assert layer.where is None  # type: ignore[attr-defined]
+    assert layer.where.data is None  # type: ignore[attr-defined]
     np.testing.assert_array_equal(layer.features[0].data, trained.features[0].data)
 
 

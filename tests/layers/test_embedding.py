@@ -10,8 +10,8 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.layers.feature import Read
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Site
+from singa_dask.layers.traits import Consumed
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from tests.layers.exam import backward, check_gradients, forward, wire
 
@@ -20,7 +20,7 @@ WINDOW = [[0, 3, 1, 4], [2, 2, 0, 1]]
 
 def numbers(rows: Sequence[Sequence[float]], n_steps: int = 1, dtype: Any = np.int32) -> Feature:
     """Return a source of numbers."""
-    feature = Feature(np.shape(rows), dtype, wants_grad=False)
+    feature = Feature(np.shape(rows), dtype, requires_grad=False)
     feature.data, feature.n_steps = np.array(rows, dtype), n_steps
     return feature
 
@@ -49,7 +49,7 @@ def test_where_numbers_come_from(rows: Any, source_steps: int, n_steps: int, wan
         x = numbers(rows, source_steps, dtype)
         layer = one_hot(x, n_steps)
         forward(layer)
-        np.testing.assert_array_equal(layer.features[0].index, wanted)
+        np.testing.assert_array_equal(layer.features[0].one_hot_index, wanted)
         np.testing.assert_array_equal(layer.features[0].data, np.eye(5)[wanted])
         assert layer.features[0].n_steps == n_steps
         table = embedding(x, n_steps)
@@ -61,8 +61,7 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
     x, found = numbers(WINDOW), []
     for step in range(3):
         conf = LayerConf.model_validate({"name": "layer", "type": "RNNLabel", "srclayers": ["data"]})
-        layer = LAYERS.find("RNNLabel")(conf, Context())
-        layer.first_step = step
+        layer = LAYERS.find("RNNLabel")(conf, Context(), Site("layer", "layer", first_step=step))
         layer.wire([x], get_ops("numpy"))
         layer.allocate()
         forward(layer)
@@ -72,7 +71,7 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
 
 def test_labels_are_one_step_ahead() -> None:
     layer = wire("RNNLabel", [numbers(WINDOW)], None, 3)
-    layer.features[0].read_as.add("data")
+    layer.features[0].consumed_as.add("data")
     forward(layer)
     assert layer.features[0].labels.tolist() == [3, 2, 1, 0, 4, 1]
     assert layer.features[0].data.tolist() == [[3], [2], [1], [0], [4], [1]]
@@ -83,15 +82,19 @@ def test_one_hot_writes_rows_only_for_a_reader() -> None:
     conf = LayerConf.model_validate(
         {"name": "layer", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 5}}
     )
-    cases: list[tuple[set[Read], bool]] = [({"index"}, False), ({"index", "data"}, True), (set(), True)]
-    for read_as, has_data in cases:
+    cases: list[tuple[set[Consumed], bool]] = [
+        ({"one_hot_index"}, False),
+        ({"one_hot_index", "data"}, True),
+        (set(), True),
+    ]
+    for consumed_as, has_data in cases:
         layer = LAYERS.find("OneHot")(conf, Context())
         layer.wire([x], get_ops("numpy"))
-        layer.features[0].read_as |= read_as
+        layer.features[0].consumed_as |= consumed_as
         layer.allocate()
         forward(layer)
         assert (layer.features[0].data is not None) is has_data
-        assert layer.features[0].index.tolist() == [0, 2]
+        assert layer.features[0].one_hot_index.tolist() == [0, 2]
 
 
 # -- the table --------------------------------------------------------------------------------------------
@@ -114,7 +117,7 @@ def test_rows_taken_often_get_the_sum_and_others_nothing() -> None:
     backward(layer)
     wanted = [[5, 5, 5], [0, 0, 0], [11, 22, 33], [0, 0, 0], [0, 0, 0]]
     np.testing.assert_array_equal(layer.params[0].grad, wanted)
-    layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+    layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
     np.testing.assert_array_equal(layer.params[0].grad, 2 * np.array(wanted))
 
 

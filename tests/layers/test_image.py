@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Feature, Layer
+from singa_dask.layers import Context, Feature, Layer, Records
 from singa_dask.net import NeuralNet
 from tests.contracts.foreign import png
 from tests.layers.exam import forward, source, wire
@@ -23,7 +24,7 @@ SHAPE = (3, 9, 8)
 def images(n: int, labels: bool = True) -> Feature:
     """Return images that all differ, with numbers and epochs as from a store."""
     made = source((n, *SHAPE), labels=range(n) if labels else None, grad=False)
-    made.ids, made.epochs = np.arange(n), np.zeros(n, np.int64)
+    made.records = Records(made.labels, np.arange(n), np.zeros(n, np.int64))
     return made
 
 
@@ -78,8 +79,7 @@ def test_tests_cut_out_the_centre(phase: Phase) -> None:
     forward(made)
     np.testing.assert_array_equal(made.features[0].data, x.data[:, :, 1:7, 1:7] / 2)
     assert made.features[0].labels is x.labels
-    assert made.features[0].ids is x.ids
-    assert made.features[0].epochs is x.epochs
+    assert made.features[0].records is x.records
 
 
 def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
@@ -88,10 +88,10 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
     forward(made)
     first = made.features[0].data.copy()
     shuffled = np.random.default_rng(0).permutation(50)
-    x.data, x.ids = x.data[shuffled], x.ids[shuffled]
+    x.data, x.records = x.data[shuffled], replace(x.records, ids=x.records.ids[shuffled])
     forward(made)
     np.testing.assert_array_equal(made.features[0].data, first[shuffled])
-    x.epochs = np.repeat([0, 1], 25)
+    x.records = replace(x.records, epochs=np.repeat([0, 1], 25))
     forward(made)
     same = (made.features[0].data == first[shuffled]).all(axis=(1, 2, 3))
     assert same[:25].all()
@@ -100,7 +100,7 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
 
 def test_records_without_numbers_are_cut_by_step_and_row() -> None:
     x = images(8, labels=False)
-    x.ids = x.epochs = None
+    x.records = Records(x.labels)
     made = preprocess(x, cropsize=5, mirror=True)
     forward(made)
     first = made.features[0].data.copy()
@@ -163,7 +163,7 @@ def net_of(store_conf: dict[str, Any], *more: dict[str, Any], **context: Any) ->
 
 def step(net: NeuralNet) -> Any:
     for each in net.layers:
-        each.compute_feature(net.context.phase | Phase.FORWARD)
+        each.forward(net.context.phase | Phase.FORWARD)
     return net.name2layer("cut").features[0].data.copy()
 
 
@@ -200,8 +200,8 @@ def test_an_epoch_ends_within_a_batch(stored: dict[str, Any]) -> None:
     for _ in range(9):
         step(net)
     feature = net.name2layer("cut").features[0]
-    assert feature.ids.tolist() == [96, 97, 98, 99, *range(8)]
-    assert feature.epochs.tolist() == [0] * 4 + [1] * 8
+    assert feature.records.ids.tolist() == [96, 97, 98, 99, *range(8)]
+    assert feature.records.epochs.tolist() == [0] * 4 + [1] * 8
     net.close()
 
 
@@ -216,9 +216,9 @@ def test_pixels_stay_bytes_until_they_are_cut(stored: dict[str, Any], phase: Pha
         np.testing.assert_array_equal(step(bytes_), step(floats))
     raw, made = bytes_.name2layer("data").features[0], floats.name2layer("data").features[0]
     assert raw.data is None
-    assert raw.stored is not None
-    assert raw.stored.values.dtype == np.uint8
-    assert made.stored is None
+    assert raw.raw is not None
+    assert raw.raw.values.dtype == np.uint8
+    assert made.raw is None
     assert made.data.dtype == np.float32
     bytes_.close()
     floats.close()

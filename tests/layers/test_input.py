@@ -32,7 +32,7 @@ def layer_of(kind: str, context: Context | None = None, **store_conf: Any) -> St
 
 
 def read(layer: StoreInput) -> np.ndarray:
-    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+    layer.forward(Phase.TRAIN | Phase.FORWARD)
     return np.array(layer.features[0].data)
 
 

@@ -25,10 +25,10 @@ def test_softmax_loss_figures() -> None:
     for topk, scale, hits in ((1, 1.0, 1), (2, 1.0, 3), (1, 3.0, 1)):
         layer = wire("SoftmaxLoss", [logits, labels], softmaxloss_conf={"topk": topk, "scale": scale})
         forward(layer)
-        figures = layer.take_metrics()
+        figures = layer.metrics.take()
         assert figures["loss"] == (pytest.approx(scale * wanted), 1)
         assert figures["accuracy"] == (pytest.approx(scale * hits / 3), 1)
-        assert layer.take_metrics() == {}
+        assert layer.metrics.take() == {}
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
@@ -62,7 +62,7 @@ def test_euclidean_loss_figure() -> None:
     x.data[...], t.data[...] = [[1, 2], [3, 4]], [[1, 0], [0, 4]]
     layer = wire("EuclideanLoss", [x, t])
     forward(layer)
-    assert layer.take_metrics()["loss"] == (pytest.approx((4 + 9) / 2), 1)
+    assert layer.metrics.take()["loss"] == (pytest.approx((4 + 9) / 2), 1)
 
 
 def test_euclidean_loss_wants_equal_sizes() -> None:

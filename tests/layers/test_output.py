@@ -43,7 +43,7 @@ def test_accuracy(topk: int, right: int) -> None:
     layer = wire("Accuracy", [scores, labels], TEST, argsort_conf={"topk": topk})
     forward(layer)
     forward(layer)
-    assert layer.take_metrics() == {"accuracy": (pytest.approx(2 * right / 3), 2)}
+    assert layer.metrics.take() == {"accuracy": (pytest.approx(2 * right / 3), 2)}
 
 
 def test_csv_output(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_scores_may_be_images() -> None:
     best = np.argsort(-rows, axis=1)[:, :4]
     np.testing.assert_array_equal(layer.features[0].data, best)
     right = sum(label in row for label, row in zip([5, 0, 6], best, strict=True))
-    assert layer.take_metrics() == {"accuracy": (pytest.approx(right / 3), 1)}
+    assert layer.metrics.take() == {"accuracy": (pytest.approx(right / 3), 1)}
 
 
 def test_no_batch_no_file(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def make(kind: type[StoreInput], **store: Any) -> StoreInput:
     conf = {"name": "data", "type": "Own", "store_conf": {"batchsize": 4, **store}}
     layer = kind(LayerConf.model_validate(conf), Context(phase=Phase.TRAIN))
     layer.wire([], get_ops("numpy"))
-    layer.features[0].read_as.add("data")
+    layer.features[0].consumed_as.add("data")
     return layer
 
 
@@ -33,7 +33,7 @@ def batch(layer: StoreInput) -> tuple[Any, Any]:
     layer.check_source()
     layer.allocate()
     try:
-        layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+        layer.forward(Phase.TRAIN | Phase.FORWARD)
     finally:
         layer.close()
     return layer.features[0].data, layer.features[0].labels

@@ -36,8 +36,8 @@ def pair(
     confs = [LayerConf.model_validate(each) for each in made]
     vis, hid = RBMVis(confs[0], given), RBMHid(confs[1], given)
     vis.wire([x], ops)
-    hid.wire([vis.outlet()], ops)
-    vis.close_loop(hid.features[0])
+    hid.wire([vis.next_output()], ops)
+    vis.bind_feedback(hid.features[0])
     hid.weight.share(vis.weight)
     random = np.random.default_rng(8)
     for layer in (vis, hid):
@@ -52,7 +52,7 @@ def pair(
 def run(layers: Any, *phases: Phase) -> None:
     for phase in phases:
         for layer in layers:
-            layer.compute_feature(phase)
+            layer.forward(phase)
 
 
 def records(shape: tuple[int, ...] = (N, D)) -> Feature:
@@ -89,9 +89,9 @@ def test_three_gibbs_steps_by_hand(of_visible: bool, of_hidden: bool) -> None:
     np.testing.assert_allclose(hid.units.data, positive, rtol=1e-12)
     np.testing.assert_allclose(vis.units.model, v, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(hid.units.model, h, rtol=1e-9, atol=1e-12)
-    assert vis.take_metrics() == {"squared_error": (pytest.approx(error), 1.0)}
-    hid.compute_gradient(Phase.TRAIN)
-    vis.compute_gradient(Phase.TRAIN)
+    assert vis.metrics.take() == {"squared_error": (pytest.approx(error), 1.0)}
+    hid.backward(Phase.TRAIN)
+    vis.backward(Phase.TRAIN)
     np.testing.assert_allclose(vis.weight.grad, (h.T @ v - positive.T @ x.data) / N, atol=1e-12)
     np.testing.assert_allclose(vis.params[1].grad, (v - x.data).mean(axis=0), atol=1e-12)
     np.testing.assert_allclose(hid.params[1].grad, (h - positive).mean(axis=0), atol=1e-12)
@@ -111,8 +111,8 @@ def test_gradients_are_those_of_free_energies(of_visible: bool, of_hidden: bool)
     """Of F(records) - F(reconstruction), the reconstruction held fast."""
     vis, hid = pair(records(), visible={"gaussian": of_visible}, hidden={"gaussian": of_hidden})
     run((vis, hid), Phase.POSITIVE, FIRST)
-    hid.compute_gradient(Phase.TRAIN)
-    vis.compute_gradient(Phase.TRAIN)
+    hid.backward(Phase.TRAIN)
+    vis.backward(Phase.TRAIN)
     params = [vis.weight, vis.params[1], hid.params[1]]
 
     def objective() -> float:
@@ -160,8 +160,8 @@ def test_without_biases() -> None:
     vis, hid = pair(x, visible={"bias_term": False}, hidden={"bias_term": False})
     run((vis, hid), Phase.POSITIVE, FIRST)
     np.testing.assert_allclose(hid.units.data, logistic(x.data @ vis.weight.data.T))
-    hid.compute_gradient(Phase.TRAIN)
-    vis.compute_gradient(Phase.TRAIN)
+    hid.backward(Phase.TRAIN)
+    vis.backward(Phase.TRAIN)
     assert [len(layer.params) for layer in (vis, hid)] == [1, 1]
     assert vis.weight.grad.any()
 
@@ -180,7 +180,7 @@ def test_features_in_bfloat16() -> None:
         run((vis, hid), Phase.POSITIVE)
         hid.units.data[...] = np.arange(N * H).reshape(N, H) % 2  # the same samples from both
         run((vis, hid), FIRST)
-        vis.compute_gradient(Phase.TRAIN)
+        vis.backward(Phase.TRAIN)
         found.append([vis.units.model, vis.weight.grad, vis.params[1].grad])
     assert found[0][1].dtype == np.float32
     for one, other in zip(*found, strict=True):
@@ -202,4 +202,4 @@ def test_the_hidden_layer_reads_a_visible_one() -> None:
 def test_what_closes_the_loop_is_a_hidden_layer() -> None:
     vis, _ = pair(records())
     with pytest.raises(ConfigError, match=r"expected an RBMHid, 'hid' is none\."):
-        vis.close_loop(records())
+        vis.bind_feedback(records())

@@ -158,7 +158,7 @@ def test_preprocessing_gives_the_same_of_both_layouts(urls: tuple[str, str], tmp
         taken = []
         for _ in range(3):
             for each in net.layers:
-                each.compute_feature(Phase.TRAIN | Phase.FORWARD)
+                each.forward(Phase.TRAIN | Phase.FORWARD)
             taken.append(np.array(net.layers[-1].features[0].data))
         net.close()
         return np.concatenate(taken)

@@ -141,14 +141,14 @@ def test_places_of_ones_do_as_one_hot_rows(kind: str, bias: bool) -> None:
         x = source((len(numbers), D), grad=False)
         x.data[...] = np.eye(D)[numbers]
         if by_place:
-            x.data, x.index = None, numbers
+            x.data, x.one_hot_index = None, numbers
         layer = recurrent(kind, [x], 2, bias_term=bias)
         forward(layer)
         layer.features[0].grad[...] = np.random.default_rng(3).normal(size=layer.features[0].shape)
         backward(layer)
         first = [layer.features[0].data.copy(), *(param.grad.copy() for param in layer.params)]
         forward(layer)
-        layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+        layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
         found.append([*first, *(param.grad for param in layer.params)])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
@@ -285,7 +285,7 @@ def test_copies_and_merged_layers_are_the_same(
     wanted = job(text, kinds, 4, carry, dense)
     merged = built(wanted)
     for kind in set(kinds):
-        monkeypatch.setattr(LAYERS.find(kind), "over_time", False)
+        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
     copies = built(wanted)
     assert "rnn0" in {layer.name for layer in merged.layers}
     assert {"0#rnn0", "3#rnn0"} <= {layer.name for layer in copies.layers}
@@ -307,7 +307,7 @@ def test_an_encoder_gives_a_decoder_its_first_state(
     second = next(layer for layer in layers if layer["name"] == "rnn1")
     second |= {"srclayers": ["onehot", "rnn0"], "unroll_conn_type": ["OneToOne", "FirstToLast"]}
     second[BLOCKS[kind]]["dim_hidden"] = 4
-    monkeypatch.setattr(LAYERS.find(kind), "over_time", merge)
+    monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=merge))
     net = built(JobConf.model_validate(given))
     algorithm = BP(net)
     algorithm.train_one_batch(0)

@@ -37,7 +37,7 @@ def text_layer(path: Path, context: Context | None = None, **block: Any) -> Char
 
 
 def read(layer: Layer) -> np.ndarray:
-    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+    layer.forward(Phase.TRAIN | Phase.FORWARD)
     return np.array(layer.features[0].data)
 
 
@@ -190,10 +190,10 @@ def dummy_of(context: Context, **block: Any) -> RNNDummy:
 
 def test_a_dummy_starts_at_random() -> None:
     layer = dummy_of(Context(phase=Phase.TEST), shape=[2000, 1], integer=True, low=3, high=7.0)
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     first = layer.features[0].data.copy()
     assert np.unique(first).tolist() == [3, 4, 5, 6]
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert (layer.features[0].data != first).any()
     again = dummy_of(Context(phase=Phase.TEST), shape=[2000, 1], integer=True, low=3, high=7.0)
     again.compute_feature(TEST)
@@ -208,22 +208,22 @@ def test_a_dummy_repeats_what_the_layer_behind_it_made_of_the_batch_before() -> 
     context = Context(phase=Phase.TEST)
     layer, last = dummy_of(context, shape=2, low=0, high=1.0, dynamic_srclayer="best"), Feature((2, 1))
     assert layer.features[0].shape == (2, 1)
-    assert layer.loop_sources(layer.conf) == ["best"]
-    layer.close_loop(last)
+    assert layer.feedback_sources(layer.conf) == ["best"]
+    layer.bind_feedback(last)
     last.data = np.array([[5.0], [6.0]])
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert float(layer.features[0].data.max()) < 1
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert layer.features[0].data.tolist() == [[5], [6]]
     layer.feed(9)
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert layer.features[0].data.tolist() == [[9], [9]]
     # a test at another step begins anew
     context.step = 10
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert float(layer.features[0].data.max()) < 1
     with pytest.raises(ConfigError, match=r"the data of 'best' is \(3, 1\), not \(2, 1\) as shape says"):
-        layer.close_loop(Feature((3, 1)))
+        layer.bind_feedback(Feature((3, 1)))
 
 
 # -- Sampling ------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def draw(logits: np.ndarray, context: Context | None = None, **block: Any) -> np
     feature = Feature(logits.shape, np.float64)
     feature.data = logits.copy()
     layer = layer_of("Sampling", [feature], context or Context(), sampling_conf=block)
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     np.testing.assert_array_equal(feature.data, logits)
     assert layer.features[0].shape == (len(logits), 1)
     return np.array(layer.features[0].data[:, 0], np.int64)
@@ -273,7 +273,7 @@ def test_each_batch_of_a_test_is_drawn_anew() -> None:
     found = []
     for step in (0, 0, 5, 0):
         layer.context.step = step
-        layer.compute_feature(TEST)
+        layer.forward(TEST)
         found.append(layer.features[0].data.copy())
     assert (found[0] != found[1]).any()
     np.testing.assert_array_equal(found[0], found[3])
@@ -294,11 +294,11 @@ def test_the_character_of_each_row_is_written(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "vocab.txt").write_text("aö\nz")
     layer = output_of([3, 1, 2, 0], tmp_path / "vocab.txt")
     layer.check_source()
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     layer.close()
     assert capsys.readouterr().out == "zö\na"
     layer.file = io.StringIO()
-    layer.compute_feature(TEST)
+    layer.forward(TEST)
     assert layer.file.getvalue() == "zö\na"
     assert capsys.readouterr().out == ""
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import Feature, Layer
+from singa_dask.conf import Phase
+from singa_dask.layers import InputLayer, Records
 
 __all__ = ["Feed"]
 
 
-class Feed(Layer):
+class Feed(InputLayer):
     """Normal data of ``user_conf.shape`` (of the group's batch) and labels below ``user_conf.classes``."""
 
-    n_sources = (0, 0)
-    is_input = True
+    traits = InputLayer.traits.replace(needs_split=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        n_rows, *rest = conf.user_conf["shape"]
+    def setup(self) -> None:
+        n_rows, *rest = self.conf.user_conf["shape"]
         self.n_rows = n_rows
         self.position = 0
         self.closed = False
-        self.feature((n_rows // self.n_row_parts, *rest), wants_grad=False)
+        self.add_output((n_rows // self.site.batch_shard.count, *rest), requires_grad=False)
 
     def compute_feature(self, phase: Phase) -> None:
         random = np.random.default_rng((self.context.seed, self.position))
@@ -34,7 +33,7 @@ class Feed(Layer):
         shape = (self.n_rows, *self.features[0].shape[1:])
         self.ops.copy(random.normal(size=shape)[rows], out=self.features[0].data)
         labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
-        self.features[0].labels = self.ops.labels(labels, self.features[0].labels)
+        self.features[0].records = Records(self.ops.labels(labels, self.features[0].labels))
 
     def cursor(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -127,7 +127,7 @@ class Group:
             for param in net.owners:
                 assert param.conf.init is not None
                 whole = initial_values(param.conf.init, param.name, param.whole_shape, 3, param.dtype)
-                param.data = net.ops.from_host(np.array(param.box.of(whole) if param.box else whole))
+                param.data = net.ops.from_host(np.array(param.shard.of(whole) if param.shard else whole))
             self.nets.append(net)
 
     def train(self, n_steps: int) -> list[float]:
@@ -145,7 +145,7 @@ class Group:
         for net in self.nets:
             for owner in net.owners:
                 if owner.key in totals:
-                    rate = 1 if owner.statistic else self.rate
+                    rate = 1 if owner.running_statistic else self.rate
                     change = rate * totals[owner.key] / net.n_shares(owner.key)
                     net.ops.subtract(owner.values, net.ops.from_host(change), out=owner.values)
         self.figures = merged(net.take_metrics() for net in self.nets)
@@ -169,11 +169,11 @@ class Group:
         for net in self.nets:
             for param in net.owners:
                 values = net.ops.to_host(param.values)
-                if param.box is None:
+                if param.shard is None:
                     found[param.name] = values
                 else:
                     whole = found.setdefault(param.name, np.zeros(param.whole_shape))
-                    param.box.of(whole)[...] = values
+                    param.shard.of(whole)[...] = values
         return found
 
 

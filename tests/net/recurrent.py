@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import Feature, Layer
+from singa_dask.conf import Phase
+from singa_dask.layers import Layer, Records, Traits
 
 __all__ = ["Columns", "Decay", "Gain", "Sum"]
 
@@ -16,30 +15,27 @@ __all__ = ["Columns", "Decay", "Gain", "Sum"]
 class Columns(Layer):
     """Step t takes columns [t D, (t + 1) D) of records (N, T D); D is ``user_conf.width``."""
 
-    is_input = True
-    over_time = True
-    steps_from_columns = True
-    reads = (("data", "labels"),)
+    traits = Traits(is_input=True, time_foldable=True, time_from_columns=True, consumes=(("data", "labels"),))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.width = conf.user_conf["width"]
-        self.feature((sources[0].shape[0] * self.n_steps, self.width), wants_grad=False)
+    def setup(self) -> None:
+        self.width = self.conf.user_conf["width"]
+        self.add_output((self.sources[0].shape[0] * self.site.n_steps, self.width), requires_grad=False)
 
     def compute_feature(self, phase: Phase) -> None:
-        steps = range(self.first_step, self.first_step + self.n_steps)
+        steps = range(self.site.first_step, self.site.first_step + self.site.n_steps)
         x = self.sources[0].data
         self.features[0].data[...] = np.concatenate([x[:, t * self.width : (t + 1) * self.width] for t in steps])
         labels = self.sources[0].labels
-        self.features[0].labels = np.concatenate([labels for _ in steps])
+        self.features[0].records = Records(np.concatenate([labels for _ in steps]))
 
 
 class Sum(Layer):
     """The sum of one or two sources."""
 
-    n_sources = (1, 2)
+    traits = Traits(n_sources=(1, 2))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.feature(sources[0].shape)
+    def setup(self) -> None:
+        self.add_output(self.sources[0].shape)
 
     def compute_feature(self, phase: Phase) -> None:
         self.features[0].data[...] = sum(source.data for source in self.sources)
@@ -53,11 +49,11 @@ class Sum(Layer):
 class Gain(Layer):
     """g x, with g (D,), written as a user would: it overwrites its gradient and has not heard of time steps."""
 
-    param_names = ("gain",)
+    traits = Traits(params=("gain",))
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.gain = self.param(0, (sources[0].size,))
-        self.feature(sources[0].shape)
+    def setup(self) -> None:
+        self.gain = self.add_param((self.sources[0].size,))
+        self.add_output(self.sources[0].shape)
 
     def compute_feature(self, phase: Phase) -> None:
         self.features[0].data[...] = self.gain.data * self.sources[0].data
@@ -72,25 +68,22 @@ class Gain(Layer):
 class Decay(Layer):
     """h[t] = tanh(x[t] + a h[t - 1]), with a (D,); sources x and, if there is one, the state before the first step."""
 
-    n_sources = (1, 2)
-    param_names = ("a",)
-    recurrent = True
-    over_time = True
+    traits = Traits(n_sources=(1, 2), params=("a",), recurrent=True, time_foldable=True)
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.feature(sources[0].shape)
-        self.a = self.param(0, (sources[0].size,))
+    def setup(self) -> None:
+        self.add_output(self.sources[0].shape)
+        self.a = self.add_param((self.sources[0].size,))
 
     def states(self) -> tuple[Any, Any]:
         """Return h[t] and h[t - 1], (T, N, D)."""
-        h = self.features[0].data.reshape(self.n_steps, -1, self.sources[0].size)
+        h = self.features[0].data.reshape(self.site.n_steps, -1, self.sources[0].size)
         first = self.sources[1].data if len(self.sources) > 1 else np.zeros_like(h[0])
         return h, np.concatenate([first[None], h[:-1]])
 
     def compute_feature(self, phase: Phase) -> None:
-        x = self.sources[0].data.reshape(self.n_steps, -1, self.sources[0].size)
+        x = self.sources[0].data.reshape(self.site.n_steps, -1, self.sources[0].size)
         h, _ = self.states()
-        for t in range(self.n_steps):
+        for t in range(self.site.n_steps):
             h[t] = np.tanh(x[t] + self.a.data * self.states()[1][t])
 
     def compute_gradient(self, phase: Phase) -> None:
@@ -98,7 +91,7 @@ class Decay(Layer):
         g = self.features[0].grad.reshape(h.shape).copy()
         if not phase & Phase.AGGREGATE_GRADIENT:
             self.a.grad[...] = 0
-        for t in reversed(range(self.n_steps)):
+        for t in reversed(range(self.site.n_steps)):
             g[t] *= 1 - h[t] ** 2
             self.a.grad += (g[t] * before[t]).sum(axis=0)
             if t:

@@ -62,7 +62,7 @@ def ready(layers: list[dict[str, Any]], ops: str, dtype: Any) -> NeuralNet:
 def loss(net: NeuralNet) -> float:
     net.name2layer("data").seek({"position": 0})
     for each in net.layers:
-        net.compute_feature(each, Phase.TRAIN | Phase.FORWARD)
+        net.forward(each, Phase.TRAIN | Phase.FORWARD)
     figures = net.take_metrics()
     return figures["loss.loss"][0] + figures["more.loss"][0]
 
@@ -72,10 +72,10 @@ def test_gradients_through_a_whole_net() -> None:
     loss(net)
     for each in reversed(net.layers):
         if each.learns:
-            net.compute_gradient(each, Phase.TRAIN | Phase.BACKWARD)
+            net.backward(each, Phase.TRAIN | Phase.BACKWARD)
     random, epsilon = np.random.default_rng(0), 1e-5
     for param in net.owners:
-        if param.statistic:
+        if param.running_statistic:
             continue
         values, grad = param.data.reshape(-1), param.grad.reshape(-1).copy()
         for place in random.permutation(param.size)[:8]:
@@ -93,7 +93,7 @@ def test_a_step_allocates_nothing_of_the_size_of_its_batch(ops: str, monkeypatch
     algorithm = ALGORITHMS.find("BP")(net)
     algorithm.train_one_batch(0)
     # the input layer of the tests draws a batch anew each time
-    monkeypatch.setattr(net.name2layer("data"), "compute_feature", lambda phase: None)
+    monkeypatch.setattr(net.name2layer("data"), "forward", lambda phase: None)
     tracemalloc.start()
     try:
         for step in range(1, 3):

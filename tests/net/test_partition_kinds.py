@@ -212,7 +212,7 @@ def test_records_are_the_same_whoever_reads_them(table: str, places: dict[str, A
         for net in mine.nets:
             for owner in net.owners:
                 values = theirs.values()[owner.name]
-                owner.data[...] = owner.box.of(values) if owner.box else values
+                owner.data[...] = owner.shard.of(values) if owner.shard else values
     losses = one.train(2)
     np.testing.assert_allclose(again.train(2), losses, rtol=1e-10)
     for net in [*one.nets, *group.nets, *again.nets]:

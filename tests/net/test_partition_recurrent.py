@@ -119,7 +119,7 @@ def test_parts_of_a_recurrent_layer_compute_step_by_step(kind: str) -> None:
     for net, units in zip(group.nets, [2, 3, 2, 3], strict=True):
         shapes = [(units, VOCAB)] * n_gates + [(units, 10)] * n_gates + [(units,)] * n_gates
         copies = [each for each in net.layers if each.conf_name == "h"]
-        assert [each.n_steps for each in copies] == [1] * N_STEPS
+        assert [each.site.n_steps for each in copies] == [1] * N_STEPS
         assert [param.shape for param in copies[0].params] == shapes
         assert copies[-1].params == copies[0].params
 
@@ -129,7 +129,7 @@ def test_whole_units_compute_all_steps_at_once(where: dict[str, Any]) -> None:
     layers = one("GRU")
     layers[3] |= where
     group = compare([{**layers[0], **WHOLE}, *layers[1:]], one("GRU"), 2, N_STEPS)
-    assert {each.n_steps for net in group.nets for each in net.layers if each.conf_name == "h"} == {N_STEPS}
+    assert {each.site.n_steps for net in group.nets for each in net.layers if each.conf_name == "h"} == {N_STEPS}
 
 
 def test_a_table_is_cut_by_columns_and_a_tied_one_kept_whole() -> None:
@@ -154,7 +154,7 @@ def test_rows_of_ones_are_not_made_where_their_numbers_do() -> None:
     group = compare([{**each, **PARTS} for each in one("GRU")], one("GRU"), 2, N_STEPS)
     for worker, net in enumerate(group.nets):
         rows = net.name2layer(f"in@{worker}").features[0]
-        assert rows.data is None and rows.index is not None
+        assert rows.data is None and rows.one_hot_index is not None
         # what is on the way has characters and labels, no rows of ones
     assert not [net for net in group.nets for each in net.layers if each.name.startswith("bridge_src(in")]
 
@@ -202,7 +202,7 @@ def test_parts_do_not_carry_states(kind: str) -> None:
 
 def test_copies_add_their_gradients_in_order_whatever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("InnerProduct", "RNNLabel", "SoftmaxLoss"):
-        monkeypatch.setattr(LAYERS.find(kind), "over_time", False)
+        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
     layers = one("GRU")
     layers[4] |= {"location": 1}
     placed = [{"location": 0, **each} for each in layers]

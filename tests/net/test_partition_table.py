@@ -87,12 +87,12 @@ def wanted(edge: Edge, cut: int | None, joined: int | None, n_workers: int) -> t
         if cut is not None:
             made[f"slice({part},{cut})"] = ("Slice", at, (part,), cut)
         pairs = [to for to in to_workers if joined is not None or cut is not None or source == -1 or to == at]
-        outlet = part
+        next_output = part
         if cut is None and len(pairs) > 1:
-            outlet = f"split({part})"
-            made[outlet] = ("Split", at, (part,), len(pairs))
+            next_output = f"split({part})"
+            made[next_output] = ("Split", at, (part,), len(pairs))
         for to in pairs:
-            piece, read = (part, outlet) if cut is None else (f"slice({part},{cut})->{to}",) * 2
+            piece, read = (part, next_output) if cut is None else (f"slice({part},{cut})->{to}",) * 2
             if to != at:
                 pair = f"({piece}@{at}->{to})"
                 made[f"bridge_src{pair}"] = ("BridgeSrc", at, (read,), to)

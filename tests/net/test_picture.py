@@ -189,5 +189,5 @@ def test_as_many_bytes_go_over_bridges(placed: dict[str, Any], n_workers: int) -
     group = Group(job([], neuralnet={"layer": where([data, *mlp()[1:]], **placed)}), n_workers)
     group.train(1)
     bridges = [each for each in group.nets[0].all_layers if isinstance(each, BridgeSrc)]
-    labels = sum(4 * each.features[0].shape[0] for each in bridges if "labels" in each.features[0].read_as)
+    labels = sum(4 * each.features[0].shape[0] for each in bridges if "labels" in each.features[0].consumed_as)
     assert group.post.n_values * 8 == sum(sum(each.bytes_per_step()) for each in bridges) - labels > 0

@@ -209,7 +209,7 @@ def train(net: NeuralNet) -> tuple[float, dict[str, Any]]:
 
 def step_by_step(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
     for kind in kinds:
-        monkeypatch.setattr(LAYERS.find(kind), "over_time", False)
+        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
 
 
 @pytest.mark.parametrize("kinds", [("Decay",), ("InnerProduct", "SoftmaxLoss"), ("Columns", "Decay", "SoftmaxLoss")])
@@ -256,7 +256,7 @@ def test_gradients_are_those_of_the_sum_of_the_losses(
     net = ready(make())
     _, grads = train(net)
     for param in net.params:
-        for place in () if param.statistic else np.ndindex(param.shape):
+        for place in () if param.running_statistic else np.ndindex(param.shape):
             kept, sides = param.data[place], []
             for sign in (1, -1):
                 param.data[place] = kept + sign * 1e-5
@@ -268,9 +268,11 @@ def test_gradients_are_those_of_the_sum_of_the_losses(
 
 def test_copies_share_the_memory_of_gradients_that_are_added_up() -> None:
     net = ready(net_with_plain_layers())
-    last, *before = (net.name2layer(f"{step}#gain") for step in reversed(range(T)))
-    assert not last.own_grads
-    assert all(layer.own_grads is before[-1].own_grads and layer.own_grads for layer in before)
+    shared = [memory for layer, memory in net._copies.memory(net.ops) if layer.conf_name == "gain"]
+    assert len(shared) == T - 1
+    assert len({memory.owner for memory in shared}) == 1
+    alone, before = net.memory_of_layers()["gain"], net.name2layer("0#gain").features[0]
+    assert alone == 8 * (2 * T * before.size * before.shape[0] + 3 * D)
 
 
 def test_a_statistic_takes_the_average_of_its_time_steps() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Feature, Layer
+from singa_dask.conf import Phase
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.train import ALGORITHMS, BP, UPDATERS, Updater
 
 __all__ = ["BadUpdater", "Impatient", "Trap"]
@@ -22,8 +21,8 @@ __all__ = ["BadUpdater", "Impatient", "Trap"]
 class Trap(Layer):
     """Passes values on. ``user_conf``: at ``step``, ``group`` and ``worker`` it does what ``how`` says."""
 
-    def setup(self, conf: LayerConf, sources: Sequence[Feature], ops: Any) -> None:
-        self.feature(sources[0].shape)
+    def setup(self) -> None:
+        self.add_output(self.sources[0].shape)
 
     def _springs(self, *how: str) -> bool:
         wanted = {"step": 0, "group": 0, "worker": 0, **self.conf.user_conf}
@@ -63,7 +62,7 @@ class Impatient(BP):
     def backward(self, step: int) -> None:
         for layer in reversed(self.net.layers):
             if layer.learns:
-                layer.compute_gradient(Phase.TRAIN | Phase.BACKWARD)
+                layer.backward(Phase.TRAIN | Phase.BACKWARD)
                 for param in layer.params:
                     self.update(step, param)
                     self.collect(param)

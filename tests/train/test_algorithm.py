@@ -18,10 +18,10 @@ def test_params_are_asked_for_before_and_given_right_after_their_layer() -> None
     events: list[str] = []
     algorithm = BP(net, lambda p: events.append(f"collect {p.name}"), lambda s, p: events.append(f"{s} {p.name}"))
     for each in net.layers:
-        for verb, prefix in (("compute_feature", "forward"), ("compute_gradient", "backward")):
+        for verb in ("forward", "backward"):
             run = getattr(each, verb)
 
-            def traced(phase: Any, run: Any = run, said: str = f"{prefix} {each.name}") -> None:
+            def traced(phase: Any, run: Any = run, said: str = f"{verb} {each.name}") -> None:
                 events.append(said)
                 run(phase)
 
@@ -97,7 +97,7 @@ def test_the_layer_of_a_failure_is_known() -> None:
     def fail(phase: Any) -> None:
         raise ArithmeticError("no")
 
-    net.name2layer("fc2").compute_gradient = fail  # type: ignore[method-assign]
+    net.name2layer("fc2").backward = fail  # type: ignore[method-assign]
     algorithm = BP(net)
     with pytest.raises(ArithmeticError):
         algorithm.train_one_batch(0)

@@ -91,7 +91,7 @@ def test_it_learns() -> None:
     """Two records, which the units of a Bernoulli RBM can tell apart."""
     net = ready([DATA, *rbm()], **FLOAT64)
     feed = net.name2layer("data")
-    feed.compute_feature = lambda phase: None  # type: ignore[method-assign]
+    feed.forward = lambda phase: None  # type: ignore[method-assign]
     feed.features[0].data[...] = np.tile([[1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 0, 1]], (4, 1))
     cd, errors = trainer(net), []
     for step in range(1500):

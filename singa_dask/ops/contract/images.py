@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from singa_dask.ops.contract.arrays import Array, Pair
 
@@ -72,8 +73,8 @@ class Images(Protocol):
 
     # -- pooling -----------------------------------------------------------------------------------------
 
-    def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
-        """Return memory for ``where`` of `max_pool`; ``shape`` is that of its output."""
+    def place_dtype(self, kernel: Pair) -> np.dtype[Any]:
+        """Return the dtype of ``where`` of `max_pool`."""
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
         """``out[n, c, i, j]`` = largest value of x in the window that starts at (i, j) stride - pad.
@@ -83,7 +84,7 @@ class Images(Protocol):
         x : (N, C, H, W)
             Padding never wins; ``pad`` is less than ``kernel``.
         out : (N, C, OH, OW)
-        where : (N, C, OH, OW) from `max_pool_memory`, or None
+        where : (N, C, OH, OW) of dtype `place_dtype`, or None
             Written: the index of that value in its window, row by row; of equal ones the first.
         """
 

@@ -75,8 +75,8 @@ class CupyImages(CupyElementwise):
 
     # -- pooling -------------------------------------------------------------------------------------------
 
-    def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
-        return self.features(shape, np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
+    def place_dtype(self, kernel: Pair) -> np.dtype[Any]:
+        return np.dtype(np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)

@@ -144,8 +144,8 @@ class NumpyImages(Scratch, Images):
 
     # -- pooling -----------------------------------------------------------------------------------------
 
-    def max_pool_memory(self, shape: Sequence[int], kernel: Pair) -> Array:
-        return self.features(shape, np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
+    def place_dtype(self, kernel: Pair) -> np.dtype[Any]:
+        return np.dtype(np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
         for source, y, places in self.pieces(x, out, where):

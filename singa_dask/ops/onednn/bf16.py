@@ -16,9 +16,8 @@ from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["UpcastOps"]
 
-# What returns memory, or takes any dtype.
-OF_MEMORY = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)}
-AS_THEY_ARE = OF_MEMORY | {"lrn_memory", "max_pool_memory"}
+# What gives memory, or takes any type.
+AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
 
 
 class UpcastOps(NumpyOps):

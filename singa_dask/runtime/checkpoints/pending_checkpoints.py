@@ -134,7 +134,7 @@ def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
     for key, kept in net.logical.items():
         facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}
         entry = described.setdefault(kept.owner.name, facts)
-        if kept.param.box is not None:
-            _, axis, cut = kept.param.box
+        if kept.param.shard is not None:
+            _, axis, cut = kept.param.shard
             entry.setdefault("parts", {})[key] = [axis, cut.start, cut.stop]
     return described

@@ -44,10 +44,10 @@ def build(
             raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
         if topk > known[name].features[0].size:
             raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
-    if layers and not any(layer.is_energy for layer in net.layers):
+    if layers and not any(layer.traits.learns_without_loss for layer in net.layers):
         home = {feature: layer for layer in net.layers for feature in layer.features}
         waiting = [layer for layer in net.layers if layer.conf_name in layers]
-        needed = {layer for layer in net.layers if layer.is_input and labels}
+        needed = {layer for layer in net.layers if layer.traits.is_input and labels}
         while waiting:
             layer = waiting.pop()
             if layer not in needed:
@@ -56,7 +56,7 @@ def build(
         net.leave_out(layer for layer in net.layers if layer not in needed)
     for layer in net.layers:
         if layer.conf_name in layers:
-            layer.features[0].read_as.add("data")
+            layer.features[0].consumed_as.add("data")
     return net
 
 

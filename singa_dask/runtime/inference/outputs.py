@@ -19,13 +19,13 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
         if layer.conf_name == name:
             feature = layer.features[0]
             values = np.asarray(layer.ops.to_host(feature.data), np.float32)
-            pieces.append(values.reshape(layer.n_steps, -1, *feature.shape[1:]))
+            pieces.append(values.reshape(layer.site.n_steps, -1, *feature.shape[1:]))
     steps = np.concatenate(pieces)
     values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
     if topk:
         values = _top(values.reshape(len(values), len(steps), -1), topk)
     arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
-    given = [layer.features[0].labels for layer in net.layers if layer.is_input and labels]
+    given = [layer.features[0].labels for layer in net.layers if layer.traits.is_input and labels]
     found = next((each for each in given if each is not None and np.shape(each) == (len(values),)), None)
     if found is not None:
         arrays["label"] = np.array(found, np.int32)

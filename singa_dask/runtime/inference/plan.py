@@ -57,7 +57,7 @@ def inspect_net(part: Part) -> Facts:
         net = build(job, Phase(part.phase), part.layers, part.labels)
         net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
         net.check_sources()
-        inputs = [layer for layer in net.layers if layer.is_input]
+        inputs = [layer for layer in net.layers if layer.traits.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
         counts = {layer.count() for layer in stores}
         sizes = {layer.batch_size for layer in stores}
@@ -67,7 +67,7 @@ def inspect_net(part: Part) -> Facts:
             layer.conf_name for layer in net.layers if _is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]
         n_bytes = sum(
-            4 * layer.features[0].size * layer.n_steps for layer in net.layers if layer.conf_name in part.layers
+            4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in part.layers
         )
         return Facts(
             n_records=counts.pop() if same else None,
@@ -80,11 +80,11 @@ def inspect_net(part: Part) -> Facts:
 
 def _is_sequential(layer: Layer) -> bool:
     """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
-    if layer.is_input:
+    if layer.traits.is_input:
         return not isinstance(layer, StoreInput)
     blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
     keeps = any(getattr(block, "carry_state", False) for block in blocks)
-    return keeps or (layer.is_output and not isinstance(layer, ArgSort))
+    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
 
 
 def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:

@@ -76,12 +76,12 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
             raise ConfigError("the net has no RNNDummy to be given the first text.")
         vocabulary = next(layer.vocabulary for layer in net.layers if isinstance(layer, CharRNNOutput))
         *before, last = encode_text(seed_text, vocabulary, "seed text").tolist()
-        reading = [layer for layer in net.layers if not layer.is_output]
+        reading = [layer for layer in net.layers if not layer.traits.is_output]
         for number in before:
             start.feed(number)
             for layer in reading:
-                net.compute_feature(layer, phase)
+                net.forward(layer, phase)
         start.feed(last)
     for _ in range(length):
         for layer in net.layers:
-            net.compute_feature(layer, phase)
+            net.forward(layer, phase)

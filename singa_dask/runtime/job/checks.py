@@ -82,13 +82,14 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
         if not phase:
             continue
         layers = {layer.conf_name: layer for layer in nets[Phase[phase.upper()]].all_layers}
-        if any(layer.is_energy or not type(layer).__module__.startswith("singa_dask.") for layer in layers.values()):
+        own = {layer for layer in layers.values() if not type(layer).__module__.startswith("singa_dask.")}
+        if own or any(layer.traits.learns_without_loss for layer in layers.values()):
             continue
-        times = Counter(metric for layer in layers.values() for metric in layer.figures)
+        times = Counter(metric for layer in layers.values() for metric in layer.traits.metrics)
         known = [
             metric if times[metric] == 1 else f"{layer}.{metric}"
             for layer in layers
-            for metric in layers[layer].figures
+            for metric in layers[layer].traits.metrics
         ]
         if name not in known:
             message = f"the {phase} net has no metric {name!r}. {suggest(name, known)}"

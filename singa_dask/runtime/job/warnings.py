@@ -45,14 +45,20 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 def _ends(layer: Layer) -> bool:
     """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
     own = not type(layer).__module__.startswith("singa_dask.")
-    return own or layer.is_loss or layer.is_output or layer.is_energy or bool(layer.figures)
+    return (
+        own
+        or layer.traits.is_loss
+        or layer.traits.is_output
+        or layer.traits.learns_without_loss
+        or bool(layer.traits.metrics)
+    )
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
     """Return the input layers, by their places in the job, that read a local file which is not there, each with why."""
     found = {}
     for index, layer in enumerate(job.neuralnet.layer):
-        if not LAYERS.find(layer.type).is_input:
+        if not LAYERS.find(layer.type).traits.is_input:
             continue
         for block, key in (("store_conf", "path"), ("char_rnn_conf", "path"), ("char_rnn_conf", "vocab_path")):
             path = getattr(getattr(layer, block), key, "")

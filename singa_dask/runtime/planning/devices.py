@@ -184,7 +184,7 @@ def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator
     except DeviceMemoryError as error:
         needs = ", ".join(
             f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
-            f"{max(layer.features[0].shape[0] // layer.n_steps for layer in net.layers if layer.is_input)}"
+            f"{max(layer.features[0].shape[0] // layer.site.n_steps for layer in net.layers if layer.traits.is_input)}"
             for net in nets()
         )
         raise DeviceMemoryError(

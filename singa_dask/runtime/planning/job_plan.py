@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.comm import Address, ParamSlice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.param import Box
+from singa_dask.layers.param import ParamShard
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.planning.nets import build_net
@@ -31,7 +31,7 @@ class JobPlan:
         What servers call the unique params, or their parts, in net order; their index is what messages say.
     owners : tuple of str
         Name of the whole param of each.
-    boxes : tuple of Box or None
+    shards : tuple of ParamShard or None
         Which part of that each is.
     scales : tuple of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
@@ -47,7 +47,7 @@ class JobPlan:
     layout: Layout
     names: tuple[str, ...]
     owners: tuple[str, ...]
-    boxes: tuple[Box | None, ...]
+    shards: tuple[ParamShard | None, ...]
     scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
     n_shares: tuple[int, ...]
@@ -69,8 +69,10 @@ class JobPlan:
             layout=layout,
             names=tuple(kept),
             owners=tuple(owner.name for owner in owners),
-            boxes=tuple(each.param.box for each in kept.values()),
-            scales=tuple(None if owner.statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners),
+            shards=tuple(each.param.shard for each in kept.values()),
+            scales=tuple(
+                None if owner.running_statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners
+            ),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], layout)),

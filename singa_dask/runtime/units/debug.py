@@ -40,7 +40,7 @@ def _features(layer: Layer, ops: Any) -> str:
 
 
 def _params(layer: Layer) -> list[Param]:
-    return layer.params if layer.first_copy is None else []
+    return layer.params if layer.site.prototype is None else []
 
 
 def _param(param: Param, ops: Any) -> str:

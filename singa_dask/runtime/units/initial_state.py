@@ -96,7 +96,7 @@ class InitialState:
         """Return the first values of a param, of its part where it is one, and their version."""
         whole, version = self._whole(param)
         whole = whole.reshape(param.whole_shape)
-        return param.box.of(whole) if param.box else whole, version
+        return param.shard.of(whole) if param.shard else whole, version
 
     def _whole(self, param: Param) -> tuple[np.ndarray, int]:
         if self.resumed:
@@ -111,11 +111,11 @@ class InitialState:
         """Return the updater state of a slice, None where the run starts without."""
         if self.resumed is None:
             return None
-        name, box = plan.owners[piece.param], plan.boxes[piece.param]
-        if box is None:
+        name, shard = plan.owners[piece.param], plan.shards[piece.param]
+        if shard is None:
             return self.resumed.read(name, what, piece.start, piece.stop)
         whole = self.resumed.whole(name, what)
-        return None if whole is None else box.of(whole).reshape(-1)[piece.start : piece.stop]
+        return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
         """Put the readers of all nets where the run stopped."""

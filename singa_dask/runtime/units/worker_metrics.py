@@ -51,8 +51,8 @@ class WorkerMetrics:
         self._last_step = max(job.train_steps - 1, 0)
         self._rate = job.updater.learning_rate
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
-        reader = next(layer for layer in self._net.all_layers if layer.is_input)
-        self._n_rows = round(reader.features[0].shape[0] * reader.n_row_parts / self._net.context.weight)
+        reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
+        self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
         self.shown = step
         self.bad_records = 0
         self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
@@ -70,7 +70,7 @@ class WorkerMetrics:
             "worker": self._address.id,
             "step": step,
             "time": time.time(),
-            "epoch": max((epoch for layer in self._net.layers if (epoch := layer.epoch) is not None), default=None),
+            "epoch": max((epoch for layer in self._net.inputs if (epoch := layer.epoch) is not None), default=None),
             "lr": displayed_rate(self._rate, min(step, self._last_step)),
             "metrics": {name: list(pair) for name, pair in totals.items()},
         }

@@ -100,6 +100,6 @@ def test_the_language_model_reads_a_folder_of_singa(made: tuple[str, str, np.nda
     for url in (made[0], str(tmp_path / "x.arrow")):
         layer = wire("rnnlm.Data", [], store_conf={"path": url, "batchsize": 300}, user_conf={"max_window": 10})
         layer.check_source()
-        layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+        layer.forward(Phase.TRAIN | Phase.FORWARD)
         batches.append(np.array(layer.features[0].data))
     np.testing.assert_array_equal(*batches)

@@ -72,8 +72,8 @@ def pool(sides: Sides, channels: int, how: Any) -> None:
     sizes = [(n + 2 * pad - kernel) // step + 1 for n, kernel, step, pad in zip((9, 8), *how, strict=True)]
     y, gy, average = (sides.draw(3, channels, *sizes) for _ in range(3))
     gx, ties, spread = (sides.draw(*x.shape) for _ in range(3))
-    where = sides.ops.max_pool_memory(y.shape, how[0])
-    sides.of[id(where)] = sides.plain.max_pool_memory(y.shape, how[0])
+    where = sides.ops.features(y.shape, sides.ops.place_dtype(how[0]))
+    sides.of[id(where)] = sides.plain.features(y.shape, sides.plain.place_dtype(how[0]))
     sides.call("max_pool", x, y, where, *how)
     sides.call("max_pool_grad", gy, where, gx, *how)
     sides.call("max_pool_grad_ties", x, y, gy, ties, *how)

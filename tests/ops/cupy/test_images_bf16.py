@@ -56,7 +56,7 @@ def test_pooling(ops: NumpyOps, channels: int) -> None:
     def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
         x, gy, y, average = (values.features(2, channels, n, n) for n in (9, 4, 4, 4))
         gx, ties, spread = (values.features(*x.shape) for _ in range(3))
-        where, how = ops.max_pool_memory(gy.shape, (3, 3)), ((3, 3), (2, 2), (0, 0))
+        where, how = ops.features(gy.shape, ops.place_dtype((3, 3))), ((3, 3), (2, 2), (0, 0))
         ops.max_pool(x, y, where, *how)
         ops.max_pool_grad(gy, where, gx, *how)
         ops.max_pool_grad_ties(x, y, gy, ties, *how)

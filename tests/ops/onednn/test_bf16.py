@@ -76,7 +76,7 @@ def test_pooling(ops: NumpyOps) -> None:
     def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
         x, gy = values.features(2, 32, 9, 9), values.features(2, 32, 4, 4)
         y, gx, average, spread = (values.features(*gy.shape), values.features(*x.shape), gy.copy("K"), x.copy("K"))
-        where, how = ops.max_pool_memory(gy.shape, (3, 3)), ((3, 3), (2, 2), (0, 0))
+        where, how = ops.features(gy.shape, ops.place_dtype((3, 3))), ((3, 3), (2, 2), (0, 0))
         ops.max_pool(x, y, where, *how)
         ops.max_pool_grad(gy, where, gx, *how)
         ops.avg_pool(x, average, *how, True)

@@ -172,7 +172,7 @@ def slopes(conf: JobConf, places: list[tuple[int, int]]) -> tuple[list[float], n
                 weights[place] = kept + epsilon
                 net.take_metrics()
                 for layer in net.layers[1:]:  # on the same records
-                    layer.compute_feature(Phase.TRAIN | Phase.FORWARD)
+                    layer.forward(Phase.TRAIN | Phase.FORWARD)
                 sides.append(net.take_metrics()["loss"][0] / 2)
             weights[place] = kept
             found.append((sides[0] - sides[1]) / 2e-4)

@@ -275,8 +275,8 @@ OWN = """\
 from singa_dask import Layer
 
 class Twice(Layer):
-    def setup(self, conf, sources, ops):
-        self.feature(sources[0].shape)
+    def setup(self):
+        self.add_output(self.sources[0].shape)
 
     def compute_feature(self, phase):
         self.ops.multiply(self.sources[0].data, 2, out=self.features[0].data)

@@ -96,27 +96,25 @@ def test_so_is_the_language_model(
 
 PARTS = """\
 import numpy as np
-from singa_dask import BP, DataError, Initialiser, Layer, Schedule, Store, StoreInput, Updater, generator, register
+from singa_dask import BP, DataError, Initialiser, InputLayer, Layer, Records, Schedule, Store, StoreInput, Updater
+from singa_dask import generator, register
 
-class Noise(Layer):
+class Noise(InputLayer):
     "Makes its records itself."
-    n_sources = (0, 0)
-    is_input = True
-    splits = False
 
-    def setup(self, conf, sources, ops):
-        self.n = conf.user_conf["batch"] // self.context.n_workers
-        self.feature((self.n, 6), wants_grad=False)
+    def setup(self):
+        self.n = self.conf.user_conf["batch"] // self.context.n_workers
+        self.add_output((self.n, 6), requires_grad=False)
 
     def compute_feature(self, phase):
         first = self.first_row(self.n)
         drawn = generator((self.context.seed, self.context.step)).standard_normal((64, 6))
         self.features[0].data[...] = drawn[first : first + self.n]
-        self.features[0].labels = (self.features[0].data[:, 0] > 0).astype(np.int32)
+        self.features[0].records = Records((self.features[0].data[:, 0] > 0).astype(np.int32))
 
 class Scale(Layer):
-    def setup(self, conf, sources, ops):
-        self.feature(sources[0].shape)
+    def setup(self):
+        self.add_output(self.sources[0].shape)
 
     def compute_feature(self, phase):
         if self.context.step == self.conf.user_conf.get("fail", -1):

@@ -31,7 +31,7 @@ def servers(made: JobPlan) -> dict[str, set[int]]:
 @pytest.mark.parametrize("more", [{}, {"nworker_groups": 2, "nserver_groups": 2}], ids=["one group", "two groups"])
 def test_parts_are_at_the_server_beside_their_worker(more: dict[str, Any]) -> None:
     made = plan("features", {**TWO, **more})
-    parts = {name: box.part for name, box in zip(made.names, made.boxes, strict=True) if box}
+    parts = {name: box.part for name, box in zip(made.names, made.shards, strict=True) if box}
     assert len(parts) == 8
     assert servers(made) == {name: {part} for name, part in parts.items()}
 

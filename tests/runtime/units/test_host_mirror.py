@@ -75,7 +75,7 @@ class Side:
         self.failed: SimpleQueue[BaseException] = SimpleQueue()
         self.mirror = HostMirror(WORKER, self.device, self.posted.put, self.failed.put)
         self.params = [Param(name, (3,), ParamConf()) for name in "ab"]
-        self.params[0].take_grad(np.zeros(3, np.float32))
+        self.params[0].allocate_grad(np.zeros)
         self.params[1].is_idle = True
         self.values = [np.zeros(3, np.float32) for _ in self.params]
         pairs = zip(self.params, self.values, strict=True)

@@ -1,4 +1,4 @@
-"""Joined: params of several gates side by side in memory, so that one matrix product takes them all."""
+"""FusedParams: params of several gates side by side in memory, so that one matrix product takes them all."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from singa_dask.layers.param import Param
 
-__all__ = ["Joined", "matrix"]
+__all__ = ["FusedParams", "padded_matrix"]
 
 # Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
 GAP = 32
 
 
-def matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
+def padded_matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
     """Return memory (n_rows, n_columns) that holds anything."""
     return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
 
 
-class Joined:
+class FusedParams:
     """Params of several gates side by side in one array, copied once a batch, when first asked for.
 
     Parameters
@@ -35,7 +35,7 @@ class Joined:
         self.stale = True
         self._values: Any = None
 
-    def take(self, ops: Any) -> Any:
+    def value(self, ops: Any) -> Any:
         """Return the array."""
         first = self.params[0]
         width = first.shape[0]
@@ -45,7 +45,7 @@ class Joined:
                 self._values = ops.empty((size,), first.dtype)
             else:
                 shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
-                self._values = matrix(ops, *shape, first.dtype)
+                self._values = padded_matrix(ops, *shape, first.dtype)
         if self.stale:
             for k, param in enumerate(self.params):
                 place = slice(k * width, (k + 1) * width)

@@ -1,4 +1,4 @@
-"""Packing: features in the order of their axes, for layers to which the order of a record's values matters."""
+"""Contiguous: features in the order of their axes, for layers to which the order of a record's values matters."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from typing import Any
 
 from singa_dask.layers.feature import Feature
 
-__all__ = ["Packing"]
+__all__ = ["Contiguous"]
 
 
-class Packing:
+class Contiguous:
     """Rows of sources and of their gradients, a base of `Layer`. Images, which lie as N, H, W, C, are copied."""
 
     ops: Any
     sources: Sequence[Feature]
 
     def __init__(self) -> None:
-        self._packed: dict[str, Any] = {}
+        self._contiguous: dict[str, Any] = {}
 
     def rows(self, source: int = 0) -> Any:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
         data = self.sources[source].data
-        return data if data.ndim == 2 else self.packed(data, f"data{source}").reshape(len(data), -1)
+        return data if data.ndim == 2 else self.contiguous(data, f"data{source}").reshape(len(data), -1)
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Any]:
         """Give memory (N, D) to write the gradient of a source to, in the order of `rows`."""
         grad = self.sources[source].grad
-        with self.packed_out(grad, f"grad{source}") as memory:
+        with self.contiguous_out(grad, f"grad{source}") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
 
-    def packed(self, values: Any, key: str) -> Any:
+    def contiguous(self, values: Any, key: str) -> Any:
         """Return an array whose memory is in the order of its axes: itself, or a copy in memory kept by ``key``."""
-        memory = self._packed_memory(values, key)
+        memory = self._contiguous_memory(values, key)
         if memory is not values:
             self.ops.copy(values, out=memory)
         return memory
 
     @contextmanager
-    def packed_out(self, out: Any, key: str) -> Iterator[Any]:
+    def contiguous_out(self, out: Any, key: str) -> Iterator[Any]:
         """Give memory in the order of the axes for what is to be written to ``out``: itself, or some that is copied."""
-        memory = self._packed_memory(out, key)
+        memory = self._contiguous_memory(out, key)
         yield memory
         if memory is not out:
             self.ops.copy(memory, out=out)
 
-    def _packed_memory(self, values: Any, key: str) -> Any:
+    def _contiguous_memory(self, values: Any, key: str) -> Any:
         if values.flags.c_contiguous:
             return values
-        if key not in self._packed:
-            self._packed[key] = self.ops.empty(values.shape, values.dtype)
-        return self._packed[key]
+        if key not in self._contiguous:
+            self._contiguous[key] = self.ops.empty(values.shape, values.dtype)
+        return self._contiguous[key]

@@ -1,0 +1,78 @@
+"""Context: what all layers of one net share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.data.stores.class_names import ClassNames
+
+__all__ = ["Context"]
+
+
+@dataclass
+class Context:
+    """What all layers of one net share: who computes it, with which seed, and at which step.
+
+    Attributes
+    ----------
+    phase : Phase
+        TRAIN, VALIDATION or TEST: the phase that the net was built for.
+    seed : int
+        The job's seed; every random number is a function of it, of a name and of the step.
+    dtype : dtype
+        Of features and their gradients.
+    worker, n_workers : int
+        Place in the worker group; a batch is split over the group by rows.
+    shares : tuple of int
+        Proportions in which the workers of the group share a batch; empty where the parts are equal.
+    group, n_groups : int
+        The worker group; groups read disjoint shares of the records.
+    step : int
+        Set by whoever runs the net, before each pass.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
+    class_names : ClassNames
+        What the labels of the training net's input layers mean.
+    host_names : collection of str
+        What the host of the process is called; bytes that lie there count as local.
+    states : dict of str to object
+        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
+    exchange : Exchange or None
+        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
+    stream_start : bool
+        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+    frozen : bool
+        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
+    """
+
+    phase: Phase = Phase.TRAIN
+    seed: int = 0
+    dtype: Any = field(default_factory=lambda: np.dtype(np.float32))
+    worker: int = 0
+    n_workers: int = 1
+    shares: tuple[int, ...] = ()
+    group: int = 0
+    n_groups: int = 1
+    step: int = 0
+    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    class_names: ClassNames = field(default_factory=ClassNames)
+    host_names: Collection[str] = ()
+    states: dict[str, Any] = field(default_factory=dict)
+    stream_start: bool = False
+    exchange: Any = None
+    frozen: bool = False
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this worker's rows counts in the average over the workers of the group."""
+        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
+
+    @property
+    def param_dtype(self) -> np.dtype[Any]:
+        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
+        return np.promote_types(self.dtype, np.float32)

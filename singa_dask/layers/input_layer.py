@@ -1,0 +1,29 @@
+"""InputLayer: what layers through which records enter the net have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.layers.base import Layer
+from singa_dask.layers.traits import Traits
+
+__all__ = ["InputLayer"]
+
+
+class InputLayer(Layer):
+    """A layer through which records enter the net."""
+
+    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
+
+    @property
+    def epoch(self) -> float | None:
+        """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
+        return None
+
+    def cursor(self) -> dict[str, Any] | None:
+        """Return the position in the records as a few integers; None if there is none."""
+        return None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go to the position that `cursor` returned."""

@@ -1,0 +1,91 @@
+"""Traits: what a type of layer states about itself; Connection: how its output depends on its source."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["Connection", "Consumed", "Traits"]
+
+Consumed: TypeAlias = Literal["data", "labels", "ids", "raw", "one_hot_index", "nothing"]
+
+
+class Connection(enum.Enum):
+    """How one output feature depends on the features of the source (SINGA's ``src_neuron_connection``)."""
+
+    ONE_TO_ONE = "one-to-one"
+    ONE_TO_ALL = "one-to-all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a type of layer states about itself. The defaults are right for every layer; each trait buys something.
+
+    Attributes
+    ----------
+    n_sources : tuple of int and (int or None)
+        Fewest and most source layers; None is no upper bound.
+    params : tuple of str
+        Names of the params, in the order in which `Layer.setup` adds them and a job lists them.
+    time_foldable : bool
+        No row depends on another one. An unrolled net then computes all time steps in one call, as more rows.
+    feature_parallel : Connection or None
+        The layer can compute a part of its output features, as `Layer.feature_span` says, from those features of its
+        source (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
+    capturable : bool
+        `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
+        replays them without the host. Work of the host belongs in `Layer.prepare`.
+    accumulates : bool
+        `Layer.backward` adds to the gradients of params where the phase has `Phase.AGGREGATE_GRADIENT`. Without it
+        the net gives each later copy of the layer memory of its own and adds the gradients itself.
+    consumes : tuple of str, or of tuples of str
+        What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
+        those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and
+        ``data`` is there instead.
+    metrics : tuple of str
+        Metrics that the layer adds, so that all workers of a group name them alike.
+    recurrent : bool
+        Each time step also reads the previous one of the same layer, as its last source.
+    time_from_columns : bool
+        Each time step reads its own column of a source that is not unrolled.
+    needs_split : bool
+        Several consumers need a Split layer, which sums their gradients.
+    forwards : frozenset of str
+        What the layer passes on unchanged, of what its consumers read.
+    is_input, is_loss, is_output : bool
+        Records enter here; gradients start here; results leave here and there are no gradients.
+    learns_without_loss : bool
+        The layer is trained without a loss, as those of an RBM are. Its outputs have no gradients.
+    """
+
+    n_sources: tuple[int, int | None] = (1, 1)
+    params: tuple[str, ...] = ()
+    time_foldable: bool = False
+    feature_parallel: Connection | None = None
+    capturable: bool = False
+    accumulates: bool = False
+    consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
+    metrics: tuple[str, ...] = ()
+    recurrent: bool = False
+    time_from_columns: bool = False
+    needs_split: bool = True
+    forwards: frozenset[Consumed] = frozenset()
+    is_input: bool = False
+    is_loss: bool = False
+    is_output: bool = False
+    learns_without_loss: bool = False
+
+    @property
+    def connection(self) -> Connection:
+        """How the layer depends on its sources, where that makes a difference."""
+        return self.feature_parallel or Connection.ONE_TO_ONE
+
+    def replace(self, **changes: Any) -> Traits:
+        """Return a copy with some traits changed."""
+        return replace(self, **changes)
+
+    def consumed(self, source: int) -> set[Consumed]:
+        """Return what the layer reads of a source."""
+        wanted = self.consumes[source] if source < len(self.consumes) else "data"
+        return {wanted} if isinstance(wanted, str) else set(wanted)
