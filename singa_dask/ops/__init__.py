@@ -33,17 +33,16 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     Parameters
     ----------
     name : str
-        A backend by its own name; ``"auto"``: the fastest that is there for the CPU; ``"cuda:<number>"``: a GPU, as
-        CUDA numbers those that this process sees; ``"cupy"``: the first of them.
+        A backend by name; ``"auto"``: the fastest one installed for the CPU; ``"cuda:<number>"``: a GPU, as CUDA
+        numbers those that this process sees; ``"cupy"``: the first of them.
     precision : str
-        Of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds what matrix
-        products and convolutions multiply.
+        Dtype of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds the
+        factors of matrix products and convolutions.
 
     Raises
     ------
     ConfigError
-        No such device, or it cannot be used here; says what is known, or what to install. Or not in this precision,
-        with the path ``precision``.
+        There is no such device, or it cannot be used here, or not in this precision (with the path ``precision``).
     """
     if name == "cupy" or name.startswith("cuda"):
         return _on_gpu(name, precision)
@@ -58,14 +57,14 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
     number = GPU.fullmatch("cuda:0" if name == "cupy" else name)
     if number is None:
         raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
-    # the class of an extra, which is imported when it is first asked for
+    # the class of an extra, imported on demand
     cupy_ops: Any = OPS.find("cupy")
     made: NumpyOps = cupy_ops(int(number[1]), precision)
     return made
 
 
 def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
-    """Raise `ConfigError` where kernels do no bfloat16, or are slow in it and were not asked for by name."""
+    """Raise `ConfigError` if a backend has no bfloat16, or is slow in it and was not chosen by name."""
     if not isinstance(ops, OneDnnOps):
         message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
     elif not ops.does_bfloat16:
@@ -81,7 +80,7 @@ def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
 
 
 def _fastest(precision: str) -> NumpyOps:
-    """Return the fastest kernels for a CPU, and say in the log which."""
+    """Return the fastest kernels for a CPU; logs which."""
     if precision == "float64":
         return NumpyOps()
     try:

@@ -1,7 +1,7 @@
 """Random numbers by address: a function of a key and a row, not of what was drawn before.
 
-A key is (seed, name, step, ...). Rows are those of the batch of a whole worker group, so workers that
-hold different rows draw what one worker with all of them would, and a checkpoint has nothing to save.
+A key is (seed, name, step, ...). Rows are those of the batch of a whole worker group, so workers with
+different rows draw what one worker with all of them would, and a checkpoint has nothing to save.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def generator(key: Key, count: int = 0) -> np.random.Generator:
 
 
 def words_of(key: Key) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the two words that a key is to Philox 4x64."""
+    """Return the two words of a key for Philox 4x64."""
     digest = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=16).digest()
     return np.frombuffer(digest, "<u8")
 

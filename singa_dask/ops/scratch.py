@@ -12,22 +12,22 @@ from singa_dask.ops.contract import Array, DType
 
 __all__ = ["PIECE_VALUES", "Scratch", "channels_last", "in_layout"]
 
-# Where one kernel makes several passes it makes them over pieces of this many values, which stay in cache.
+# Kernels of several passes work on pieces of so many values, which stay in cache.
 PIECE_VALUES = 1 << 15
 
 
 class Scratch:
-    """Memory by name; an object belongs to one thread, as two calls at once would write over each other."""
+    """Memory by name; an object belongs to one thread, as simultaneous calls would overwrite each other's memory."""
 
     def __init__(self) -> None:
         self._scratch: dict[str, Array] = {}
 
     def features(self, shape: Sequence[int], dtype: DType) -> Array:
-        """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, else as in C."""
+        """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, others in C order."""
         return in_layout(np.zeros(math.prod(shape), dtype), shape)
 
     def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
-        """Return memory laid out like a feature that holds anything, good until the next call with this name."""
+        """Return uninitialised memory laid out like a feature, valid until the next call with this name."""
         dtype = np.dtype(dtype)
         n_bytes = math.prod(shape) * dtype.itemsize
         if name not in self._scratch or self._scratch[name].size < n_bytes:
@@ -55,7 +55,7 @@ def channels_last(images: Array) -> Array:
 
 
 def in_layout(flat: Array, shape: Sequence[int]) -> Array:
-    """Return a view of flat memory as a feature of a shape lies in it."""
+    """Return flat memory as a view with the shape and layout of a feature."""
     if len(shape) != 4:
         return flat.reshape(shape)
     n, c, h, w = shape

@@ -1,4 +1,4 @@
-"""CupyMemory: what memory of a GPU is, and what else its kernels share: integers from the host, strides, grids."""
+"""CupyMemory: the memory of a GPU, and the arguments of its kernels: integers of the host, strides, grids."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["THREADS", "WARP", "CupyMemory", "Uploaded", "blocks", "c_name", "in_
 
 Ops = TypeVar("Ops", bound="CupyMemory")
 
-# Threads of a block where a kernel goes through values one by one.
+# Threads of a block of an elementwise kernel.
 THREADS = 256
 WARP = 32
-# More blocks than any device runs at once: threads then take several values each.
+# More blocks than any device runs at once; with more values each thread takes several.
 MAX_BLOCKS = 1 << 14
 
 
 class Uploaded(np.ndarray[Any, Any]):
-    """Integers in host memory, e.g. labels, that have been copied to a device too; their slices have not.
+    """Integers in host memory, e.g. labels, with a copy on a device; their slices have none.
 
     Attributes
     ----------
@@ -47,9 +47,9 @@ class CupyMemory(NumpyMemory):
     ----------
     gpu : CupyDevice
     precision : str
-        As a job says it.
+        As a job has it.
     n_grown : int
-        How often scratch memory was given up for larger one.
+        How often scratch memory was replaced by a larger piece.
     """
 
     prefers_large_kernels = True
@@ -92,7 +92,7 @@ class CupyMemory(NumpyMemory):
         if name not in self._scratch or self._scratch[name].size < n_bytes:
             self.gpu.forbid_capture("scratch memory grows")
             self.n_grown += 1
-            # never of no bytes: what has no address cannot be viewed
+            # at least one byte: memory without an address has no views
             self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
@@ -172,7 +172,7 @@ class CupyMemory(NumpyMemory):
     # -- arguments of kernels ----------------------------------------------------------------------------
 
     def flat(self, name: str, x: Array) -> Array:
-        """Return all values as one stretch of memory: a view, or a copy in scratch memory of this name."""
+        """Return all values as contiguous memory (n,): a view, or a copy in scratch memory of this name."""
         if not dense(x):
             copy = self.scratch(name, x.shape, x.dtype)
             self.copy(x, copy)
@@ -224,10 +224,9 @@ def strides_of(x: Array) -> tuple[np.int64, ...]:
 
 
 def in_memory_order(*arrays: Array) -> tuple[Array, ...]:
-    """Return views for a kernel that goes value by value: images as (N, H, W, C) unless the last lies as (N, C, H, W).
+    """Return views for an elementwise kernel: images as (N, H, W, C) unless the last lies as (N, C, H, W).
 
-    So dense arrays are one stretch of memory. An array with fewer axes is broadcast against images; what is no array
-    is returned as it is.
+    So dense arrays are contiguous. Arrays with fewer axes are broadcast against images; numbers stay as they are.
     """
     last = arrays[-1]
     if last.ndim != 4 or last.flags.c_contiguous:
@@ -245,5 +244,5 @@ def flattened(x: Array) -> Array:
 
 
 def blocks(n: int, threads: int = THREADS) -> int:
-    """Return how many blocks a kernel takes for n values, one a thread; with very many a thread takes several."""
+    """Return the number of blocks for n values, one a thread, or several with very many values."""
     return max(1, min(-(-n // threads), MAX_BLOCKS))

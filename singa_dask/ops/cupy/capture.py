@@ -39,15 +39,15 @@ class CupyCapture(CupyConv, CupyRandom):
 
 
 class CapturedKernels:
-    """A graph of kernels, which holds the addresses of what they compute in.
+    """A graph of kernels, with the addresses of their memory.
 
     Parameters
     ----------
     ops : CupyCapture
-        Whose kernels, and scratch memory, they are.
+        The backend whose kernels were captured, and whose scratch memory they use.
     graph : cupy.cuda.Graph
     draws : Draws
-        Keys of random numbers that they take.
+        The keys of their random numbers.
     """
 
     def __init__(self, ops: CupyCapture, graph: Any, draws: Draws) -> None:
@@ -65,7 +65,7 @@ class CapturedKernels:
         Parameters
         ----------
         key_now : callable
-            The key of random numbers at the capture -> the key that they take now.
+            The key of random numbers at the capture -> the key of this replay.
         """
         self._draws.put(self._ops.gpu, key_now)
         self._graph.launch(stream=self._ops.gpu.stream)

@@ -1,7 +1,7 @@
 """CupyConv: convolution on a GPU: by cuDNN where it is installed, else by matrix products over unfolded images.
 
-Both take images that lie dense in memory as N, H, W, C, as `features` makes them; others are copied first, or at the
-end. Weights are laid out anew at each call, as F, kh, kw, C and in the type of the images.
+Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or after.
+Each call copies the weights to the layout F, kh, kw, C and the dtype of the images.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["CupyConv"]
 LOG = logging.getLogger(__name__)
 
 
-# Bytes of unfolded images that one matrix product takes, unless those of one image are more.
+# Bytes of unfolded images that one matrix product takes, at least one image.
 COLUMN_BYTES = 1 << 26
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
@@ -48,8 +48,8 @@ class CupyConv(CupyLinear):
     """Convolution, a mixin of `CupyOps`.
 
     Images are float32, float64 or bfloat16; weights, bias and their gradients are float32 where images are bfloat16.
-    CuDNN then rounds them to bfloat16, its gradient of weights too. Everything comes out the same each time. Float64 is
-    never cuDNN's.
+    CuDNN then rounds them to bfloat16, and the gradient of weights too. Results repeat to the bit. Float64 never uses
+    cuDNN.
     """
 
     def __init__(self, gpu: CupyDevice, precision: str) -> None:
@@ -58,7 +58,7 @@ class CupyConv(CupyLinear):
         self._looked_for_cudnn = False
 
     def use_stream(self, stream: Any) -> None:
-        """Enqueue what does not follow the thread's current stream on another one from now on."""
+        """Enqueue what ignores the thread's current stream, i.e. cuDNN's work, on another stream from now on."""
         if self._cudnn is not None:
             self._cudnn.use_stream(stream.ptr)
 
@@ -182,33 +182,33 @@ class CupyConv(CupyLinear):
 
 
 def find_cudnn(gpu: CupyDevice) -> Cudnn | None:
-    """Return cuDNN for this thread, None where it cannot be used; says in the log which, once."""
+    """Return cuDNN for this thread, None if it cannot be used; logs which, once."""
     try:
         with gpu.activate():
             found = Cudnn(gpu.stream.ptr)
     except Missing as missing:
-        say(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
+        log_once(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
         return None
-    say(logging.INFO, f"ops: cuDNN {found.version}")
+    log_once(logging.INFO, f"ops: cuDNN {found.version}")
     return found
 
 
 @functools.cache
-def say(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     """Put a message in the log of this process, once."""
     LOG.log(level, message)
 
 
 def wide(dtype: Any) -> np.dtype[Any]:
-    """Return what sums of a type are made in."""
+    """Return the dtype of sums of a dtype."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def rows_of(weights: Array) -> Array:
-    """Return the view (F, kh kw C) of weights that lie as F, kh, kw, C."""
+    """Return weights that lie as F, kh, kw, C as a view (F, kh kw C)."""
     return channels_last(weights).reshape(len(weights), -1)
 
 
 def pixels_of(images: Array) -> Array:
-    """Return the view (N H W, C) of images that lie as N, H, W, C."""
+    """Return images that lie as N, H, W, C as a view (N H W, C)."""
     return channels_last(images).reshape(-1, images.shape[1])

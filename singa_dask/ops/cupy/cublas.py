@@ -1,4 +1,4 @@
-"""Products by cuBLAS also during capture, which cuBLAS allows, but CuPy's own call refuses."""
+"""Matrix products by cuBLAS, also during a capture, where CuPy's own calls refuse them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cupy_backends.cuda.libs import cublas
 
 __all__ = ["gemm_ex", "gemm_strided_batched_ex", "workspace"]
 
-# What captured products compute in, as much as is advised, from this compute capability on and before; without it each
-# would allocate in the graph. Graphs of a device run one after the other, so they share it.
+# The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it
+# each would allocate in the graph. Graphs of a device run one after the other, so they share it.
 LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
 
 _int, _long, _address = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
@@ -53,7 +53,7 @@ def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequ
     room = workspace(stream.device_id)
     call("cublasSetStream_v2", handle, stream.ptr)
     call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
-    # CuPy sets the stream at its next call, and with it the workspace that it had
+    # CuPy restores its stream at its next call, and with it its workspace
     call(name, handle, *arguments)
 
 
@@ -67,7 +67,7 @@ def workspace(index: int) -> Any:
 @functools.cache
 def function(name: str) -> Any:
     """Return a function of the library that CuPy calls."""
-    # found by way of CuPy's module, which it is linked to: there may be several
+    # through CuPy's module, which is linked to it: several versions may be installed
     found = getattr(ctypes.CDLL(cublas.__file__), name)
     found.argtypes = TYPES[name]
     return found
@@ -79,7 +79,7 @@ def call(name: str, *arguments: int) -> None:
     Raises
     ------
     CUBLASError
-        It says no.
+        It failed.
     """
     status = function(name)(*arguments)
     if status:

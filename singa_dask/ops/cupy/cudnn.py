@@ -1,6 +1,6 @@
-"""Cudnn: convolutions by cuDNN's graphs, built once for each kind and shape, and kept. Needs no CuPy.
+"""Cudnn: convolutions by cuDNN's graphs, built once for each kind and shape. Needs no CuPy.
 
-It knows addresses, not arrays. Images and weights lie dense in memory as N, H, W, C and as F, kh, kw, C.
+It takes addresses, not arrays. Images and weights are dense in memory as N, H, W, C and as F, kh, kw, C.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ Pair: TypeAlias = tuple[int, int]
 EXTRAS = "'singa-dask[cuda12]' or 'singa-dask[cuda13]'"
 # Kinds of a convolution.
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = "conv2d", "conv2d_grad_input", "conv2d_grad_weight"
-# The arrays of a graph by number. OUTPUTS are of the convolution itself: what comes out of it, or the gradient of that.
+# The arrays of a graph by number. OUTPUTS is the result of the convolution, or the gradient of that.
 IMAGES, WEIGHTS, OUTPUTS, BIAS = 1, 2, 3, 4
 WRITTEN = {FORWARD: OUTPUTS, GRAD_INPUT: IMAGES, GRAD_WEIGHT: WEIGHTS}
 
-# Vector loads want addresses that are multiples of this.
+# Vector loads need addresses that are multiples of this.
 ALIGNMENT = 16
-# A plan may not take more memory than this to compute in.
+# The largest workspace of a plan.
 WORKSPACE_BYTES = 1 << 30
-# What the front end reads where to find the CUDA runtime from; it refuses to choose where it sees two.
+# The front end reads the path of the CUDA runtime from here; it refuses to choose between two.
 RUNTIME = "CUDNN_FRONTEND_CUDART_LIB_NAME"
 
 
 class Missing(Exception):
-    """CuDNN or its front end is not there, or cannot be used."""
+    """CuDNN or its front end is not installed, or cannot be used."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """What a graph is built for.
+    """A convolution that a graph is built for.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Convolution:
     biased : bool
         Forward: a bias (F,) is added.
     tf32 : bool
-        Products of float32 may be those of 19 bits.
+        Float32 factors may be rounded to 19 bits.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph that can be run, and the bytes that it computes in."""
+    """A graph that can be run, and the bytes of its workspace."""
 
     graph: Any
     workspace_bytes: int
@@ -99,7 +99,7 @@ class Cudnn:
     Parameters
     ----------
     stream : int
-        Address of the stream that all is enqueued on; its device is current.
+        Address of the stream for all work; its device is current.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class Cudnn:
         return str(self._cudnn.backend_version_string())
 
     def plan(self, *wanted: Any) -> Plan | None:
-        """Return the plan of a `Convolution` of these fields, built when first asked for; None where cuDNN has none."""
+        """Return the plan of a `Convolution` of these fields, built by the first call; None if cuDNN has none."""
         try:
             return self._plans[wanted]
         except KeyError:
@@ -150,13 +150,13 @@ class Cudnn:
         addresses : dict
             Of its arrays by their number, all multiples of `ALIGNMENT`.
         workspace : int
-            Address of memory for it to compute in.
+            Address of the plan's workspace.
         """
         plan.graph.execute(addresses, workspace, handle=self._handle)
 
 
 def load() -> Any:
-    """Return cuDNN's front end with the libraries that it looks for.
+    """Return cuDNN's front end, with the libraries that it needs loaded.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def load() -> Any:
         Says what to install.
     """
     try:
-        # wheels put libraries where the loader does not look; CuPy depends on what knows where that is
+        # wheels install libraries where the loader does not look; a dependency of CuPy knows the path
         find = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib
         find("cudnn")
         os.environ.setdefault(RUNTIME, find("cudart").abs_path)
@@ -210,7 +210,7 @@ def build(cudnn: Any, wanted: Convolution, **where: Any) -> Plan:
 
 
 def describe(graph: Any, wanted: Convolution, io: Any) -> Any:
-    """Put the operations of a convolution into a graph; returns what comes out."""
+    """Add the operations of a convolution to a graph; returns the result."""
 
     def array(number: int, shape: tuple[int, ...]) -> Any:
         steps = channels_last_steps(shape)
@@ -235,10 +235,10 @@ def channels_last_steps(shape: tuple[int, ...]) -> list[int]:
 
 
 def unwanted_notes(cudnn: Any, wanted: Convolution) -> list[Any]:
-    """Return what engines may not do: give other bits each time, or be less precise than was asked for."""
+    """Return what engines may not do: vary from run to run, or round more than asked for."""
     note = cudnn.numerical_note
     notes = [note.NONDETERMINISTIC, note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]
     if wanted.dtype == np.float32 and not wanted.tf32:
-        # for float32 tensor cores are TF32; the larger tiles of Winograd lose some two digits
+        # tensor cores round float32 to TF32; the larger tiles of Winograd lose about two digits
         notes += [note.TENSOR_CORE, note.FFT, note.WINOGRAD_TILE_6x6, note.WINOGRAD_TILE_13x13]
     return notes

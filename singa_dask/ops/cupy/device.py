@@ -1,6 +1,6 @@
-"""CupyDevice: one GPU of this process: its streams, its compiled kernels, and the ways of arrays to it and back.
+"""CupyDevice: one GPU of this process: its streams, its compiled kernels, and copies of arrays to it and back.
 
-Nothing here knows layers or kernels. The threads of a process share it, so that what they enqueue runs in that order.
+The threads of a process share it, so kernels run in the order in which threads enqueue them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 Array: TypeAlias = cupy.ndarray
 
 SOURCES = Path(__file__).parent / "cuda"
-# Put before each source: types that plain CUDA C++ does not have.
+# Precedes each source: types that plain CUDA C++ lacks.
 TYPES = "types.cuh"
 STANDARD = "-std=c++17"
 C_NAMES = {
@@ -53,15 +53,15 @@ C_NAMES = {
     np.dtype(np.bool_): "bool",
 }
 
-# Batches on their way at once: one that is copied, one that is computed from, one that waits.
+# Batches in flight: one is copied, one is computed from, one waits.
 BATCHES = 3
-# Small things on their way at once before the host waits for the first, and the largest size of one.
+# Small copies in flight before the host waits for the oldest, and the largest size of one.
 SMALL_SLOTS = 512
 SMALL_BYTES = 1 << 16
 
 
 class CupyDevice:
-    """A GPU. `find_device` gives the one of this process.
+    """A GPU; `find_device` returns the one object of this process.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class CupyDevice:
     capability : str
         Its compute capability, e.g. ``"90"``.
     stream : cupy.cuda.Stream
-        What computes. All kernels of all threads go there: they run in the order in which they are enqueued.
+        For all kernels of all threads, which run in the order in which they are enqueued.
     copies : cupy.cuda.Stream
-        For copies beside it.
+        For copies that run beside kernels.
     """
 
     def __init__(self, index: int) -> None:
@@ -92,12 +92,12 @@ class CupyDevice:
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Make the device and its stream those of this thread. Whoever calls kernels enters it, once for all calls.
+        """Make the device and its stream current for this thread; a thread enters it once for all its calls of kernels.
 
         Raises
         ------
         DeviceMemoryError
-            What is done in the context needs more memory than is free.
+            The work in the context needs more memory than is free.
         """
         with cupy.cuda.Device(self.index) as device, self.stream:
             try:
@@ -107,7 +107,7 @@ class CupyDevice:
                 raise DeviceMemoryError(f"{self.name}: {error} {free:,} of {total:,} MiB are free.") from error
 
     def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
+        """Wait for all kernels and copies."""
         self.copies.synchronize()
         self.stream.synchronize()
 
@@ -126,7 +126,7 @@ class CupyDevice:
         file, name : str
             Name of the source without its ending, and of the kernel in it.
         **types : dtype, str or int
-            What the names in the source stand for, e.g. ``T=x.dtype`` or ``T="float"``.
+            The meaning of names in the source, e.g. ``T=x.dtype`` or ``T="float"``.
 
         Returns
         -------
@@ -147,7 +147,7 @@ class CupyDevice:
 
     def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
         """Return zeros in page-locked host memory."""
-        # also for threads that are nowhere: they would get the first GPU to work for this
+        # also for threads without a current device, which would initialise the first GPU
         with cupy.cuda.Device(self.index):
             made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
         made[...] = 0
@@ -156,20 +156,20 @@ class CupyDevice:
 
     @contextlib.contextmanager
     def upload(self, values: HostArray) -> Iterator[Array]:
-        """Copy a batch to the device, beside what computes; kernels in the block may read the copy.
+        """Copy a batch to the device, beside kernels; kernels called in the block may read the copy.
 
         Parameters
         ----------
         values : ndarray
-            Any strides; may be written to when this returns.
+            Any strides; may be overwritten in the block.
 
         Yields
         ------
         cupy.ndarray
-            Of the same shape and type, in the same order of memory. Good in this block only.
+            Of the same shape, dtype and order of axes in memory; valid in this block only.
         """
         self.forbid_capture("a batch is copied")
-        # one more where all are taken, by other threads or by blocks around this one
+        # another one if other threads, or blocks around this one, use all
         batch = self._take_batch()
         try:
             yield batch.fill(self, values)
@@ -184,7 +184,7 @@ class CupyDevice:
             return _Batch(self.index)
 
     def put(self, values: HostArray, out: Array) -> None:
-        """Copy small host values to ``out``, a device array of that shape and type, in turn with what computes."""
+        """Copy small host values to ``out``, a device array of that shape and dtype, in order with kernels."""
         self.forbid_capture("something is copied to it")
         if out.nbytes > SMALL_BYTES or not dense(out):
             with self.upload(values) as copy:
@@ -201,7 +201,7 @@ class CupyDevice:
             self._small.append(slot)
 
     def _free_slot(self) -> _Small:
-        """Return memory for a small thing: what has been read, else what is new, else wait for the oldest."""
+        """Return memory for a small copy: memory that has been read, else new memory, else waits for the oldest."""
         if self._small and (self._n_small == SMALL_SLOTS or self._small[0].read.done):
             slot = self._small.popleft()
             slot.read.synchronize()
@@ -210,7 +210,7 @@ class CupyDevice:
         return _Small(self.index)
 
     def download(self, x: Array) -> HostArray:
-        """Return a copy of a device array in host memory, in the same order of memory; waits for what computes it."""
+        """Return a copy of a device array in host memory, in the same order of axes; waits for kernels before it."""
         self.forbid_capture("something is read from it")
         if not dense(x):
             with self.activate():
@@ -231,13 +231,13 @@ class _Batch:
         self.copied, self.used = event(index), event(index)
 
     def fill(self, gpu: CupyDevice, values: HostArray) -> Array:
-        """Enqueue the copy of values, and let what computes wait for it; returns where they will be."""
+        """Enqueue the copy of values, and let later kernels wait for it; returns the copy."""
         self.copied.synchronize()
         if self.device is None or len(self.staged) < values.nbytes:
             self.staged = pinned_bytes(values.nbytes)
             with gpu.activate():
                 self.device = cupy.empty(max(1, values.nbytes), np.uint8)
-            # what had this memory before may still be computed from
+            # kernels may still read what had this memory before
             self.used.record(gpu.stream)
         staged = laid_out_like(values, self.staged[: values.nbytes].view(values.dtype))
         np.copyto(staged, values)
@@ -256,7 +256,7 @@ class _Batch:
 
 
 class _Small:
-    """Page-locked memory for a small thing, and when it has been read."""
+    """Page-locked memory for a small copy, and the event that it has been read."""
 
     def __init__(self, index: int) -> None:
         self.memory = pinned_bytes(SMALL_BYTES)
@@ -274,7 +274,7 @@ _DEVICES_LOCK = threading.Lock()
 
 
 def find_device(index: int) -> CupyDevice:
-    """Return a GPU of this process; all who ask get the same.
+    """Return a GPU of this process, always the same object.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def find_device(index: int) -> CupyDevice:
 
 
 def count_devices() -> int:
-    """Return how many GPUs this process sees: 0 also where there is no driver."""
+    """Return how many GPUs this process sees, 0 without a driver."""
     try:
         return int(runtime.getDeviceCount())
     except runtime.CUDARuntimeError:
@@ -297,7 +297,7 @@ def count_devices() -> int:
 
 
 def check_device(index: int) -> None:
-    """Raise `ConfigError` where there is no such GPU."""
+    """Raise `ConfigError` if there is no such GPU."""
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
@@ -311,8 +311,8 @@ def check_device(index: int) -> None:
 
 
 def source(file: str, **types: Any) -> str:
-    """Return ``ops/cupy/cuda/<file>.cu`` for some types, as it is compiled; see `CupyDevice.function`."""
-    # not as options of the compiler: it would take them for what its own headers call T
+    """Return the source of ``ops/cupy/cuda/<file>.cu`` for some types; see `CupyDevice.function`."""
+    # not as options of the compiler, which would apply to names in its own headers
     words = [
         f"#define {name} {int(of)}\n"
         if isinstance(of, int)
@@ -323,7 +323,7 @@ def source(file: str, **types: Any) -> str:
 
 
 def c_name(dtype: DType) -> str:
-    """Return what a type is called in ``ops/cupy/cuda``."""
+    """Return the name of a dtype in ``ops/cupy/cuda``."""
     return C_NAMES[np.dtype(dtype)]
 
 
@@ -333,19 +333,19 @@ def pinned_bytes(size: int) -> HostArray:
 
 
 def in_memory(x: Array) -> tuple[int, ...]:
-    """Return the axes of an array, from that of the largest steps in memory to that of the smallest."""
-    # where an axis of one value lies is all the same
+    """Return the axes of an array from the largest stride to the smallest."""
+    # the stride of an axis of one value means nothing
     steps = [abs(step) if size > 1 else 0 for size, step in zip(x.shape, x.strides, strict=True)]
     return tuple(sorted(range(x.ndim), key=lambda axis: -steps[axis]))
 
 
 def dense(x: Array) -> bool:
-    """Tell whether the values of an array are one stretch of memory, whatever the order of its axes."""
+    """Tell whether an array has no gaps in memory, whatever the order of its axes."""
     return bool(x.flags.c_contiguous or x.transpose(in_memory(x)).flags.c_contiguous)
 
 
 def laid_out_like(x: Array, flat: Array) -> Array:
-    """Return a view of flat memory with the shape of ``x``, and the order of its axes in memory."""
+    """Return flat memory as a view with the shape of ``x`` and its order of axes in memory."""
     axes = in_memory(x)
     inverse = tuple(sorted(range(x.ndim), key=axes.__getitem__))
     return flat.reshape(tuple(x.shape[axis] for axis in axes)).transpose(inverse)

@@ -14,7 +14,7 @@ from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
 __all__ = ["CupyElementwise"]
 
-# Kernels compute in what `wide` says of the type that they write: float, or double for doubles.
+# Kernels compute in `wide` of the type that they write: float, or double for doubles.
 WIDE = """
 template <typename V> struct wide { typedef float type; };
 template <> struct wide<double> { typedef double type; };
@@ -30,7 +30,7 @@ ADD = _kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
 SUBTRACT = _kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
 MULTIPLY = _kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
 SCALE = _kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
-# what is not a number stays one
+# a NaN stays NaN
 RELU = _kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
 RELU_GRAD = _kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
 LEAKY_RELU = _kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")

@@ -1,7 +1,7 @@
 """CupyImages: crops and pooling on a GPU, by ``cuda/crop.cu`` and ``cuda/pool.cu``.
 
-Kernels take images that lie dense in memory as N, H, W, C, as `features` makes them, so that a warp reads neighbouring
-channels at once. What lies otherwise is copied to scratch memory first, or from it at the end.
+Kernels take images that are dense in memory as N, H, W, C, as `features` makes them, so that a warp reads neighbouring
+channels at once. Others are copied to scratch memory before, or from it after.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CupyImages(CupyElementwise):
         self._commit(y, out)
 
     def _of_pixels(self, name: str, values: Any, nothing: float, wide: Any) -> tuple[Array, Any]:
-        """Return a mean or deviation as kernels take it: (device array as in C or None, number where there is none)."""
+        """Return a mean or deviation as kernels take it: (contiguous device array or None, number for None)."""
         if values is None or np.ndim(values) == 0:
             return None, wide(nothing if values is None else values)
         if isinstance(values, np.ndarray) or not values.flags.c_contiguous or values.dtype != wide:
@@ -130,10 +130,10 @@ class CupyImages(CupyElementwise):
         arrays : images, dense
             As the kernel takes them.
         made, large, small : of these arrays
-            The one that it writes, with a thread for each of its packs; images before pooling; images after it.
+            The array that it writes, with a thread for each of its packs; images before pooling; images after it.
         how : (kernel, stride, pad)
         *more : numbers
-            That the kernel takes last.
+            The last arguments of the kernel.
         """
         channels = made.shape[1]
         width, count = pack_width(channels, *arrays), index_type(max(large.size, small.size))

@@ -1,4 +1,4 @@
-"""What launches of kernels share: grids, the types of numbers, and how many values a thread takes at once."""
+"""Arguments of launches: grids, the types of numbers, and how many values a thread takes at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["index_type", "ints", "pack_width", "run", "sum_type"]
 
 # Bytes that a thread reads or writes at once.
 PACK_BYTES = 16
-# Values up to which kernels count in int: threads step beyond the last one.
+# Kernels count up to so many values in int; threads step beyond the last one.
 INT_VALUES = 1 << 30
 
 
 def run(function: Any, n: int, *arguments: Sequence[Any]) -> None:
-    """Run a kernel that goes through n values, a thread each."""
+    """Launch a kernel with a thread for each of n values."""
     function((blocks(n),), (THREADS,), tuple(value for some in arguments for value in some))
 
 
@@ -30,17 +30,17 @@ def ints(*values: int) -> tuple[np.int32, ...]:
 
 
 def sum_type(dtype: DType) -> Any:
-    """Return the type that kernels compute in for values of a type, `wide` of types.cuh."""
+    """Return the dtype that kernels compute in for values of a dtype, `wide` of types.cuh."""
     return np.float64 if dtype == np.float64 else np.float32
 
 
 def index_type(n_values: int) -> np.dtype[Any]:
-    """Return the type that kernels count values in; int where it is enough, as it takes half the work."""
+    """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
     return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
 
 
 def pack_width(channels: int, *arrays: Array) -> int:
-    """Return how many neighbouring channels a thread takes at once: what PACK_BYTES of each array can hold."""
+    """Return how many neighbouring channels a thread takes at once, at most PACK_BYTES of each array."""
     for width in (8, 4, 2):
         if channels % width == 0 and all(
             width * x.itemsize <= PACK_BYTES and x.data.ptr % (width * x.itemsize) == 0 for x in arrays

@@ -1,7 +1,7 @@
 """CupyLinear: matrix products on a GPU, by cuBLAS, and sums of columns.
 
-cuBLAS counts in columns: it is asked for the transposed product of the transposed matrices, which is where ours are.
-A matrix has a stride of one value along rows or along columns; what has neither is copied first.
+cuBLAS is column-major: it computes the transposed product of the transposed matrices, which have the same memory as
+ours. A matrix has a stride of one value along rows or along columns; others are copied first.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CUDA_TYPES = {
     np.dtype(np.float64): runtime.CUDA_R_64F,
     BFLOAT16: runtime.CUDA_R_16BF,
 }
-# Factors of a product, by the type that it is computed in; cuBLAS reads them while it is called.
+# The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# A block of a sum is for as many columns as a warp has threads; about how many rows a thread takes.
+# A block of a sum is for as many columns as a warp has threads; a thread takes about so many rows.
 ROWS_OF_THREAD = 32
 MAX_SPLITS = 256
 
@@ -39,7 +39,7 @@ ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_b
 
 
 class Matrix(NamedTuple):
-    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows, or turned over."""
+    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows; transposed if ``turned``."""
 
     array: Array
     turned: bool
@@ -47,7 +47,7 @@ class Matrix(NamedTuple):
 
 
 class CupyLinear(CupyMemory):
-    """Inner products, a mixin of `CupyOps`."""
+    """Matrix products, a mixin of `CupyOps`."""
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
         self.gemm(x, w if transpose else w.T, out)
@@ -69,14 +69,14 @@ class CupyLinear(CupyMemory):
         self.column_sums(gy, out, accumulate)
 
     def gemm(self, a: Array, b: Array, out: Array, accumulate: bool = False) -> None:
-        """``out = a b``; added to ``out`` when ``accumulate``.
+        """``out = a b``; added to ``out`` if ``accumulate``.
 
         Parameters
         ----------
         a : (M, K)
         b : (K, N)
         out : (M, N)
-            Where any of them is bfloat16, a and b are rounded to it; sums are float32.
+            If any of them is bfloat16, a and b are rounded to it; sums are float32.
         """
         kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
@@ -109,7 +109,7 @@ class CupyLinear(CupyMemory):
         )
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
-        """Do a product whose result does not lie in rows: turned over, or by way of scratch memory."""
+        """Compute a product whose result is not in rows: transposed, or through scratch memory."""
         if as_matrix(out) is not None:
             self.gemm(b.T, a.T, out.T, accumulate)
             return
@@ -120,7 +120,7 @@ class CupyLinear(CupyMemory):
         self.copy(product, out)
 
     def _matrix(self, name: str, x: Array, kind: Any) -> Matrix:
-        """Return a matrix of a type as cuBLAS takes it, in scratch memory of this name where it must be copied."""
+        """Return a matrix in a dtype as cuBLAS takes it, copied to scratch memory of this name if need be."""
         found = as_matrix(x) if x.dtype == kind else None
         if found is None:
             turned = x.strides[0] < x.strides[1]
@@ -184,7 +184,7 @@ class CupyLinear(CupyMemory):
         return found, x.strides[0] // x.itemsize
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
-        """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` when ``accumulate``."""
+        """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""
         (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
         n_splits = max(1, min(MAX_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
         if n_splits > 1:
@@ -201,7 +201,7 @@ class CupyLinear(CupyMemory):
 
 
 def as_matrix(x: Array) -> Matrix | None:
-    """Return a matrix (M, N) as cuBLAS takes it, None where it has to be copied."""
+    """Return a matrix (M, N) as cuBLAS takes it, None if it has to be copied."""
     for turned, view in ((False, x), (True, x.T)):
         (n_rows, n_columns), (row, column) = view.shape, view.strides
         least = max(1, n_columns)
@@ -212,7 +212,7 @@ def as_matrix(x: Array) -> Matrix | None:
 
 
 def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield views (B, M, N) of arrays (A, B, M, N): one if their leading axes merge, else along the longer of them."""
+    """Yield views (B, M, N) of arrays (A, B, M, N): one if their leading axes merge, else with the longer of them."""
     outer, inner = arrays[0].shape[:2]
     if all(x.strides[0] == inner * x.strides[1] for x in arrays):
         yield tuple(x.reshape(outer * inner, *x.shape[2:]) for x in arrays)
@@ -223,7 +223,7 @@ def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:
-    """Return what cuBLAS computes products of a type in, and the factors 0 and 1 in that type."""
+    """Return the type that cuBLAS computes products of a dtype in, and the factors 0 and 1 in it."""
     if kind == np.float64:
         return cublas.CUBLAS_COMPUTE_64F, FACTORS[np.float64]
     fast = precision == "tf32" and kind == np.float32

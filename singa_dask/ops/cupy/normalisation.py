@@ -16,8 +16,8 @@ from singa_dask.ops.cupy.softmax import row_threads
 
 __all__ = ["CupyNormalisation"]
 
-# For the sums of channels: threads of a block, as norm.cu has it, channels of a block, values of a thread at least,
-# blocks in all, and blocks that one channel is spread over: as many as keep any device busy, few enough to add up fast.
+# Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
+# all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
 
 
@@ -180,18 +180,18 @@ class _Rows:
         return self.ops.gpu.function("norm", name, **self.types)
 
     def sums(self, name: str, *arrays: Array) -> tuple[Array, np.int32]:
-        """Sum stretches of rows; returns (sums, number of stretches)."""
+        """Sum parts of the rows; returns (sums, number of parts)."""
         parts = self.ops.scratch("parts", (self.n_parts, 2 * self.n_channels), np.float64)
         numbers = (self.rows, self.rows_of_block, self.channels)
         self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, parts, *numbers))
         return parts, np.int32(self.n_parts)
 
     def combine(self, name: str, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
-        """Add up the stretches of each channel."""
+        """Add up the parts of each channel."""
         self.function(name)((self.tiles,), self.block, (*arrays, *numbers))
 
     def apply(self, name: str, arrays: Sequence[Array]) -> None:
-        """Go through all values with the factors of their channels."""
+        """Compute all values with the factors of their channels."""
         n_packs = self.n_values // self.width
         numbers = (self.count(n_packs), np.int32(self.n_channels // self.width))
         run(self.function(name), n_packs, arrays, numbers)

@@ -23,7 +23,7 @@ from singa_dask.ops.numpy.ops import NumpyOps
 
 __all__ = ["CupyOps"]
 
-# From this compute capability on there are products of bfloat16.
+# GPUs multiply bfloat16 from this compute capability on.
 BFLOAT16_FROM = 80
 
 
@@ -45,7 +45,7 @@ class CupyOps(
     Parameters
     ----------
     gpu : CupyDevice or int
-        Which of the GPUs that this process sees.
+        One of the GPUs that this process sees.
     precision : str
         "float32", "tf32" (matrix products and convolutions), "bf16" or "float64".
 

@@ -1,7 +1,7 @@
-"""CupyRandom: random numbers by address on a GPU: uniform ones, and what is made of them, bit for bit the CPU's.
+"""CupyRandom: random numbers by address on a GPU. Uniform draws, masks and Bernoulli draws have the bits of the CPU's.
 
-A key goes to the device as data, not as an argument of the kernel: what was launched once can be launched again with
-another key.
+A key goes to the device as data, not as an argument of the kernel, so a captured kernel can be replayed with another
+key.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 __all__ = ["CupyRandom", "Draws"]
 
 
-# Words of a draw: two of one key, two of another, or of the same, and the first row.
+# Words of a draw: two of one key, two of another or the same key, and the first row.
 WORDS = 5
-# Draws that can be captured together.
+# The most draws of a capture.
 MAX_DRAWS = 256
 
 
 class Draws:
-    """The keys of the random numbers of kernels that are captured, each with a place of its own on the device.
+    """The keys of the random numbers of captured kernels, each with memory of its own on the device.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ class Draws:
         self._keys: list[tuple[list[Any], int]] = []
 
     def add(self, keys: list[Any], first_row: int) -> Array:
-        """Return the place of the words of a draw."""
+        """Return memory for the words of a draw."""
         if len(self._keys) == MAX_DRAWS:
             raise RuntimeError(f"more than {MAX_DRAWS} draws of random numbers")
         self._keys.append((keys, first_row))
         return self._memory[len(self._keys) - 1]
 
     def put(self, gpu: CupyDevice, key_now: Callable[[Any], Any]) -> None:
-        """Give all draws their words, of the keys that ``key_now`` makes of those of the capture."""
+        """Write the words of all draws, from ``key_now`` of the keys of the capture."""
         if self._keys:
             words = [_words([key_now(key) for key in keys], first_row) for keys, first_row in self._keys]
             gpu.put(np.stack(words), self._memory[: len(words)])
@@ -59,7 +59,7 @@ def _words(keys: list[Any], first_row: int) -> HostArray:
 
 
 class CupyRandom(CupyMemory):
-    """Random numbers, a mixin of `CupyOps`. `random_words` stays in host memory, as its result does."""
+    """Random numbers, a mixin of `CupyOps`. `random_words` is numpy's, as its result is a host array."""
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
@@ -97,7 +97,7 @@ class CupyRandom(CupyMemory):
         function((blocks(n_counts),), (THREADS,), (words, *views, *shape, *steps, *numbers))
 
     def _taken_words(self, keys: list[Any], first_row: int) -> Array:
-        """Return where the words of a draw are, or will be at a replay."""
+        """Return memory with the words of a draw; in a capture, memory that has them at each replay."""
         if self.draws is not None:
             return self.draws.add(keys, first_row)
         words = self.scratch("words", (WORDS,), np.uint64)

@@ -1,7 +1,6 @@
-"""CupyRecurrent: the kernels on time steps and on rows of tables on a GPU, one launch each.
+"""CupyRecurrent: time steps and rows of tables on a GPU, by ``cuda/recurrent.cu`` and ``cuda/rows.cu``, a launch each.
 
-Their source is ``cuda/recurrent.cu`` and ``cuda/rows.cu``. A step of a recurrent layer is so little work that to launch
-it takes as long: what a launch needs is kept.
+A step of a recurrent layer is so little work that a launch takes as long, so the arguments of a launch are cached.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
 __all__ = ["CupyRecurrent"]
 
-# Threads of a block: enough to have many blocks at work on a time step, and one warp for the narrowest rows.
+# Threads of a block: few, so that a time step has many blocks, and at least a warp.
 MAX_THREADS, WARP = 128, 32
-# The most rows that a grid has.
+# The most rows of a grid.
 MAX_ROWS = 65535
-# Threads of a block of add_rows and find_rows, and columns of it.
+# Threads and columns of a block of add_rows and of find_rows.
 LANE_THREADS, ADD_COLUMNS, FIND_COLUMNS = 256, 32, 128
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
     """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
 
-    An index is in host memory or on the device. In host memory `add_rows` sorts it, which is better for large tables;
-    on the device each row of the table looks through it.
+    An index is in host memory or on the device. `add_rows` sorts a host index, which is faster for large tables; each
+    row of the table searches a device index.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
@@ -90,27 +89,27 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
 
 def _segments(index: HostArray, v: int) -> HostArray:
-    """Return in which order to add rows, and then where in it begins what belongs to each of v places, and the end."""
+    """Return the order in which to add rows, then the start of the rows of each of v places in it, and the end."""
     n = len(index)
     segments = np.empty(n + v + 1, np.int32)
-    # Few bits are sorted several times faster. Rows of one place stay in order, so that their sum is the same again.
+    # few bits sort several times faster; rows of one place stay in order, so their sum repeats to the bit
     places = index.astype(np.int16) if v <= np.iinfo(np.int16).max else index
     order = segments[:n]
     order[...] = np.argsort(places, kind="stable")
-    # what is negative comes before all places
+    # negative ones come before all places
     segments[n:] = np.searchsorted(places[order], np.arange(v + 1))
     return segments
 
 
 def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Return grid and block for n rows of d values, one a thread; of no rows too, as a grid has at least one block."""
+    """Return grid and block for n rows of d values, one a thread; at least one block, also without rows."""
     threads = min(MAX_THREADS, -(-d // WARP) * WARP)
     return (-(-d // threads), min(max(1, n), MAX_ROWS)), (threads,)
 
 
 @functools.lru_cache(maxsize=1024)
 def _launch(n: int, d: int, itemsize: int, *strides: tuple[int, int]) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Return grid, block and numbers of a launch for arrays with these strides in bytes: the same for every step."""
+    """Return grid, block and numbers of a launch for arrays with these strides in bytes."""
     if any(column != itemsize for _, column in strides):
         raise ValueError("the values of a row of a time step must lie side by side")
     return *_grid(n, d), (np.int64(n), np.int32(d), *(np.int64(row // itemsize) for row, _ in strides))

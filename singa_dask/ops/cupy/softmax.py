@@ -11,9 +11,9 @@ from singa_dask.ops.cupy.device import Array
 
 __all__ = ["CupySoftmax", "row_threads"]
 
-# Threads of a block that has a row, at most.
+# The most threads of a block, which has a row.
 ROW_THREADS = 512
-# Rows that one block makes the loss of.
+# Up to so many rows one block computes the loss.
 LOSS_ROWS = 2048
 
 
@@ -28,7 +28,7 @@ class CupySoftmax(CupyMemory):
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
         n_queries, n_keys = scores.shape[-2:]
-        # not memory of features, in which four axes lie in another order
+        # C order, which scratch memory of four axes has not
         x, y = (
             array if array.flags.c_contiguous else self.scratch(name, (array.size,), array.dtype).reshape(array.shape)
             for name, array in (("scores", scores), ("probabilities", out))
@@ -48,7 +48,7 @@ class CupySoftmax(CupyMemory):
         if smoothing:
             self._smoothed(p, labels, smoothing, out)
             return out
-        # a batch is one block's; of very many rows each block makes a part
+        # one block for a batch, parts by several blocks for very many rows
         n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
         parts = out if n_blocks == 1 else self.scratch("losses", (n_blocks,), np.float64)
         least = least_float(p)
@@ -90,7 +90,7 @@ class CupySoftmax(CupyMemory):
         Parameters
         ----------
         plain : tuple of int
-            Which arrays are dense, and given without strides.
+            Indices of the arrays that are contiguous, and passed without strides.
         """
         n_rows, n_columns = arrays[0].shape
         if not n_rows:

@@ -1,4 +1,4 @@
-"""Transfers: copies between a GPU and page-locked memory of the host that run beside what computes."""
+"""Transfers: copies between a GPU and page-locked host memory that run beside kernels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Event = Any
 
 
 class Transfers:
-    """The copies of one worker. No call waits but `synchronize`.
+    """The copies of one worker. Only `synchronize` waits.
 
-    What it returns are events: ``synchronize()`` waits for them without taking a core.
+    The ``synchronize()`` of its events waits without taking a core.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Transfers:
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
-        # what comes back waits for kernels; what goes there, the next batch among it, should not wait behind it
+        # downloads wait for kernels; uploads, e.g. of the next batch, should not wait behind them
         with cupy.cuda.Device(gpu.index):
             self._down = cupy.cuda.Stream(non_blocking=True)
 
@@ -36,13 +36,13 @@ class Transfers:
         return self._record(self._gpu.stream)
 
     def download(self, x: Array, out: HostArray, after: Event) -> Event:
-        """Copy a dense array to page-locked memory of its type after an event; return the event that it is there."""
+        """Copy a dense array to page-locked memory of its dtype after an event; return the event of its arrival."""
         self._down.wait_event(after)
         runtime.memcpyAsync(out.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self._down.ptr)
         return self._record(self._down)
 
     def upload(self, x: HostArray, out: Array, after: Event) -> None:
-        """Copy page-locked memory to a dense array of its type after an event; kernels enqueued later wait for it."""
+        """Copy page-locked memory to a dense array of its dtype after an event; later kernels wait for it."""
         copies = self._gpu.copies
         copies.wait_event(after)
         runtime.memcpyAsync(out.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, copies.ptr)

@@ -1,7 +1,7 @@
 """CupyUpdates: the update rules on a GPU, each one kernel that reads and writes every value once.
 
-The gradient is prepared in the same pass. What changes with each update, e.g. the learning rate, is a number: nothing
-is compiled anew, and nothing is uploaded.
+The same pass prepares the gradient. The learning rate and other numbers are arguments: a change compiles and uploads
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["CupyUpdates"]
 
-# Written so that what is not a number stays one.
+# A NaN stays NaN.
 PREPARED = """
 template <typename T>
 __device__ T prepared(T g, T low, T high, T scale, T decay, T w) {
@@ -29,7 +29,7 @@ __device__ T prepared(T g, T low, T high, T scale, T decay, T w) {
 
 
 def _rule(name: str, numbers: str, arrays: str, step: str) -> Any:
-    """Return a kernel for a gradient, a `Preparation`, numbers, and arrays that it changes, ``w`` the first of them."""
+    """Return a kernel of a gradient, a `Preparation`, numbers, and arrays that it changes, ``w`` first."""
     given, changed = ("".join(f", T {one}" for one in names.split()) for names in (numbers, arrays))
     return cupy.ElementwiseKernel(
         f"T grad, T low, T high, T scale, T decay, T factor{given}",
@@ -77,7 +77,7 @@ ADAMAX = _rule(
 class CupyUpdates(CupyMemory, NumpyUpdates):
     """Kernels of update rules, a mixin of `CupyOps`."""
 
-    # A rule of a user's own computes in scratch of three times this.
+    # a user's own rule takes three times this in scratch memory
     update_values = 1 << 24
 
     def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:

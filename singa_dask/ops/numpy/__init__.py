@@ -1,4 +1,4 @@
-"""Kernels in numpy: what every kernel means, for CPUs without a faster one."""
+"""The reference backend: all kernels in numpy."""
 
 from __future__ import annotations
 

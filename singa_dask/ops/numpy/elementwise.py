@@ -16,7 +16,7 @@ STANH_X = 0.66666667
 # The approximate GELU's: P(x) = (1 + tanh(GELU_X (x + GELU_CUBE x^3))) / 2.
 GELU_X = (2 / np.pi) ** 0.5
 GELU_CUBE = 0.044715
-# Values of a piece where a kernel makes many temporary arrays.
+# Values of a piece of a kernel with many temporary arrays.
 SMALL_PIECE = 1 << 14
 
 

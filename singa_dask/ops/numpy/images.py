@@ -13,11 +13,11 @@ from singa_dask.ops.scratch import Scratch, channels_last
 
 __all__ = ["BYTE_PLACES", "NumpyImages", "pixel_sums", "sum_of_channels"]
 
-# Values of the unfolded images that one matrix product takes.
+# Values of unfolded images that one matrix product takes.
 COLUMN_VALUES = 1 << 18
 # Values of crops that are normalised at a time.
 CROP_VALUES = 1 << 18
-# `where` holds places as bytes up to this many values in a window.
+# `where` holds bytes up to so many values in a window.
 BYTE_PLACES = 256
 
 
@@ -36,7 +36,7 @@ class NumpyImages(Scratch, Images):
         out: Array,
     ) -> None:
         width, (n_channels, part_height, part_width) = x.shape[3], out.shape[1:]
-        # all rows of a part, with what lies between them, are one stretch of each channel: few long copies
+        # copies all rows of a crop, with the gaps between them, as one contiguous part of each channel: few long copies
         length = (part_height - 1) * width + part_width
         starts, channels = (top * width + left)[:, None], np.arange(n_channels)
         pixels = _stretches(x, length)
@@ -66,7 +66,7 @@ class NumpyImages(Scratch, Images):
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
         kh, kw = w.shape[2:]
         if stride == (1, 1) and pad[0] < kh and pad[1] < kw:
-            # a convolution with the kernels turned round, which reads where the other way adds up
+            # a convolution with flipped kernels, which reads values where the other way adds them up
             turned = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
             NumpyImages.conv2d(self, gy, turned, None, out, stride, (kh - 1 - pad[0], kw - 1 - pad[1]))
             return
@@ -155,7 +155,7 @@ class NumpyImages(Scratch, Images):
             for place, windows, pixels in _places(x, out, kernel, stride, pad):
                 value, best = source[pixels], y[windows]
                 if places is not None:
-                    # places come in order, so that of the latest larger value is the largest number
+                    # places ascend, so the latest larger value has the largest number
                     more = self.scratch("more", best.shape, places.dtype)
                     np.greater(value, best, out=more)
                     np.multiply(more, places.dtype.type(place), out=more)
@@ -209,7 +209,7 @@ class NumpyImages(Scratch, Images):
 
 
 def _stretches(images: Array, length: int) -> Array:
-    """Return a view of images (..., C, H, W): for each of their channels, the stretch that begins at each pixel."""
+    """Return a view of images (..., C, H, W): for each channel the ``length`` values from each pixel on."""
     return sliding_window_view(images.reshape(*images.shape[:-2], -1), length, axis=-1)
 
 
@@ -231,7 +231,7 @@ def _cut(n_pixels: int, n_windows: int, place: int, step: int, pad: int) -> tupl
 
 
 def _shares(x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> Array | float:
-    """Return one over the number that divides the sum of each window, broadcast against y."""
+    """Return the factor of the sum of each window, to be broadcast against y."""
     if count_pad:
         return 1 / (kernel[0] * kernel[1])
     counts = np.zeros(y.shape[2:], y.dtype)

@@ -49,7 +49,7 @@ class NumpyLinear(Scratch, Linear):
             np.multiply(out, scale, out=out)
 
     def _multiply_matrices(self, left: Array, right: Array, out: Array, accumulate: bool) -> None:
-        """``out = left right``; added to ``out`` when ``accumulate``."""
+        """``out = left right``; added to ``out`` if ``accumulate``."""
         if accumulate:
             product = self.scratch("product", out.shape, out.dtype)
             np.matmul(left, right, out=product)

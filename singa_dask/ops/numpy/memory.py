@@ -80,7 +80,7 @@ class NumpyMemory(Scratch, Device, Memory):
     def finite(self, x: Array) -> bool:
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(np.sum(x, dtype=np.float64))
-        # a sum of numbers may leave the range of floats
+        # a sum of finite values may overflow
         return math.isfinite(total) or bool(np.isfinite(x).all())
 
     def accumulate(self, value: Scalar, total: Scalar) -> Scalar:

@@ -1,4 +1,4 @@
-"""NumpyNormalisation: normalisation over channels and over the batch, in numpy."""
+"""NumpyNormalisation: normalisation over channels, the batch, rows, and groups of channels, in numpy."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class NumpyNormalisation(Scratch, Normalisation):
 
 
 def _add_neighbours(x: Array, size: int, out: Array) -> None:
-    """``out[:, c]`` = sum of ``x[:, c - size // 2 : c + size // 2 + 1]``, as far as it goes."""
+    """``out[:, c]`` = sum of ``x[:, c - size // 2 : c + size // 2 + 1]``, clipped to the channels."""
     np.copyto(out, x)
     for k in range(1, min(size // 2, x.shape[1] - 1) + 1):
         np.add(out[:, k:], x[:, :-k], out=out[:, k:])

@@ -30,7 +30,7 @@ class NumpyRandom(Scratch, Random):
             np.add(part, low, out=part)
 
     def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
-        # to begin to draw takes longer than to read draws from outside a cache
+        # starting a generator costs more than reading draws from outside the cache
         for drawn, chance in self.pieces(out, p, n_values=1 << 17):
             np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
             first_row += len(drawn)

@@ -9,7 +9,7 @@ from singa_dask.ops.scratch import Scratch
 
 __all__ = ["NumpyRecurrent"]
 
-# Values of the gates of a piece of a step: several arrays of half of this, or less, are to stay in cache.
+# Values of the gates of a piece of a step; several arrays of half of this, or less, stay in cache.
 GATE_VALUES = 1 << 17
 
 
@@ -124,14 +124,14 @@ class NumpyRecurrent(Scratch, Recurrent):
             through_logistic(f, a, out=kept[:, d : 2 * d])
 
     def _apart(self, gates: Array, d: int) -> Array:
-        """Return a copy of gates, one after the other: an operation on what lies side by side takes twice as long."""
+        """Return a copy of gates as contiguous arrays: operations on columns take twice as long."""
         copy = self.scratch("gates", (gates.shape[1] // d, len(gates), d), gates.dtype)
         np.copyto(copy, apart(gates, d))
         return copy
 
 
 def apart(gates: Array, d: int) -> Array:
-    """Return a view (gates, N, d) of what lies side by side."""
+    """Return gates that are side by side in columns as a view (gates, N, d)."""
     return gates.reshape(len(gates), -1, d).transpose(1, 0, 2)
 
 
@@ -144,7 +144,7 @@ def logistic(x: Array) -> None:
 
 
 def through_logistic(y: Array, gy: Array, out: Array) -> None:
-    """``out = gy y (1 - y)``, the gradient through a logistic function whose value is y; ``gy`` and y are used up."""
+    """``out = gy y (1 - y)``, the gradient through a logistic function whose value is y; overwrites ``gy`` and y."""
     np.multiply(gy, y, out=gy)
     np.subtract(1, y, out=y)
     np.multiply(gy, y, out=out)

@@ -79,7 +79,7 @@ class NumpySoftmax(Scratch, Softmax):
         np.logical_and(equal, after, out=equal)
         np.less(scores, own, out=after)
         np.logical_or(after, equal, out=after)
-        # Counting who does not come before makes a row of NaN a miss.
+        # counting the scores that do not come before makes a row of NaN a miss
         return int(np.count_nonzero(after.sum(axis=1) > scores.shape[1] - k))
 
 

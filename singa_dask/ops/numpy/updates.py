@@ -11,7 +11,7 @@ from singa_dask.ops.scratch import Scratch
 
 __all__ = ["NumpyUpdates"]
 
-# A net that diverges is found by its loss; it should not get there through warnings.
+# The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
 
 
@@ -24,7 +24,7 @@ class NumpyUpdates(Scratch, Updates):
         The most values of a piece.
     """
 
-    # Values, gradient, state and scratch of a piece stay in a cache, and numpy has few calls to make.
+    # so small that values, gradient, state and scratch of a piece stay in cache, so large that calls are few
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
@@ -32,7 +32,7 @@ class NumpyUpdates(Scratch, Updates):
         work = self.scratch("update", (3, min(most, w.size)), w.dtype)
         for start in range(0, w.size, most):
             value, grad, *states = (array[start : start + most] for array in (w, g, *state))
-            # The prepared gradient lies last: a rule that is called on this very piece computes in the first two.
+            # the prepared gradient lies last: a rule called on this very piece uses the first two
             tmp, tmp2, own = work[:, : value.size]
             prepared = _prepared(prep, value, grad, own, tmp)
             if prep.value_factor != 1:
@@ -157,7 +157,7 @@ class NumpyUpdates(Scratch, Updates):
 
 
 def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:
-    """Return the gradient that a rule sees, in ``out`` unless it is the one given."""
+    """Return the prepared gradient, in ``out`` unless it is ``g``."""
     if prep.scale != 1:
         g = np.multiply(g, prep.scale, out=out)
     if prep.high > prep.low:

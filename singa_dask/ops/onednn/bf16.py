@@ -1,4 +1,4 @@
-"""UpcastOps: numpy's kernels for arrays of bfloat16 too, converted to float32 and back."""
+"""UpcastOps: numpy's kernels also for bfloat16, converted to float32 and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfun
 
 
 class UpcastOps(NumpyOps):
-    """NumpyOps whose kernels compute in float32 where arrays are bfloat16; what they write is ``out``."""
+    """NumpyOps whose kernels compute in float32 if arrays are bfloat16, and convert ``out`` back."""
 
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
@@ -31,7 +31,7 @@ class UpcastOps(NumpyOps):
 
 
 def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of NumpyOps for arrays of bfloat16 too."""
+    """Return a kernel of NumpyOps that also takes bfloat16."""
     parameters = list(inspect.signature(kernel).parameters)[1:]
 
     @functools.wraps(kernel)

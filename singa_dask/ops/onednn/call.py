@@ -1,4 +1,4 @@
-"""A prepared call of a kernel: the primitive, its memory, and copies for what it takes in another layout."""
+"""A prepared call of a kernel: the primitive, its memory, and copies of arrays to the layouts that it takes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def dense_strides(x: Array, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def layout(x: Array) -> tuple[int, ...]:
-    """Return the strides of an array in bytes, those of axes of one value as in an array without gaps.
+    """Return the strides of an array in bytes, for axes of one value those of an array without gaps.
 
-    Images lie as N, H, W, C if they can, which matters with one channel, others as in C.
+    Images count as N, H, W, C if they can, which matters with one channel, others as C order.
     """
     orders = [range(x.ndim)] if x.ndim < 3 else [[0, *range(2, x.ndim), 1], range(x.ndim)]
     for dense in (dense_strides(x, list(order)) for order in orders):
@@ -47,15 +47,15 @@ class Operand:
     Parameters
     ----------
     place : int
-        Where the primitive takes it.
+        Number of the primitive's argument.
     array : ndarray
-        One with the shape, strides and type of those to come.
+        One with the shape, strides and dtype of those to come.
     written : bool
         The primitive writes it; else it reads it.
     add : bool
-        What is written is added to what is there.
+        The result is added to what is there.
     opaque : bool
-        Bytes that only primitives understand.
+        In a layout that only primitives know.
     """
 
     place: int
@@ -66,7 +66,7 @@ class Operand:
 
 
 class Call:
-    """A primitive with all that it needs to run on arrays of one shape, layout and type.
+    """A primitive with all that it needs to run on arrays of one shape, layout and dtype.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Call:
     description : int
         Of the primitive.
     operands : sequence of Operand or None
-        In the order in which a call gets the arrays; None where it gets None.
+        In the order of the arrays of a call; None for an array that is None.
     """
 
     def __init__(self, engine: Engine, description: int, operands: Sequence[Operand | None]) -> None:
@@ -92,12 +92,12 @@ class Call:
                 memories[operand.place] = self._attach(description, operand)
             else:
                 self._handles.append(0)
-        # A handle that is 0 belongs to an array that is None; its address never changes.
+        # a handle of 0 belongs to an array that is None, whose address never changes
         self._addresses = [0 if handle else None for handle in self._handles]
         self._steps = [*self._before, engine.primitive(description, memories), *self._after]
 
     def _attach(self, description: int, operand: Operand) -> int:
-        """Return the memory that the primitive gets for an array: the array's, or some in the layout it wants."""
+        """Return the primitive's memory for an array: the array's own, or a copy in the layout that it takes."""
         engine, array = self._engine, operand.array
         wanted = engine.wanted(description, operand.place)
         if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
@@ -130,14 +130,14 @@ class Call:
 
 
 class Copied:
-    """A call for arrays whose strides oneDNN cannot take: they are copied to memory without gaps, and back.
+    """A call for arrays whose strides oneDNN cannot take: copies them to memory without gaps, and back.
 
     Parameters
     ----------
     call : Call
         Made for that memory.
     copies : sequence of ndarray or None
-        The memory, in the order of a call's arrays; None for those that are taken as they are.
+        The memory, in the order of a call's arrays; None for those that need no copy.
     """
 
     def __init__(self, call: Call, copies: Sequence[Array | None]) -> None:

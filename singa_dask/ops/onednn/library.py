@@ -1,4 +1,4 @@
-"""The oneDNN library, called through ctypes: where it is, its functions, an engine and what it made. No kernels.
+"""The oneDNN library, called through ctypes: its path, its functions, and an engine with its objects.
 
 Names and numbers are those of ``dnnl_types.h`` of oneDNN 3. Every status is checked.
 """
@@ -93,17 +93,17 @@ TYPES: dict[str, Any] = {
     "f": ctypes.c_float,
 }
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-# The instructions that bfloat16 needs: those of AVX-512 for servers; without its own for bfloat16 they convert.
+# bfloat16 needs AVX-512 of server CPUs; without AVX512_BF16 or AMX it is converted.
 AVX512_CORE = 0x27
-# oneDNN's number for CPUs that multiply bfloat16 themselves, by AVX512_BF16 or AMX.
+# oneDNN's number of CPUs with AVX512_BF16 or AMX, which multiply bfloat16.
 AVX512_CORE_BF16 = 0xE7
 
-# Calls too short to be worth giving up the interpreter's lock.
+# Calls too short to release the interpreter's lock for.
 QUICK = {"memory_set_data_handle"}
 
 
 class Prop(IntEnum):
-    """What a primitive is for."""
+    """Kinds of propagation."""
 
     TRAINING = 64
     INFERENCE = 96
@@ -128,7 +128,7 @@ class Alg(IntEnum):
 
 
 class Arg(IntEnum):
-    """Places of arguments of a primitive."""
+    """Numbers of the arguments of a primitive."""
 
     SRC = 1
     DST = 17
@@ -149,15 +149,15 @@ class Arg(IntEnum):
 
 
 class OneDnnError(SingaError):
-    """A call of oneDNN failed that should not."""
+    """A call of oneDNN failed unexpectedly."""
 
 
 class Unsupported(Exception):
-    """oneDNN has no primitive for what was asked; numpy serves instead."""
+    """oneDNN has no primitive for these arguments; numpy's kernel takes its place."""
 
 
 class ExecArgument(ctypes.Structure):
-    """An argument of a primitive: its place and its memory."""
+    """An argument of a primitive: its number and its memory."""
 
     _fields_ = (("place", ctypes.c_int), ("memory", ctypes.c_void_p))
 
@@ -173,7 +173,7 @@ Md = int | None
 
 
 def find_library() -> Path | None:
-    """Return the place of the library that the wheel ``onednn-cpu-gomp`` brought, None without it."""
+    """Return the path of the library in the wheel ``onednn-cpu-gomp``, None without it."""
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -188,7 +188,7 @@ def integers(values: Sequence[int]) -> Any:
 
 
 class Engine:
-    """An engine on the CPU and its stream: describes memory, makes primitives, and destroys all with itself.
+    """An engine on the CPU and its stream: describes memory, makes primitives, and destroys all of them at its end.
 
     It belongs to one thread at a time, and to the process that made it.
 
@@ -206,7 +206,7 @@ class Engine:
     """
 
     def __init__(self, path: Path) -> None:
-        # OpenMP's threads spin for milliseconds after each kernel, on cores that servers and readers wait for.
+        # else OpenMP's threads spin for milliseconds after each kernel, on cores that servers and readers need
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         free, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         free.dnnl_version.restype = ctypes.POINTER(Version)
@@ -220,7 +220,7 @@ class Engine:
             function.argtypes = [TYPES[letter] for letter in letters]
             function.restype = ctypes.c_int
             self.functions[name] = function
-        # Of the libgomp that the library uses; cheap, so asked at every call.
+        # of the libgomp that the library uses; cheap enough for every call
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
         instructions = free.dnnl_get_effective_cpu_isa()
         self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
@@ -235,7 +235,7 @@ class Engine:
         self._destroyers = {name: getattr(locked, f"dnnl_{name}_destroy") for name in DESTROYED}
         for destroyer in self._destroyers.values():
             destroyer.argtypes = [ctypes.c_void_p]
-        # At the end of the interpreter the process ends too: nothing to give back then.
+        # not at exit, where the process ends anyway
         weakref.finalize(self, destroy, self._made, os.getpid()).atexit = False
         self.handle = self.make("engine", "engine_create", CPU, 0)
         self.stream = self.make("stream", "stream_create", self.handle, IN_ORDER)
@@ -292,7 +292,7 @@ class Engine:
         return int(self._size(md))
 
     def same(self, one: Md, other: Md) -> bool:
-        """Say whether two descriptions are of the same memory."""
+        """Tell whether two descriptions are equal."""
         return bool(self._equal(one, other))
 
     def memory(self, md: Md, address: int | None = None) -> int:
@@ -300,7 +300,7 @@ class Engine:
         return self.make("memory", "memory_create", md, self.handle, address)
 
     def buffer(self, md: Md) -> tuple[int, Array]:
-        """Return a memory object with memory of its own, and that memory; zeros, so that padding is."""
+        """Return a memory object with memory of its own, and that memory, zeros, as padding has to be."""
         values = np.zeros(self.size(md) + PAGE, np.uint8)
         values = values[-values.ctypes.data % PAGE :]
         return self.memory(md, values.ctypes.data), values
@@ -350,13 +350,13 @@ class Engine:
         return self.make("primitive_desc", "reorder_primitive_desc_create", *args)
 
     def implementation(self, description: int) -> str:
-        """Return the name of what oneDNN chose, e.g. ``brgconv:avx512_core``."""
+        """Return the name of the implementation that oneDNN chose, e.g. ``brgconv:avx512_core``."""
         name = ctypes.c_char_p()
         self.call("primitive_desc_query", description, IMPLEMENTATION, 0, ctypes.byref(name))
         return (name.value or b"").decode()
 
     def wanted(self, description: int, place: int) -> Md:
-        """Return the description of memory that a primitive takes at a place, None for none."""
+        """Return the description of the memory of an argument, None if there is none."""
         md = self._query_md(description, ARGUMENT_MD, place)
         return md if md and self.size(md) else None
 
@@ -375,7 +375,7 @@ class Engine:
         return self.primitive(description, {Arg.SRC: source[0], Arg.DST: target[0]})
 
 
-# What is made and has to be destroyed.
+# Kinds of objects that have to be destroyed.
 DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
 
 

@@ -32,15 +32,14 @@ PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
 
 
 class OneDnnOps(UpcastOps):
-    """Kernels for host memory on a CPU that oneDNN knows, float32 or bfloat16; those of other types are numpy's.
+    """Kernels for host memory by oneDNN, float32 or bfloat16; those of other dtypes are numpy's.
 
-    Where images or rows are bfloat16, weights and their gradients are float32 all the same. A NaN does not pass `relu`
-    without a slope, nor `max_pool`: they take what is greatest of the numbers. So look for one in weights, too.
+    Where images or rows are bfloat16, weights and their gradients are float32. `relu` without a slope and `max_pool` do
+    not propagate NaN, so look for one in weights, too.
 
-    A call for arrays of a shape, layout and type is prepared when first made, and kept: its primitive, its scratch
-    memory, and memory for what it needs in another layout. The number of threads is that of OpenMP in the calling
-    thread; a call that was prepared for another number is not used. `threadpoolctl` sets it, from when there is one
-    of these objects: before, the library is not loaded.
+    The first call for arrays of a shape, layout and dtype prepares a primitive, its scratch memory, and copies in other
+    layouts, and keeps them. The number of threads is that of OpenMP in the calling thread; a call is prepared for each
+    number. `threadpoolctl` sets it once an object of this class exists: before, the library is not loaded.
 
     Raises
     ------
@@ -57,7 +56,7 @@ class OneDnnOps(UpcastOps):
             raise ConfigError(f"oneDNN is not installed. Install {DISTRIBUTION!r}, or say ops: numpy.")
         try:
             self._engine = Engine(path)
-        except (OSError, AttributeError, OneDnnError) as error:  # no library, or not one that we know
+        except (OSError, AttributeError, OneDnnError) as error:  # no library, or another version
             raise ConfigError(f"oneDNN cannot be loaded: {error}. Say ops: numpy to go on without.") from error
         self.version = self._engine.version
         self.does_bfloat16 = self._engine.does_bfloat16
@@ -69,14 +68,14 @@ class OneDnnOps(UpcastOps):
 
     @property
     def n_prepared(self) -> int:
-        """Number of calls that were prepared, those that turned out to be numpy's too."""
+        """Number of calls that were prepared, including those that are numpy's."""
         return len(self._calls)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("OneDnnOps: kernels do not travel, as they hold memory of this process. Call get_ops there.")
 
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
-        """Run a kernel on oneDNN; returns False where it is numpy's."""
+        """Run a kernel by oneDNN; returns False if it is numpy's."""
         kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
         key = (kernel, self._n_threads(), parameters, *kinds)
         try:
@@ -91,7 +90,7 @@ class OneDnnOps(UpcastOps):
         return True
 
     def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> Call | Copied | None:
-        """Return the call of a kernel for arrays like these, None where it is numpy's."""
+        """Return the call of a kernel for arrays like these, None if it is numpy's."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
         try:
@@ -286,7 +285,7 @@ class OneDnnOps(UpcastOps):
 
 
 def takes(array: Array) -> bool:
-    """Say whether oneDNN can take the strides of an array: whole values apart, forwards."""
+    """Tell whether oneDNN can take the strides of an array: positive multiples of the item size."""
     return all(
         size == 1 or (step > 0 and step % array.itemsize == 0)
         for size, step in zip(array.shape, array.strides, strict=True)

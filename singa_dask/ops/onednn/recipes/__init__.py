@@ -1,7 +1,7 @@
 """How each kernel becomes a call of oneDNN: a recipe takes the arrays and parameters of the kernel, and makes the call.
 
-Primitives see images as N, H, W, C whatever their layout, as that is plain and the fastest here, and weights in the
-layout that they want and the type of the images. What a caller has otherwise is copied on the way by `call`.
+Primitives take images as N, H, W, C, which is plain and the fastest here, and weights in the layout that they choose
+and the dtype of the images. `call` copies arrays that lie otherwise.
 """
 
 from __future__ import annotations

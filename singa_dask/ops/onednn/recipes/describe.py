@@ -1,4 +1,4 @@
-"""What recipes share: the description of arrays and of primitives."""
+"""Descriptions of arrays and of primitives, for recipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["described", "fast", "flat"]
 
 
 def described(engine: Engine, x: Array) -> int:
-    """Describe an array as primitives are to see it: images as N, H, W, C, others as they are."""
+    """Describe an array as primitives take it: images as N, H, W, C, others as they are."""
     return engine.md(x.shape, x.dtype, channels_last_strides(x) if x.ndim == 4 else layout(x))
 
 
@@ -24,7 +24,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
     Raises
     ------
     Unsupported
-        oneDNN has none, or only its reference, which numpy beats.
+        oneDNN has none, or only its reference implementation, which is slower than numpy.
     """
     description = engine.describe(name, *args)
     implementation = engine.implementation(description)
@@ -34,7 +34,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
 
 
 def flat(*arrays: Array) -> list[Array]:
-    """Return arrays that lie alike and without gaps as rows of values, others as they are."""
+    """Return arrays of the same layout without gaps as flat views, others as they are."""
     first = layout(arrays[0])
     dense = sum((size - 1) * step for size, step in zip(arrays[0].shape, first, strict=True)) + arrays[0].itemsize
     if dense != arrays[0].nbytes or any(layout(array) != first or min(first) <= 0 for array in arrays):

@@ -11,8 +11,8 @@ __all__ = ["batch_matmul", "linear", "linear_grad_input", "linear_grad_weight"]
 
 
 def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
-    """Describe ``out = left right + bias``, added to ``out`` where ``add``."""
-    # What has to be converted is put in the layout that the primitive wants at the same time.
+    """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
+    # a conversion also brings it to the layout that the primitive prefers
     same = left.dtype == right.dtype
     factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
     offset = None if bias is None else described(engine, bias[None])
@@ -48,7 +48,7 @@ def batch_matmul(
     """Make the call of `Linear.batch_matmul`."""
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
     source, target = (engine.md(x.shape, x.dtype, layout(x)) for x in (left, out))
-    # in the layout that the primitive wants, copied on the way: twice as fast where b is transposed
+    # copied to the layout that the primitive prefers: twice as fast if b is transposed
     factor = engine.md(right.shape, left.dtype)
     description = fast(engine, "matmul", source, factor, None, target, engine.attributes(scale=scale))
     return Call(engine, description, [Operand(Arg.SRC, left), Operand(Arg.WEIGHTS, right), Operand(Arg.DST, out, True)])
