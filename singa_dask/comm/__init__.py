@@ -1,7 +1,7 @@
-"""Messages between units, and how they travel: no other room opens a socket or knows asyncio.
+"""Messages between units, and their transport. No other package opens a socket or uses asyncio.
 
-This room knows names, versions and arrays; it does not know Param, Layer or Dask's scheduler. Only `transport` needs
-Dask, and is imported by its own name.
+This package handles names, versions and arrays; it does not know Param, Layer or Dask's scheduler. Only `transport` and
+`probe` need Dask; import them by their own names.
 """
 
 from singa_dask.comm.message import Address, Message, pack

@@ -1,6 +1,6 @@
-"""Message: what one unit tells another; Address: who it is.
+"""Messages between units, and the addresses of units.
 
-A message on the wire is a msgpack header and raw array frames. Nothing in it is ever pickled.
+On the wire a message is a msgpack header followed by the raw bytes of its arrays. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["Address", "Message", "ReceiveBuffer", "pack"]
 
 
 class Address(NamedTuple):
-    """One unit of a job.
+    """Address of a unit: a worker, a server or a stub.
 
     Attributes
     ----------
     kind : str
         ``"worker"``, ``"server"`` or ``"stub"``.
     group : int
-        Worker or server group; the process, for a stub.
+        Worker group or server group; for a stub, the process.
     id : int
         Index in the group; 0 for a stub.
     """
@@ -54,7 +54,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Message:
-    """One thing said by one unit to another.
+    """A message from one unit to another.
 
     Attributes
     ----------
@@ -63,19 +63,19 @@ class Message:
         checkpoint-at, snapshot, part, measured, judged, end, abort.
     src, dst : Address
     job : str
-        Id of the job; a stub refuses the messages of another.
+        Id of the job; messages of other jobs are refused.
     param, slice : int
-        Index of the logical param and of its piece, -1 where the message is about neither.
+        Index of the logical param and of its slice; -1 if the message is about neither.
     version : int
-        Updates that the values have seen.
+        Number of updates applied to the values.
     step : int
         Training step of the sender.
     info : mapping
-        Small values that msgpack can write.
+        Small values that msgpack can serialise.
     arrays : tuple of ndarray
-        Contiguous arrays. Within a process they are the sender's own memory.
+        Contiguous arrays. Within a process they are views of the sender's memory.
     parts : tuple of Message
-        Of a pack: messages to the same unit that travel together, in order.
+        For a pack: messages to the same unit that are sent together, in order.
     """
 
     kind: str
@@ -92,16 +92,16 @@ class Message:
 
     @property
     def all_arrays(self) -> list[np.ndarray]:
-        """Own arrays, then those of the parts."""
+        """Arrays of the message itself, then those of its parts."""
         return [*self.arrays, *(array for part in self.parts for array in part.all_arrays)]
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays."""
+        """Number of bytes of all arrays."""
         return sum(array.nbytes for array in self.all_arrays)
 
     def header(self) -> dict[str, Any]:
-        """Return everything but the bytes of the arrays, as msgpack can write it."""
+        """Return everything except the bytes of the arrays, as plain values for msgpack."""
         return {
             "kind": self.kind,
             "src": list(self.src),
@@ -118,19 +118,19 @@ class Message:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], receive_buffer: ReceiveBuffer | None = None) -> Message:
-        """Build a message from what `header` returned, with arrays whose bytes are still to come.
+        """Build a message from the result of `header`, with arrays that are still to be filled.
 
         Parameters
         ----------
         header : mapping
         receive_buffer : callable, optional
-            (message without arrays) -> the memory that its one array is to be read into, or None for new memory.
-            Memory of another size or type is not taken. Asked for each part of a pack.
+            (message without arrays) -> the buffer to read its only array into, or None for new memory. A buffer of
+            another shape or dtype is ignored. Called for each part of a pack.
 
         Raises
         ------
         CommError
-            The header is not one of ours.
+            The header does not follow the protocol.
         """
         try:
             fields = dict(header)
@@ -149,7 +149,7 @@ class Message:
 
 
 def pack(messages: Iterable[Message]) -> list[Message]:
-    """Make one message of those to the same unit, so that each way there is gone once; a single one stays as it is."""
+    """Combine the messages to each unit into one pack per unit; a single message stays as it is."""
     by_unit: dict[Address, list[Message]] = {}
     for message in messages:
         by_unit.setdefault(message.dst, []).append(message)

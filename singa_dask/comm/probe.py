@@ -1,4 +1,4 @@
-"""Find out what answers at an address, within a time, and in words that a person understands."""
+"""Find out which kind of Dask server answers at an address."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def server_type(address: str, timeout_s: float) -> str:
     Raises
     ------
     CommError
-        None does, in ``timeout_s``; the message is the reason alone.
+        No server answers within ``timeout_s``. The message is only the reason.
     """
     try:
         return asyncio.run(asyncio.wait_for(_identify(address, timeout_s), timeout_s))
-    except Exception as error:  # what speaks another protocol may make distributed raise anything
+    except Exception as error:  # a server with another protocol can make distributed raise anything
         raise CommError(_reason(error, timeout_s)) from error
 
 
 async def _identify(address: str, timeout_s: float) -> str:
-    # a little less, so that its reason is heard before the time is over
+    # slightly less than the outer timeout, so that the reason of this one is reported
     comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
     try:
         await comm.write({"op": "identity", "reply": True})
@@ -38,7 +38,7 @@ async def _identify(address: str, timeout_s: float) -> str:
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
-    """Return what the operating system said, or that nothing was said."""
+    """Return the operating system's message, or that there was no answer."""
     for each in _chain(error):
         if isinstance(each, OSError) and each.strerror:
             return each.strerror

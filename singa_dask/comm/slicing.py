@@ -1,7 +1,7 @@
-"""Cutting params into slices of about equal load, and dealing the slices to servers.
+"""Cut params into slices of about equal size, and assign the slices to servers.
 
-After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one
-mend: an odd list of sizes never deals a slice to a server that does not exist.
+After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no list of
+sizes assigns a slice to a server that does not exist.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 __all__ = ["MAX_SLICE", "ParamSlice", "partition_slices", "slice_sizes", "slice_table"]
 
 MAX_SLICE = 1 << 20
-"""Values in a slice at most (4 MiB of float32): a large slice travels while the next is updated."""
+"""Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
 
 
 class ParamSlice(NamedTuple):
-    """A piece of one logical param.
+    """A contiguous range of one logical param.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class ParamSlice(NamedTuple):
     start, stop : int
         Range in the flattened param.
     server : int
-        Who holds it, in every server group.
+        Server that holds it, in every server group.
     master : int
-        Server group whose values the other groups follow.
+        Server group whose values the other groups synchronise with.
     """
 
     id: int
@@ -47,14 +47,14 @@ class ParamSlice(NamedTuple):
 
 
 def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
-    """Cut params so that ``n`` boxes get about the same number of values.
+    """Cut params so that they fill ``n`` boxes with about the same number of values.
 
     Parameters
     ----------
     n : int
-        Boxes; 0 cuts nothing and returns an empty list.
+        Number of boxes; 0 returns an empty list.
     sizes : sequence of int
-        Values of each param, in net order.
+        Number of values of each param, in net order.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
-    """Deal slices, in order, to ``n`` boxes of about the same load; return the box of each."""
+    """Assign slices, in order, to ``n`` boxes of about the same size; return the box of each slice."""
     average = sum(sizes) // n + sum(sizes) % n
     slack = average // 10
     room, box = average, 0
@@ -102,14 +102,14 @@ def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
 
 
 def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
-    """Cut all params of a job and say who holds each slice.
+    """Cut all params of a job into slices and assign each slice to a server.
 
     Parameters
     ----------
     sizes : sequence of int
-        Values of each unique param, in net order.
+        Number of values of each unique param, in net order.
     n_server_groups, n_servers : int
-        Server groups, and servers of a group.
+        Number of server groups, and of servers in a group.
     """
     per_param = slice_sizes(math.lcm(n_server_groups, n_servers), sizes)
     coarse = [size for pieces in per_param for size in pieces]

@@ -1,7 +1,7 @@
-"""Stub: the post office of one process. Sums what local workers send, cuts slices, says where messages go.
+"""Stub: sums the gradients of the local workers of a process, and exchanges slices of params with servers.
 
-After SINGA's src/stub.cc. A stub is a state machine: `Stub.handle` takes a message and returns messages;
-it reads no socket, starts no thread and waits for nothing. Whoever runs it delivers what it returns.
+After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
+messages that follow. The caller delivers them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from singa_dask.comm.slicing import ParamSlice
 __all__ = ["Share", "Stub"]
 
 PACK_BYTES = 1 << 18
-"""Gradients for one server leave when there are so many bytes of them: small params share the cost of a message."""
+"""Gradients for one server are sent once they have this many bytes, so that small params share a message."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """One local user of a logical param.
+    """A local param that shares the values of a logical param.
 
     Attributes
     ----------
@@ -34,10 +34,10 @@ class Share:
     param : int
         Index of the param.
     grad : array, 1-D
-        The sharer's own gradient: the memory that it is computed in, or that it was copied to from a GPU. Empty of one
-        whose gradient is always 0, and of a param that learns nothing: its one user only waits for the first values.
+        The sharer's own gradient: the memory that it is computed in, or its host copy. Empty if the gradient is always
+        0, and for a param that is not trained: its one sharer only waits for the initial values.
     publish : callable
-        Told the version once new values are in place.
+        Called with the version once new values are in memory.
     """
 
     worker: Address
@@ -48,7 +48,7 @@ class Share:
 
 @dataclass
 class _Outgoing:
-    """Gradients of one worker group that wait to leave for one server together."""
+    """Gradients of one worker group that wait to be sent to one server together."""
 
     requests: list[Message] = field(default_factory=list)
     n_bytes: int = 0
@@ -63,7 +63,7 @@ class _Outgoing:
 
 
 class Stub:
-    """What one process knows of the params of a job.
+    """The params of a job in one process: values, local gradients, and requests to servers.
 
     Parameters
     ----------
@@ -71,18 +71,18 @@ class Stub:
     slices : sequence of ParamSlice
         Of all params, the same table in every process.
     process_of : mapping of Address to int
-        Where every unit lives.
+        Process of every unit.
     n_sharers : sequence of int
-        Sharers of each param in one whole worker group.
+        Number of sharers of each param in a whole worker group.
     server_group_of : callable
-        Worker group -> the server group it talks to.
+        Worker group -> server group that it uses.
     share_memory : bool
-        Whether the worker groups of this process that talk to one server group use one copy of the values.
+        Whether the worker groups of this process that use one server group share one copy of the values.
     dtype : dtype
         Of all values.
     memory : callable
-        (number of values, dtype) -> zeros that values are kept in. Where they, and gradients, are arrays of a GPU no
-        message goes to another process, and what is done to them is done in the order in which it is asked for.
+        (number of values, dtype) -> array of zeros for values. If values and gradients are GPU arrays, no message
+        goes to another process, and operations on them run in the order in which they are enqueued.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Stub:
     def server_values(self, group: int, param: int) -> Any:
         """Return the values of a param as the servers of ``group`` in this process hold them, 1-D.
 
-        Where a worker of this process uses them too it is the same memory: nothing is copied between them.
+        If a worker of this process uses them too, both use the same memory and nothing is copied.
         """
         return self._values(("server", group, param))
 
@@ -145,15 +145,16 @@ class Stub:
             users.sort(key=lambda share: share.worker)
 
     def forget(self) -> None:
-        """Let go of all memory, once nobody sends anything any more."""
+        """Release all memory, once no more messages are sent."""
         self._memory.clear()
         self._shares.clear()
         self._receive_buffers.clear()
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
-        """Return the memory that the array of a message from another process is read into; values have their own.
+        """Return the buffer that the array of a message from another process is read into.
 
-        Gradients and changes have a buffer for each sender: it sends the next only when this one was answered.
+        New values are read straight into their memory. Gradients and changes have one buffer for each sender: it sends
+        the next one only after this one was answered.
         """
         if message.slice < 0 or message.kind == "put":
             return None
@@ -169,7 +170,7 @@ class Stub:
     # -- messages ----------------------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
-        """Take one message about params from a local worker or from a server; return what follows from it."""
+        """Take one message about params from a local worker or a server; return the messages that follow."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
@@ -188,15 +189,15 @@ class Stub:
         return [self._to_server(message, piece) for piece in self._slices[message.param]]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, their sum can leave."""
+        """Count the local sharers whose gradient is ready; after the last one, send their sum."""
         group, param = message.src.group, message.param
         users = self._shares[group, param]
         sent = self._sent[group, param]
         sent.add((message.src, message.info["share"]))
         if len(sent) < len(users):
             return []
-        # In the order of workers, never of arrival, and each worker's own first: the same bits every time,
-        # also where the workers are dealt to other processes.
+        # Sum each worker's own gradients first, then in the order of workers, never of arrival: the bits are the same
+        # in every run, and do not depend on which workers share a process.
         learning = [user for user in users if user.grad.size]
         total = _sum([_sum([user.grad for user in mine]) for _, mine in groupby(learning, attrgetter("worker"))])
         sent.clear()
@@ -212,7 +213,7 @@ class Stub:
         return full
 
     def _on_flush(self, message: Message) -> list[Message]:
-        """Send the gradients that wait for others to leave with: their worker group has no more for now."""
+        """Send the gradients that wait for more of them: the worker group has no more for now."""
         waiting = [outgoing for (group, _), outgoing in self._outgoing.items() if group == message.src.group]
         return [request for outgoing in waiting for request in outgoing.take()]
 
@@ -238,11 +239,11 @@ class Stub:
         )
 
     def _on_r_update(self, message: Message) -> list[Message]:
-        """Put new values in place; publish the version once every slice of the param has answered."""
+        """Store new values; publish the version once every slice of the param has answered."""
         group, piece = message.info["group"], self._all[message.slice]
         if message.arrays:
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
-            if message.arrays[0].ctypes.data != values.ctypes.data:  # else read there by the transport
+            if message.arrays[0].ctypes.data != values.ctypes.data:  # else the transport has read them there
                 np.copyto(values, message.arrays[0])
         answered = self._answered[group, piece.param]
         answered[piece.id] = message.version

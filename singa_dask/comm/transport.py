@@ -1,8 +1,8 @@
-"""Transport: the endpoint of one process. Sends messages to other processes and hands over what comes in.
+"""Transport: sends messages to other processes, and receives theirs.
 
-All of asyncio is here: a private event loop in a thread of its own, so that parameter traffic and Dask's
-own heartbeats do not wait for each other. Whatever ``distributed.comm`` can speak (tcp, tls, inproc, ws, and where
-distributed-ucxx is installed ucxx) this can: it listens as the Dask worker does.
+It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
+delay each other. It supports every protocol of ``distributed.comm`` (tcp, tls, inproc, ws, and ucxx if
+distributed-ucxx is installed), and listens with that of the Dask worker.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from singa_dask.errors import CommError
 __all__ = ["Transport"]
 
 _PREFIX = struct.Struct("<4sI")
-"""Before each header: a mark, and the length of the header in bytes."""
+"""Precedes each header: a magic number, and the length of the header in bytes."""
 _MARK = b"SNG1"
 _REFUSED = "a message that is not of this protocol"
 _MAX_HEADER = 64 << 20
 _GRACE_S = 0.1
-"""For sockets that are being connected when the transport is closed."""
+"""Time for sockets that are being connected when the transport is closed."""
 _SMALL = 1 << 16
-"""Buffers of up to so many bytes are written together: copying them costs less than a call each."""
+"""Buffers up to this many bytes are joined before writing: copying them costs less than a call for each."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +49,16 @@ class Transport:
     host : str
         Scheme and host to listen on, e.g. ``"tcp://10.0.0.7"``; the port is chosen by the system.
     on_message : callable
-        Called with each incoming message, in the thread of the transport: it must only hand it on.
+        Called with each incoming message, in the thread of the transport; must not block.
     on_lost : callable
-        Called with the address of a peer that could not be reached or went away, and why.
+        Called with the address of a peer that could not be reached or went away, and the reason.
     receive_buffer : callable, optional
-        (message without its array) -> memory that the array is read into, or None. Called in the thread of the
-        transport; a sender may use a buffer again only when the last message to it was answered.
+        (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
+        transport. A sender may reuse a buffer only after its last message was answered.
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
-        For a connection to be made.
+        Timeout for a connection.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Transport:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        # some comms look names up in threads
+        # some comms resolve host names in threads
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -116,9 +116,9 @@ class Transport:
     # -- sending -----------------------------------------------------------------------------------
 
     def send(self, address: str, message: Message) -> None:
-        """Send ``message`` to the process at ``address``. Never blocks; one sender's order is kept.
+        """Send ``message`` to the process at ``address``. Never blocks; the messages of one sender keep their order.
 
-        The arrays must not change until the peer has answered.
+        Do not change the arrays until the peer has answered.
         """
         if self._closed:
             return
@@ -146,7 +146,7 @@ class Transport:
         self._connecting.add(connecting)
         connecting.add_done_callback(self._connecting.discard)
         try:
-            # cancelled in the middle, it would leave its socket open: close() gives it time
+            # shielded, as a cancelled connection attempt would leave its socket open; close() gives it time
             comm = await asyncio.shield(connecting)
         except OSError as error:
             self._lose(address, error)
@@ -179,7 +179,7 @@ class Transport:
         except CommError as error:
             logger.warning("refused a message from %s: %s", comm.peer_address, error)
         except OSError:
-            pass  # the peer closed; whether that is a loss is for its own outbox, or Dask, to say
+            pass  # the peer has closed; its outbox, or Dask, reports whether that is a loss
         finally:
             self._comms.discard(comm)
             comm.abort()
@@ -187,7 +187,7 @@ class Transport:
     # -- the end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the port and every connection, and end the thread. May be called twice."""
+        """Close the port and every connection, and end the thread. Can be called twice."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(Exception):
@@ -217,13 +217,13 @@ class Transport:
 
 
 async def _write(comm: Comm, message: Message) -> None:
-    """Write a message; on a stream without waiting for it to leave."""
+    """Write a message; on a stream, without waiting until it is sent."""
     if isinstance(comm, InProc):
         await comm.write(message)
         return
     stream = getattr(comm, "stream", None)
     header = msgpack.packb(message.header())
-    if stream is None:  # of the comm's own kind, e.g. ucxx, which takes arrays as they are
+    if stream is None:  # a comm without a stream, e.g. ucxx, takes arrays as they are
         arrays = [to_serialize(_flat(array)) for array in message.all_arrays]
         await comm.write([_MARK, header, *arrays], serializers=["dask"], on_error="raise")
         return
@@ -233,7 +233,7 @@ async def _write(comm: Comm, message: Message) -> None:
 
 
 def _joined(buffers: Iterable[bytes | memoryview]) -> Iterator[bytearray | bytes | memoryview]:
-    """Yield the same bytes, with small buffers that follow each other as one."""
+    """Yield the same bytes, with consecutive small buffers joined."""
     small = bytearray()
     for buffer in buffers:
         if len(buffer) <= _SMALL:
@@ -253,10 +253,10 @@ def _copied(message: Message) -> Message:
 
 
 async def _read(comm: Comm, receive_buffer: ReceiveBuffer | None) -> Message:
-    """Read a message; from a stream its arrays straight into the memory that ``receive_buffer`` names.
+    """Read a message; from a stream, read its arrays straight into the memory that ``receive_buffer`` returns.
 
-    From a stream nothing is unpickled: the bytes of a stranger can be refused, or fill an array, and that is all. Other
-    comms take messages apart themselves, and trust who sends them as Dask does.
+    Nothing from a stream is unpickled: bytes from a stranger are refused, or fill an array. Other comms deserialise
+    messages themselves, and trust the sender as Dask does.
     """
     stream = getattr(comm, "stream", None)
     if stream is None:
@@ -273,7 +273,7 @@ async def _read(comm: Comm, receive_buffer: ReceiveBuffer | None) -> Message:
 
 
 def _from_parts(found: object, receive_buffer: ReceiveBuffer | None) -> Message:
-    """Return a message that a comm has taken apart."""
+    """Return a message from the frames of a comm that deserialises by itself."""
     if not isinstance(found, list | tuple) or len(found) < 2 or found[0] != _MARK:
         raise CommError(_REFUSED)
     message = _from_header(found[1], receive_buffer)

@@ -1,6 +1,6 @@
-"""What is seen and kept of a run: the run directory, and progress on the terminal.
+"""Progress of a run on the terminal, and the run directory.
 
-It is handed events, plain dicts with a key ``event``; it does not know who makes them.
+Both take events: plain dicts with a key ``event``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GroupBars: the live table of a training run on a terminal, a row with a bar for each worker group."""
+"""GroupBars: a live table of a training run on a terminal, with a progress bar for each worker group."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from rich.table import Table
 __all__ = ["GroupBars"]
 
 MAX_ROWS = 8
-"""With more worker groups than this, one row shows all of them."""
+"""With more worker groups than this, one row stands for all of them."""
 BAR_WIDTHS = (5, 30)
 REFRESH_PER_S = 4
 
 ECHO = 2
-"""Columns that the bar leaves free: a terminal shows Ctrl-C as ``^C`` behind the last row. Where that has no room, the
-cursor is a line lower than rich knows, and the header of the table would stay."""
+"""Columns that the bar leaves free: a terminal echoes Ctrl-C as ``^C`` after the last row. Without room for it the
+cursor would be a line lower than rich expects, and the header of the table would stay."""
 
 BAR = "bar"
 UNKNOWN = "-"
 KEPT_METRICS = 2
-"""So many metrics are shown however narrow the terminal is."""
+"""Number of metrics that are shown however narrow the terminal is."""
 WAITS = 1000
-"""From this rank on, a column is not worth a short bar."""
+"""From this rank on, a column is dropped rather than shorten the bar."""
 
 
 class _Column(NamedTuple):
-    """A column: its header, its rank, and its text in each row. The highest rank is dropped first, rank 0 never."""
+    """A column: header, rank, and text of each row. The column of the highest rank is dropped first, rank 0 never."""
 
     name: str
     rank: int
@@ -52,7 +52,7 @@ class GroupBars(progress.Progress):
     console : Console
         A terminal.
     n_groups, n_steps : int
-        Worker groups, and training steps of each.
+        Number of worker groups, and of training steps of each.
     metrics : callable
         Returns the metrics of an event, by name, in the order of their columns.
     """
@@ -84,7 +84,7 @@ class GroupBars(progress.Progress):
         self.show_step(event["group"], event["step"] + 1)
 
     def make_tasks_table(self, tasks: Iterable[progress.Task]) -> Table:
-        """Lay out the columns that fit; rich calls it for each refresh."""
+        """Return the table with the columns that fit; rich calls this for each refresh."""
         rows = list(tasks)
         columns, width = fit(self._columns(rows), self._terminal.width)
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -124,7 +124,7 @@ class GroupBars(progress.Progress):
         return shown if self._n_groups > 1 else shown[1:]
 
     def _event_of(self, row: int) -> Mapping[str, Any]:
-        """Return the last training metrics of a row: of its group, or the means over all groups, and their speed."""
+        """Return the last training metrics of a row: of its group, or means over all groups and their total speed."""
         if not self._merged:
             return self._events.get(row, {})
         events = list(self._events.values())
@@ -139,7 +139,7 @@ class GroupBars(progress.Progress):
 
 
 def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
-    """Drop columns until the others fit, a space apart; return them, and the width of the bar."""
+    """Drop columns until the others fit, separated by a space; return them, and the width of the bar."""
     for rank in sorted((column.rank for column in columns), reverse=True):
         others = [column.width for column in columns if column.name != BAR]
         room = width - sum(others) - len(columns) + 1
@@ -151,7 +151,7 @@ def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
 
 
 def duration(seconds: float | None) -> str:
-    """Write seconds as ``2:05`` or ``1:02:05``; a dash if they are not known."""
+    """Format seconds as ``2:05`` or ``1:02:05``; a dash if unknown."""
     if seconds is None:
         return UNKNOWN
     text = str(timedelta(seconds=math.ceil(seconds)))
@@ -159,5 +159,5 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None, form: str) -> str:
-    """Write a number; a dash if there is none."""
+    """Format a number; a dash if there is none."""
     return UNKNOWN if value is None else f"{value:{form}}"

@@ -1,4 +1,4 @@
-"""Journal: a text file that grows by lines, at any URL, and loses some when a run goes back to an earlier step."""
+"""Journal: a text file at any URL to which lines are appended, and from which lines of JSON can be dropped."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Journal", "is_in_use"]
 
 
 class Journal:
-    """A text file that grows by lines.
+    """A text file to which lines are appended.
 
-    On a local disk every line is written through at once, so nothing is left to fail when it is closed. Elsewhere,
-    where files cannot grow, the lines are kept and the whole file is written by `save`.
+    On a local disk every line is written at once, so that nothing is left to fail when the file is closed. Elsewhere,
+    where files cannot be appended to, `save` writes the whole file.
 
     Parameters
     ----------
     url : str
     in_use : bool
-        Have `is_in_use` say so as long as it is open and this process lives; on local disks only.
+        Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     """
 
     def __init__(self, url: str, in_use: bool = False) -> None:
@@ -41,7 +41,7 @@ class Journal:
             self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
 
     def add(self, line: str) -> None:
-        """Append a line, given without its end."""
+        """Append a line, given without its line break."""
         if self._file is None:
             self._lines.append(f"{line}\n")
         else:
@@ -51,12 +51,12 @@ class Journal:
                     rest = rest[self._file.write(rest) :]
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the lines of JSON, but for one that was not written to its end, as its writer was killed."""
+        """Return the lines as JSON objects, without a last line that is incomplete because its writer was killed."""
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines()
         return [each for each in map(_parsed, lines) if each is not None]
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop the lines of JSON that are not wanted, and any that is none; at once, as seen by others."""
+        """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if (found := _parsed(line)) is not None and wanted(found)]
         if kept == lines:
@@ -68,19 +68,19 @@ class Journal:
         self._lines = [] if self._path is not None else kept
 
     def save(self) -> None:
-        """Make sure that all lines so far can be read at the URL."""
+        """Write all lines so far to the URL, if that is not done already."""
         if self._file is None:
             fs.write_atomic(self.url, "".join(self._lines).encode())
 
     def close(self) -> None:
-        """Save, and close what is open."""
+        """Save, and close the file."""
         self.save()
         if self._file is not None:
             self._file.close()
 
 
 def is_in_use(url: str) -> bool:
-    """Say whether a process that lives has the file open as a `Journal` that is ``in_use``."""
+    """Return whether a running process has the file open as a `Journal` with ``in_use``."""
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
@@ -89,10 +89,10 @@ def is_in_use(url: str) -> bool:
 
 
 def _lock(file: FileIO) -> bool:
-    """Lock a file until it is closed; return False if another has done it."""
+    """Lock a file until it is closed; return False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # some network filesystems know no locks
+    except OSError as error:  # some network filesystems have no locks
         return error.errno not in (errno.EAGAIN, errno.EACCES)
     return True
 

@@ -1,4 +1,4 @@
-"""What a person sees while a job runs, on stderr: bars on a terminal, plain lines elsewhere."""
+"""Progress of a job on stderr: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ __all__ = [
     "start_progress",
 ]
 
-# Every other key of a metrics event is a figure that a layer has measured.
+# Every other key of a metrics event is a metric of a layer.
 NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )
 
 
 def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the layers measured, loss first."""
+    """Return the metrics of layers, losses first."""
     found = {name: value for name, value in event.items() if name not in NOT_METRICS}
     return dict(sorted(found.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
 
 def show_metrics(event: Mapping[str, Any]) -> str:
-    """Write the figures of an event as ``loss = 0.4512, accuracy = 0.8594``."""
+    """Format the metrics of an event as ``loss = 0.4512, accuracy = 0.8594``."""
     return ", ".join(f"{name} = {value:.4f}" for name, value in layer_metrics(event).items())
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1) -> str:
-    """Write a metrics event as SINGA's log did, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s)``."""
+    """Format a metrics event as in SINGA's log, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s)``."""
     group = f", group {event['group']}" if n_groups > 1 else ""
     rate = f"  ({event['samples_per_s']:.0f} samples/s)" if event.get("samples_per_s") else ""
     return f"{str(event['phase']).capitalize()} @ step {event['step']}{group}: {show_metrics(event)}{rate}"
 
 
 class Progress:
-    """Shows nothing: what ``--quiet`` asks for, and the base of those that show something.
+    """Shows nothing, for ``--quiet``; the base class of the others.
 
     Use it in a ``with`` block; ``on_event`` is called by one thread at a time.
     """
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take note of an event of the job."""
+        """Take an event of the job."""
 
     def __enter__(self) -> Progress:
         return self
@@ -64,13 +64,13 @@ class Progress:
 
 @dataclasses.dataclass
 class LinesProgress(Progress):
-    """One line an event, for logs and pipes.
+    """Prints a line for each event, for logs and pipes.
 
     Parameters
     ----------
     console : Console
     n_groups : int
-        Worker groups; with more than one, lines say whose they are.
+        Number of worker groups; with more than one, lines name the group.
     """
 
     console: Console
@@ -85,26 +85,26 @@ class LinesProgress(Progress):
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
         elif kind == "notice":
             self.say(event["message"])
-        # an error of a unit ends the job, and is then shown once for all units
+        # an error of a unit ends the job, and is shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
             self.say(f"{event['unit']}: {event['message']}")
 
     def say(self, line: str) -> None:
-        """Print a line as it is: nothing in it is markup, and it is not wrapped."""
+        """Print a line without markup and without wrapping."""
         self.console.print(Text(line), soft_wrap=True)
 
 
 class BarProgress(LinesProgress):
-    """A live table with a bar for each worker group; all but training metrics scrolls by above it and stays.
+    """Shows a live table with a bar for each worker group; other events are printed above it.
 
     Parameters
     ----------
     console : Console
         A terminal.
     n_groups, n_steps : int
-        Worker groups, and training steps of each.
+        Number of worker groups, and of training steps of each.
     run_url : str
-        Run directory; URLs below it are shown from there.
+        Run directory; URLs below it are shown relative to it.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class BarProgress(LinesProgress):
 
 
 def join_if_fits(first: str, second: str, console: Console | None = None) -> str:
-    """Join two parts of a message by ``; ``, on a terminal that is too narrow for it by a line break."""
+    """Join two parts of a message by ``; ``, or by a line break on a terminal that is too narrow."""
     console = console or Console(stderr=True)
     line = f"{first}; {second}"
     return f"{first}\n{second}" if console.is_terminal and len(line) > console.width else line
@@ -146,23 +146,23 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Choose how to show progress: not at all, by bars, or line by line.
+    """Return a `Progress` that shows nothing, bars, or lines.
 
     Parameters
     ----------
     n_groups, n_steps : int
-        Worker groups, and training steps of each.
+        Number of worker groups, and of training steps of each.
     quiet : bool
         Show nothing.
     console : Console, optional
-        Where to; stderr if it is not given.
+        Output; stderr by default.
     run_url : str
         Run directory.
     """
     console = console or Console(stderr=True, highlight=False)
     if quiet:
         return Progress()
-    # not where the cursor cannot move, as with TERM=dumb
+    # False if the cursor cannot be moved, as with TERM=dumb
     if console.is_interactive:
         return BarProgress(console, n_groups, n_steps, run_url)
     return LinesProgress(console, n_groups)

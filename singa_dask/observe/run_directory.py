@@ -1,17 +1,17 @@
-"""The run directory: what a job was given, what it measured and said, and how it ended, at any URL.
+"""The run directory: the job, its metrics and logs, and its summary, at any URL.
 
 ::
 
-    job.yaml        the job as given            metrics.jsonl   one object an event
-    resolved.yaml   with every default          log/<unit>.log  what each worker and server said
+    job.yaml        the job as given            metrics.jsonl   an object for each event
+    resolved.yaml   with every default          log/<unit>.log  log of each worker and server
     checkpoint/     made by the runtime         summary.json    written last
-    bad_records.jsonl   records that were passed over, if there are any
+    bad_records.jsonl   records that were skipped, if there are any
     commands.jsonl      one object for each time the run was started or resumed:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
 
-A run that goes on at step s drops what it measured from s on, and later checkpoints: these steps are done again. Its
-summary is of all of it: ``steps``, ``seconds`` (of all times it ran, the time between them left out) and ``resumes``;
-of train, test and validation the last metrics there are. Speeds, waits and bytes are of the last time.
+A run that is resumed at step s drops its metrics from s on, and later checkpoints, as these steps are repeated. The
+summary covers the whole run: ``steps``, ``seconds`` (without the time in between), ``resumes``, and the last metrics of
+train, test and validation. Speeds, waits and bytes are those since it was last resumed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from singa_dask.observe.progress import layer_metrics
 
 __all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "short_url", "to_json"]
 
-# keys of metrics that are of the same batches
+# keys that are equal in metrics of the same batches
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", "summary.json")
 
-# of an event; what carried it may add its own
+# an event can have more keys, added on its way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
 def new_job_id(name: str) -> str:
-    """Make an id for a run of the job ``name``: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, fit for a file name."""
+    """Return an id for a run of the job ``name``: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, valid as a file name."""
     return f"{_plain(name)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
@@ -52,9 +52,9 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run of the job ``name`` in a directory of runs that has a checkpoint.
+    """Return the URL of the latest run with a checkpoint of the job ``name`` in a directory of runs.
 
-    Where none has one it is the latest that has been started.
+    If no run has a checkpoint, return the latest run.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def newest_run(parent: str, name: str) -> str:
 
 
 def short_url(url: str) -> str:
-    """Return a URL as a person would type it: a local path below the current directory starts there."""
+    """Shorten a URL: a local path below the current directory becomes relative."""
     path = fs.local_path(url)
     if path is None or not path.is_relative_to(here := Path.cwd()):
         return url
@@ -79,7 +79,7 @@ def short_url(url: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Write a value as JSON; a number that is not finite becomes null, as JSON has no word for it."""
+    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them."""
     return json.dumps(_finite(value), indent=indent, default=float)
 
 
@@ -92,7 +92,7 @@ def _finite(value: Any) -> Any:
 
 
 class RunDirectory:
-    """Where one run of a job is written down; made when the job starts.
+    """Records one run of a job. The directory is created when the job starts.
 
     Use it in a ``with`` block; ``on_event`` is called by one thread at a time.
 
@@ -104,18 +104,18 @@ class RunDirectory:
     resolved_text : str
         The job with every default.
     goes_on : bool
-        A run that is already there is continued; otherwise it is refused.
+        Continue the run that is already there; otherwise it is an error.
     replaces : bool
-        A run that is already there is deleted when the job starts, and nothing else in its directory.
+        When the job starts, delete the run that is already there, and nothing else in its directory.
     steps : mapping of int to int
-        First step of each worker group of a run that goes on.
+        First step of each worker group of a run that is continued.
     command : mapping, optional
-        What ``commands.jsonl`` is to say; without it there is none, and the summary is of this time alone.
+        Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only this time.
 
     Raises
     ------
     ConfigError
-        Another run is there, or one that goes on right now.
+        Another run is there, or one that is running now.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class RunDirectory:
         self._journals: dict[str, Journal] = {}
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Write down an event: metrics and checkpoints in ``metrics.jsonl``, a unit's words in its log, bad records.
+        """Record an event: metrics and checkpoints in ``metrics.jsonl``, messages in the log of the unit, bad records.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class RunDirectory:
             self._journal(METRICS).save()
 
     def _begin(self) -> None:
-        """Take away what the run replaces or does again, and write down what it was given."""
+        """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._replaces:
             for name in (*OWN_FILES, "log", "checkpoint"):
                 fs.remove_tree(fs.join(self.url, name))
@@ -182,22 +182,22 @@ class RunDirectory:
             commands.save()
 
     def _drop_later_checkpoints(self, directory: str) -> None:
-        """Delete the checkpoints after the step at which the run goes on: it may take another way from there."""
+        """Delete the checkpoints after the step at which the run continues, as it may diverge from there."""
         for name in fs.ls(directory) if fs.exists(directory) else ():
             found = re.fullmatch(r"step-(\d+)", name)
             if found and int(found[1]) > self._steps[0]:
-                # first the file without which it is none
+                # the manifest first: without it the rest is no checkpoint
                 fs.remove_tree(fs.join(directory, name, "manifest.json"))
                 fs.remove_tree(fs.join(directory, name))
 
     def _stays(self, event: Mapping[str, Any]) -> bool:
-        """Say whether an event of before is not to come again, where a test of the first step may or may not."""
+        """Return whether an earlier event stays. A test before the first step does, as it may not be repeated."""
         step, group = int(event["step"]), int(event.get("group", 0))
         first = self._steps.get(group, self._steps[0])
         return step < first or (step == first and event.get("phase") != "train")
 
     def _seconds_before(self, commands: Sequence[Mapping[str, Any]]) -> float:
-        """Return how long the run has run, each time it did; where it was killed, up to what it last wrote down."""
+        """Return for how long the run has run so far; if it was killed, up to its last metrics."""
         if not commands:
             return 0.0
         last, summary = commands[-1], read_summary(self.url)
@@ -212,7 +212,7 @@ class RunDirectory:
         return self._journals[name]
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json``, of all times that the run went on; return what it says."""
+        """Write ``summary.json`` for the whole run; return its content."""
         whole = dict(summary)
         if self._command is not None:
             commands = self._journal(COMMANDS).objects()
@@ -236,7 +236,7 @@ class RunDirectory:
 
 
 def read_summary(url: str) -> dict[str, Any]:
-    """Return what ``summary.json`` of a run says; nothing if it is not there, or cannot be read."""
+    """Return the content of ``summary.json`` of a run; empty if it is missing or cannot be read."""
     file = fs.join(url, "summary.json")
     try:
         found = json.loads(fs.read_bytes(file)) if fs.exists(file) else {}
@@ -246,7 +246,7 @@ def read_summary(url: str) -> dict[str, Any]:
 
 
 def first_command(url: str) -> dict[str, Any]:
-    """Return what ``commands.jsonl`` says of the start of a run; nothing if it is not there."""
+    """Return the first line of ``commands.jsonl`` of a run; empty if the file is missing."""
     file = fs.join(url, COMMANDS)
     if not fs.exists(file):
         return {}
@@ -255,6 +255,6 @@ def first_command(url: str) -> dict[str, Any]:
 
 
 def log_line(event: Mapping[str, Any]) -> str:
-    """Write a log event as ``2015-11-02 12:00:00 INFO message``, in local time."""
+    """Format a log event as ``2015-11-02 12:00:00 INFO message``, in local time."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
     return f"{when} {event['level']} {event['message']}"

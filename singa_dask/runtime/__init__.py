@@ -1,6 +1,6 @@
-"""The run time: workers and servers as long tasks on Dask, where they are placed, and who follows them.
+"""Runs jobs: workers and servers as long-running tasks on a Dask cluster, their placement, and the driver.
 
-Names are imported when they are first asked for: what needs no Dask, or no nets, does not wait for them to load.
+Names are imported on first use, so that importing this package loads neither Dask nor the nets.
 """
 
 from __future__ import annotations

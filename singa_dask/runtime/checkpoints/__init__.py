@@ -1,4 +1,4 @@
-"""Checkpoints: writing, finding and reading them, also those of SINGA, and which of them are kept."""
+"""Checkpoints: writing, finding, reading and deleting them; also reading those of SINGA."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Checkpoints: one safetensors part per server, and a manifest that makes them one.
+"""Checkpoints: a safetensors part for each server, and a manifest.
 
-``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: a step
-without a manifest does not exist. Pieces are named by param and range, so that any number of servers can
-read what any other number wrote.
+``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: without it a
+checkpoint is not complete. Tensors are named by param and range, so that any number of servers can read the parts of
+any other number.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ MANIFEST = "manifest.json"
 
 
 class Piece(NamedTuple):
-    """What a server stores of one slice.
+    """Values or updater state of one slice.
 
     Attributes
     ----------
     param : int
         Index among the unique params of the net.
     start : int
-        Place of the first value in the flattened param.
+        Index of the first value in the flattened param.
     what : str
-        ``"value"``, or a name of the updater's state.
+        ``"value"``, or the name of an updater state.
     version : int
-        Updates that the slice has seen.
+        Number of updates applied to the slice.
     array : ndarray, 1-D
     """
 
@@ -54,14 +54,14 @@ def step_url(directory: str, step: int) -> str:
 
 
 def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str]) -> dict[str, Any]:
-    """Write what one server holds, and describe it for the manifest.
+    """Write the part of one server; return its description for the manifest.
 
     Parameters
     ----------
     url : str
         Of the step.
     index, n_parts : int
-        Which server of how many.
+        Index of the server, and number of servers.
     pieces : sequence of Piece
     names : sequence of str
         Name of each param.
@@ -92,7 +92,7 @@ def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], name
 
 
 def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Make the parts a checkpoint.
+    """Write the manifest, which completes a checkpoint.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
         From `write_part`.
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} where servers have parts of a param; ``class_names``: {input layer: names} where known.
+        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
     """
     for part in parts:
         if not fs.exists(fs.join(url, part["file"])):
@@ -114,24 +114,24 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
 
 
 class Checkpoint:
-    """A checkpoint opened for reading.
+    """Reads a checkpoint.
 
     Parameters
     ----------
     url : str
-        Of a step; see `find`.
+        URL of a step; see `lookup.find`.
 
     Attributes
     ----------
     manifest : dict
     step : int
-        Updates that had been made.
+        Number of steps done.
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
     deals : dict of str to list of int
-        By input layer: the order in which its blocks were dealt, where the job was given one.
+        By input layer: the order in which its blocks were dealt, if the job was given one.
     class_names : dict of str to tuple of str
-        By input layer of the training net: what its labels mean, where that was known.
+        By input layer of the training net: the names of its classes, if known.
     """
 
     def __init__(self, url: str) -> None:
@@ -161,16 +161,16 @@ class Checkpoint:
                 self._versions[entry["param"]] = min(known, entry["version"])
 
     def version(self, param: str) -> int:
-        """Return the updates that a param had seen."""
+        """Return the number of updates applied to a param."""
         return min(self._versions[key] for key in self._parts_of(param) or [param])
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of the parts that servers had of a param, none where they had all of it."""
+        """Return (axis, start, stop) of the parts that servers had of a param; empty if they had all of it."""
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
     def whole(self, param: str, what: str) -> np.ndarray | None:
-        """Return all of a param's values or updater state in its shape, put together; None where there are none."""
+        """Return the values or updater state of a whole param in its shape; None if there are none."""
         shape = self.shape(param)
         parts = self._parts_of(param)
         if not parts:
@@ -187,7 +187,7 @@ class Checkpoint:
         return out
 
     def values(self, param: str) -> np.ndarray:
-        """Return all values of a param in its shape."""
+        """Return the values of a whole param in its shape."""
         found = self.whole(param, "value")
         if found is None:
             raise CheckpointError(f"{self.url}: no values of param {param!r}.")
@@ -211,14 +211,14 @@ class Checkpoint:
         return list(self.manifest["params"])
 
     def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return the range [start, stop) of a param's values or updater state; None where there are none."""
+        """Return the range [start, stop) of values or updater state of a flattened param; None if there are none."""
         if not self._parts_of(param):
             return self._read(param, param, what, start, stop)
         whole = self.whole(param, what)
         return None if whole is None else whole.reshape(-1)[start:stop]
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return a range of what servers had under a name."""
+        """Return a range of the values that servers had under a key."""
         ranges = self._tensors.get((key, what))
         if ranges is None:
             return None

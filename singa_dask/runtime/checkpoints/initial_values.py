@@ -1,4 +1,4 @@
-"""Initial values of params that a job takes from checkpoints."""
+"""Initial values that a job takes from checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Source(NamedTuple):
-    """A checkpoint that was asked for: where, and where that is said."""
+    """A checkpoint to read, and where the job or the command names it."""
 
     url: str
     path: tuple[str | int, ...]
@@ -29,7 +29,7 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Values of params by name, of several checkpoints; they are read when first asked for.
+    """Values of params by name, from several checkpoints. These are read on first use.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class InitialValues:
     Attributes
     ----------
     urls : list of str
-        Of the checkpoints, as they were given.
+        URLs of the checkpoints, as given.
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = ()) -> None:
@@ -51,7 +51,7 @@ class InitialValues:
         self._loaded: dict[str, tuple[Stored, _Source]] | None = None
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints; tell all that cannot be read at once."""
+        """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
             found: dict[str, tuple[Stored, _Source]] = {}
             for source, stored in self._read(lookup.load_values):
@@ -60,7 +60,7 @@ class InitialValues:
         return self._loaded
 
     def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
-        """Return what a function reads of each checkpoint."""
+        """Return the result of a function for each checkpoint."""
         found, problems = [], []
         for source in self._sources:
             try:
@@ -72,7 +72,7 @@ class InitialValues:
         return found
 
     def class_names(self) -> dict[str, tuple[str, ...]]:
-        """Return the class names in the checkpoints, by input layer of their training net; SINGA's files have none.
+        """Return the class names in the checkpoints by input layer of the training net; files of SINGA have none.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class InitialValues:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in the shape that a net needs, and the updates that they have seen.
+        """Return the values of a param in the shape that a net needs, and their version.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class InitialValues:
         return values, stored.version
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints are of a net with these params.
+        """Check that the checkpoints fit a net with these params.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class InitialValues:
         Raises
         ------
         UnusableCheckpointError
-            A checkpoint cannot be read; or has values of another shape, or nothing that the net needs; all at once.
+            A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
         """
         wanted = dict(shapes)
         problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""Which checkpoint a URL means, and the values and class names in it."""
+"""Find the checkpoint that a URL means, and load its values and class names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find(url: str) -> str:
 
 
 def _steps(url: str) -> dict[int, str]:
-    """Return the URLs of the complete checkpoints in a run directory, or a checkpoint directory, by step."""
+    """Return the URLs of the complete checkpoints in a run directory or a checkpoint directory, by step."""
     steps = {}
     for directory in (url, fs.join(url, "checkpoint")):
         for name in fs.ls(directory) if fs.is_dir(directory) else ():
@@ -59,20 +59,20 @@ def load_values(url: str) -> dict[str, Stored]:
 
 
 def load_class_names(url: str) -> dict[str, tuple[str, ...]]:
-    """Return the class names at ``url`` (see `find_values`), by input layer of the training net; SINGA's have none."""
+    """Return the class names at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
     found = find_values(url)
     return Checkpoint(found).class_names if fs.is_dir(found) else {}
 
 
 def find_values(url: str) -> str:
-    """Return the checkpoint that a URL means: one of our steps, or a file of SINGA's.
+    """Return the URL of the checkpoint that a URL means: a step, or a file of SINGA.
 
     Parameters
     ----------
     url : str
-        A step, a checkpoint directory, a run directory, or a workspace, of ours or of SINGA's: the newest there. Or a
-        file of SINGA's, ``<workspace>/checkpoint/step<n>-worker<i>``; where it is not there, step ``n`` of our newest
-        run with this workspace.
+        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint in it.
+        Or a file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest
+        run in this workspace.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def find_values(url: str) -> str:
 
 
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
-    """Return the steps of each run in a workspace that has any, by the URL of the run."""
+    """Return the checkpoints of each run in a workspace, by the URL of the run."""
     names = fs.ls(workspace) if fs.is_dir(workspace) else []
     found = {run: _steps(run) for run in (workspace, *(fs.join(workspace, name) for name in names))}
     return {run: steps for run, steps in found.items() if steps}
@@ -107,7 +107,7 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return our checkpoint of a step for the path that SINGA would have given to a worker's file."""
+    """Return the checkpoint of a step for the path that SINGA gives to the file of a worker."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if found := [steps[step] for steps in runs.values() if step in steps]:

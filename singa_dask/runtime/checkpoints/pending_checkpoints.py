@@ -1,4 +1,4 @@
-"""PendingCheckpoints: checkpoints on their way, as the worker that asked for them follows them."""
+"""PendingCheckpoints: checkpoints that servers are writing, as the worker that requested them tracks them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class _Pending:
 
 
 class PendingCheckpoints:
-    """Collects the parts of servers and the places of worker groups; writes the manifest after the last of them.
+    """Collects the parts of servers and the positions of worker groups; writes the manifest after the last one.
 
     Parameters
     ----------
     directory : str
         URL that ``step-<n>`` directories go to.
     n_parts, n_groups : int
-        Servers that write a part, worker groups that say where they are.
+        Number of servers that write a part, and of worker groups that report their position.
     n_reporters : int
-        Workers of each group that say where it is.
+        Number of workers of each group that report its position.
     keep : KeepConf, optional
-        Which checkpoints stay; all, if not given.
+        Which checkpoints are kept; all by default.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class PendingCheckpoints:
         return checkpoint.step_url(self.directory, step)
 
     def take(self, message: Message) -> dict[str, Any] | None:
-        """Note a server's ``part`` or a group's ``r-progress``.
+        """Take the ``part`` of a server or the ``r-progress`` of a worker.
 
         Returns
         -------
         dict or None
-            An event for people once a checkpoint is written, or has failed: then ``error`` says why.
+            An event once a checkpoint is written or has failed; for a failure with the key ``error``.
         """
         snapshot = self._pending.get(message.step)
-        if snapshot is None:  # given up a moment ago
+        if snapshot is None:  # it has failed already
             return None
         if "error" in message.info:
             return self._fail(message.step, f"{message.src}: {message.info['error']}")
@@ -96,9 +96,9 @@ class PendingCheckpoints:
 
 
 def _merge(positions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return where a group is, from what its workers tell of their last steps: where all of them were last.
+    """Return the position of a group: the last step that all of its workers have recorded, with their cursors.
 
-    Readers of two workers must not go on at different records; where no step is common to all they start anew.
+    Readers of different workers must continue at the same step; without a common step there are no cursors.
     """
     by_step = [{int(each["step"]): each["cursors"] for each in steps} for steps in positions]
     common = set.intersection(*map(set, by_step))
@@ -111,15 +111,16 @@ def _merge(positions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], messages: list[Message]) -> None:
-    """Add to what the first worker knows, cursors and class names, what others of its group have told; that is taken.
+    """Add the cursors and class names that other workers of the group have sent; empties ``messages``.
 
     Parameters
     ----------
     where : mapping
-        Its ``cursors``: by phase, and there by layer.
+        With ``cursors``, by phase and layer, which are updated.
     names : dict
-        Class names by layer.
+        Class names by layer, which are updated.
     messages : list of Message
+        Of kind ``cursors``.
     """
     while messages:
         info = messages.pop().info
@@ -129,7 +130,7 @@ def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], messages: lis
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
-    """Return, for a manifest, shape and type of each whole param, and which parts of it servers have."""
+    """Describe each whole param for the manifest: shape, dtype, and the parts of it that servers have."""
     described: dict[str, dict[str, Any]] = {}
     for key, kept in net.logical.items():
         facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}

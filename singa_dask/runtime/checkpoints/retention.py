@@ -1,4 +1,4 @@
-"""Retention: which checkpoints of a run stay when a newer one is complete."""
+"""Retention: which checkpoints of a run are kept when a newer one is complete."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Deletes old checkpoints of a run.
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
 
     Parameters
     ----------
     directory : str
-        URL that the ``step-<n>`` directories are in.
+        URL of the directory with the ``step-<n>`` directories.
     conf : KeepConf
     """
 
@@ -30,14 +30,14 @@ class Retention:
         self._directory = directory
         self._conf = conf
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # of each complete checkpoint that has been looked at, the value that it counts with, and the step of its test
+        # metric of each complete checkpoint that has been read: (value, step of its test)
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, pending: Collection[int] = ()) -> None:
-        """Delete what need not stay now that the checkpoint of ``step`` is complete.
+        """Delete older checkpoints that are not to be kept, now that the checkpoint of ``step`` is complete.
 
-        What is later than ``step`` stays, and what is not complete is deleted too, but for the ``pending`` steps. Where
-        that fails a warning is logged, and training goes on.
+        Incomplete checkpoints are deleted too, except those of ``pending`` steps; later ones stay. If that fails, log a
+        warning and continue.
         """
         try:
             found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -68,9 +68,9 @@ class Retention:
         return None if found is None else (float(found["value"]), int(found["step"]))
 
     def _kept(self, steps: Collection[int]) -> set[int]:
-        """Return which of some complete steps stay: the newest, and the best; of equally good ones the oldest.
+        """Return the complete steps to keep: the newest and the best; among equals the oldest.
 
-        Of several with the value of one test only the first, which is next to it, counts.
+        Of several checkpoints with the value of the same test, only the first counts as best.
         """
         measured: dict[int, tuple[float, int]] = {}
         for step in sorted(steps):
@@ -82,7 +82,7 @@ class Retention:
         return {*sorted(steps)[-self._conf.last :], *best}
 
     def _delete(self, step: int) -> None:
-        """Delete a checkpoint; from its first moment on it is none."""
+        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
         url = step_url(self._directory, step)
         fs.remove_tree(fs.join(url, MANIFEST))
         fs.remove_tree(url)

@@ -1,7 +1,7 @@
-"""Checkpoints of SINGA itself: the files of the workers of a group, read as one.
+"""Read checkpoints of SINGA: the files of the workers of a group, joined.
 
-SINGA's worker ``i`` writes ``<workspace>/checkpoint/step<n>-worker<i>``: the params of its partition, or nothing. The
-other workers use the same names for their parts of a param.
+Worker ``i`` of SINGA writes ``<workspace>/checkpoint/step<n>-worker<i>`` with the params of its partition, or an empty
+file. The other workers use the same names for their parts of a param.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
 
 
 class Stored(NamedTuple):
-    """Values of a param, in its shape, and the updates that they have seen.
+    """Values of a param, and their version.
 
     Attributes
     ----------
     values : ndarray
+        In the shape of the param, or of a part of it.
     version : int
+        Number of updates applied.
     parts : tuple of ndarray
-        What several workers have under this name, where ``values`` may be one part.
+        The values of all workers under this name; ``values`` may be one of them.
     """
 
     values: np.ndarray
@@ -37,7 +39,7 @@ class Stored(NamedTuple):
     parts: tuple[np.ndarray, ...] = ()
 
     def fit(self, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the values in the shape that a net needs; None if they do not have it, joined or not."""
+        """Return the values in a shape, joined from the parts if needed; None if they do not fit."""
         if self.values.size == math.prod(shape):
             return self.values.reshape(shape)
         extents = [part.shape for part in self.parts]
@@ -49,14 +51,14 @@ class Stored(NamedTuple):
         return None
 
     def show_shape(self) -> str:
-        """Return the shape, or the shapes of the parts, for a message."""
+        """Describe the shape, or the shapes of the parts, for a message."""
         if len(self.parts) > 1:
             return f"parts of shapes {', '.join(str(part.shape) for part in self.parts)}"
         return f"shape {self.values.shape}"
 
 
 def parse(url: str) -> tuple[str, int] | None:
-    """Return directory and step of a path that SINGA gives to a worker's file, None of any other path."""
+    """Return directory and step if a path is that of a worker's file of SINGA, else None."""
     directory, _, name = url.rpartition("/")
     match = WORKER_FILE.fullmatch(name)
     return (directory or ".", int(match[1])) if match else None
@@ -72,7 +74,7 @@ def steps(directory: str) -> dict[int, list[str]]:
 
 
 def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace of SINGA, or in its checkpoint directory, if there are any."""
+    """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
     for directory in (fs.join(url, "checkpoint"), url):
         if found := steps(directory):
             return found[max(found)]
@@ -80,15 +82,15 @@ def newest_files(url: str) -> list[str]:
 
 
 def read(url: str) -> dict[str, Stored]:
-    """Read a file of SINGA's, with the files of the other workers of its step that are beside it.
+    """Read a file of SINGA, and the files of the other workers of its step in the same directory.
 
-    Its own values of a param count, and where these are but a part of it, those of all workers together. Empty files
-    are passed over.
+    For each param the values of the file itself come first; those of all workers are kept as parts. Empty files are
+    skipped.
 
     Raises
     ------
     CheckpointError
-        A file is damaged, or something else; or all are empty.
+        A file is damaged or of another format, or all files are empty.
     """
     files = [url]
     if place := parse(url):

@@ -1,4 +1,4 @@
-"""Inference: what trained nets compute of records, and text that they write."""
+"""Inference: outputs and metrics of trained nets, predictions, and sampled text."""
 
 from __future__ import annotations
 

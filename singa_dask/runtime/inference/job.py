@@ -1,4 +1,4 @@
-"""The job of an inference: of a job, the net of one phase, reading its records in the way that is asked for."""
+"""Derive the job of an inference: the net of one phase, for one worker, with other ways to read records."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 
 @dataclass(frozen=True)
 class PhaseJob:
-    """A job with the layers of one phase alone.
+    """A job with only the layers of one phase.
 
     Attributes
     ----------
     job : JobConf
     phase : Phase
-        What its net is built for: never training.
+        Phase to build its net for; never training.
     indices : tuple of int
-        Of each layer, the place in the list of the job that it was made of.
+        Index of each layer in the original job.
     """
 
     job: JobConf
@@ -39,7 +39,7 @@ class PhaseJob:
     indices: tuple[int, ...]
 
     def locate(self, error: ConfigError) -> ConfigError:
-        """Return the same error with paths in the job that this one was made of."""
+        """Return the same error with paths of the original job."""
         problems = []
         for problem in error.problems:
             path = problem.path
@@ -50,23 +50,23 @@ class PhaseJob:
 
 
 def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool = False) -> PhaseJob:
-    """Return the job with the layers of a phase alone, for one worker.
+    """Return the job with only the layers of a phase, for one worker.
 
     Parameters
     ----------
     job : JobConf
     phase : Phase
-        TRAIN, VALIDATION or TEST; the net of TRAIN is used as in a test.
+        TRAIN, VALIDATION or TEST. The net of TRAIN runs as in a test.
     in_order : bool
-        Read records in file order from the first one on; else as the job says.
+        Read records in file order from the first one; else as the job says.
     exposed : bool
-        For values of layers: put a Softmax, which needs no labels, in the place of each SoftmaxLoss; let no layer write
-        over another's values, and no record take the place of one that cannot be read.
+        Keep the values of all layers readable: replace each SoftmaxLoss by a Softmax, which needs no labels; let no
+        layer overwrite another's values, and let no record replace one that cannot be read.
 
     Raises
     ------
     ConfigError
-        The net of this phase is empty or not whole.
+        The net of this phase is empty or lacks layers.
     """
     name = NAMES[phase]
     problems = [
@@ -85,7 +85,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         reading["on_error"] = "raise"
 
     def for_one(store: StoreConf) -> StoreConf:
-        # there may be one number for each worker
+        # batchsize can have a number for each worker
         total = [sum(store.batchsize)] if store.batchsize else []
         return store.model_copy(update={**reading, "batchsize": total})
 
@@ -101,12 +101,12 @@ def with_batchsize(job: JobConf, n: int) -> JobConf:
 
 
 def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobConf:
-    """Return the job with an input layer that reads other records, which need no labels.
+    """Return the job with an input layer that reads other records, without labels.
 
     Parameters
     ----------
     backend : str or None
-        Told from the file if not given, else that of the job. Image files are scaled to the shape of the job's records.
+        Detected from the file if None, else that of the job. Images are resized to the shape of the job's records.
 
     Raises
     ------
@@ -132,23 +132,23 @@ def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobCon
 
 
 def _format(url: str, conf: StoreConf) -> str:
-    """Return the format of new records, empty where those who open them are to find out."""
+    """Return the format of new records; empty if it is to be detected when they are opened."""
     if url.lower().endswith(IMAGE_SUFFIXES):
-        # also where it is a pattern
+        # also for a pattern
         return "image-folder"
     if conf.backend == "image-list":
-        # which looks like any text
+        # looks like any other text
         return conf.backend
     try:
         found = detect(url, conf.storage_options)
         return found or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
     except DataError:
-        # there is no such file, at least not here
+        # the file may exist only on the workers
         return ""
 
 
 def classifier(job: JobConf, phase: Phase) -> str:
-    """Return the layer that has the probabilities of classes in a phase: the one SoftmaxLoss, or the one Softmax.
+    """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def classifier(job: JobConf, phase: Phase) -> str:
 
 
 def _exposed(layer: LayerConf) -> LayerConf:
-    """Return a layer that can be looked into."""
+    """Return a layer whose values can be read."""
     if layer.type not in LOSSES:
         return layer.model_copy(update={"share_src_blobs": False})
     first = {
@@ -174,7 +174,7 @@ def _exposed(layer: LayerConf) -> LayerConf:
 
 
 def _reads(layer: LayerConf) -> bool:
-    """Say whether a layer reads a store."""
+    """Return whether a layer reads a store."""
     return issubclass(LAYERS.find(layer.type), StoreInput)
 
 

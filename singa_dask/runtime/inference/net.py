@@ -1,4 +1,4 @@
-"""The nets of inference: no more of a phase than is needed, with the values of checkpoints."""
+"""Build the nets of inference, only as far as needed, and load the values of checkpoints."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def build(
     topk: int = 0,
     ops: NumpyOps | None = None,
 ) -> NeuralNet:
-    """Build the net of a phase, shapes only; if layers are named, no more of it than these need.
+    """Build the net of a phase, shapes only; if layers are named, only those that they need.
 
-    With ``labels`` all input layers stay. Layers that learn without a loss are computed together. ``topk`` is what each
-    layer must have values for. ``ops`` are the kernels that will compute it, if any.
+    With ``labels`` all input layers stay. Layers that learn without a loss stay together. Each layer must have at least
+    ``topk`` values. ``ops`` are the kernels of the net, if it is to be computed.
 
     Raises
     ------
     ConfigError
-        Everything that is wrong with wiring and shapes, or a layer is not there.
+        All errors in wiring and shapes; or a layer does not exist.
     """
     net = build_net(job, phase, ops)
     known = {layer.conf_name: layer for layer in net.layers}
@@ -61,12 +61,12 @@ def build(
 
 
 def fill(net: NeuralNet, initial: InitialValues) -> int:
-    """Give the params of a net the values of checkpoints; return how many updates they have seen, at most.
+    """Set the params of a net to the values of checkpoints; return the highest version of a param.
 
     Raises
     ------
     CheckpointError
-        They have no values of some, or values of other shapes.
+        Values of a param are missing, or have another shape.
     """
     owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
     initial.check(((name, owner.shape) for name, owner in owners.items()), complete=True)

@@ -1,4 +1,4 @@
-"""What is kept of a batch: the values of a layer, or the highest of them, and the labels."""
+"""Outputs of a batch: the values of a layer, or the highest of them, and the labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["keep_outputs"]
 
 
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
-    """Copy what a layer has computed of a batch: a record for each record read, its time steps side by side."""
+    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps."""
     pieces = []
     for layer in net.layers:
         if layer.conf_name == name:
@@ -33,7 +33,7 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
 
 
 def _top(scores: Any, n: int) -> Any:
-    """Return (index, value) of the highest scores of each record, best first; of equal ones the higher index."""
+    """Return (index, value) of the ``n`` highest scores of each record; of equal ones the higher index first."""
     indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
     pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
     return pairs.reshape(len(scores), -1)

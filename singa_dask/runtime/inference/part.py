@@ -1,8 +1,8 @@
-"""Inference: what a trained net computes of records, in parts that any process can compute.
+"""Parts of an inference: some whole batches of records, which any process can compute.
 
-A part is some whole batches. Which records make a batch does not depend on who computes it, so that metrics, features
-and predictions are the same for any number of workers. All records, each once, are batches of the job's size in file
-order, and at the end a part of its own, a smaller batch of those that are left.
+The records of a batch do not depend on which process computes it, so metrics, features and predictions are the same for
+any number of workers. If each record is used once, batches have the size of the job, in file order; the remaining
+records are a smaller batch in a part of its own.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Metrics = dict[str, tuple[float, float]]
 
 
 class PartResult(NamedTuple):
-    """What became of a part.
+    """Result of a part.
 
     Attributes
     ----------
     part : Part
     metrics : list of dict
-        Of each batch.
+        (sum, count) of each metric, for each batch.
     arrays : list of dict of str to ndarray
-        Of each layer, where they are not written to a folder.
+        Outputs of each layer, if they are not written to a folder.
     bad_records : int
     files : list of str
-        URL of the file of each record, where the part keeps them and each record has its own.
+        URL of the file of each record, if the part keeps them and each record has its own file.
     """
 
     part: Part
@@ -61,31 +61,31 @@ class PartResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Some batches of a net; call it to compute them. It holds nothing but text and numbers.
+    """Some batches to compute with a net; call it to compute them. Holds only text and numbers.
 
     Attributes
     ----------
     job : str
         As JSON, of `inference.job.inference_job`.
     phase : int
-        The net's.
+        Of the net.
     init_from : tuple of str
         URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
     layers : tuple of str
         Layers whose values are kept.
     labels : bool
-        Keep the labels of the records too, where they have any.
+        Keep the labels of the records too, if there are any.
     topk : int
-        Keep only this many of the highest values, as pairs of place and value; 0 keeps all.
+        Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
     files : bool
         Keep the URLs of the records' files too.
     folder : str
-        Where what is kept is written; returned if empty.
+        Directory to write outputs to; if empty they are returned.
     sources : tuple of Source
         The user's own modules.
     n_threads : int
     index, first, n_batches, batchsize : int
-        Place among the parts; records before the first batch; batches, and records of each.
+        Index among the parts; number of records before the first batch; number of batches, and records of each.
     """
 
     job: str
@@ -103,21 +103,21 @@ class Part:
     n_batches: int = 0
     batchsize: int = 0
 
-    # what the person is told is done
+    # name of the work, for progress and messages
     step = "inference"
 
     @property
     def n_records(self) -> int:
-        """Records of all its batches."""
+        """Number of records of all batches."""
         return self.n_batches * self.batchsize
 
     def __call__(self) -> PartResult:
-        """Compute it.
+        """Compute the part.
 
         Raises
         ------
         SingaError
-            Whatever went wrong: what users' code raises might not be known where this is told.
+            For any error: an exception class of the user's code might not exist in the process that receives it.
         """
         with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
@@ -132,12 +132,12 @@ class Part:
             return _compute(self, net)
 
     def url(self, layer: str) -> str:
-        """Return where the values of a layer are written."""
+        """Return the URL that the outputs of a layer are written to."""
         return fs.join(self.folder, f"{self.layers.index(layer)}-{self.index:05d}.arrow")
 
 
 def _compute(part: Part, net: NeuralNet) -> PartResult:
-    """Compute a part by a net that has no memory yet."""
+    """Compute a part with a net that has no memory yet."""
     algorithm = _prepare(part, net)
     metrics: list[Metrics] = []
     kept: list[list[Arrays]] = [[] for _ in part.layers]
@@ -160,7 +160,7 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
 
 
 def _prepare(part: Part, net: NeuralNet) -> Algorithm:
-    """Give a net memory, the values of checkpoints, and the first record of a part; return what computes it."""
+    """Give a net memory, the values of checkpoints, and the first records of a part; return its algorithm."""
     job = JobConf.from_json(part.job, REGISTRIES)
     initial = InitialValues(job, part.init_from)
     net.context.class_names.by_layer = initial.class_names()
@@ -169,7 +169,7 @@ def _prepare(part: Part, net: NeuralNet) -> Algorithm:
         layer.read_ahead()
     for each in net.layers:
         each.allocate()
-    # random numbers are those of a test when the checkpoint was made
+    # the random numbers are those of a test at the step of the checkpoint
     net.context.step = fill(net, initial)
     conf = job.train_one_batch
     algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
@@ -182,22 +182,22 @@ def _inputs(net: NeuralNet) -> list[StoreInput]:
 
 
 def _no_server(*_: object) -> None:
-    """Stand in for the way to servers."""
+    """Take the place of the exchange with servers."""
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules; without any, those of a job that runs in this process stay the latest."""
+    """Load the user's modules; if there are none, keep those that are loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 
 
 def _check_wanted() -> None:
-    """End a task whose result Dask does not want any more.
+    """Raise an error if Dask does not need the result of this task any more.
 
     Raises
     ------
     Aborted
-        This is one.
+        The task was cancelled.
     """
     try:
         worker = get_worker()
@@ -210,7 +210,7 @@ def _check_wanted() -> None:
 
 @contextlib.contextmanager
 def locate_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Turn what is no error of ours into one that says where it happened: in the user's code first, if it was there."""
+    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What must be known of a net and its records to cut an inference into parts, and the parts."""
+"""Divide an inference into parts."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from singa_dask.runtime.planning.nets import find_ops
 __all__ = ["Facts", "inspect_net", "plan_parts"]
 
 PART_BYTES = 64 << 20
-# to show how far it is, and so that none waits long for the last
+# several, to show progress and to balance the load
 PARTS_PER_WORKER = 4
 
 
 class Facts(NamedTuple):
-    """What must be known of a net and its records to cut them into parts.
+    """Facts of a net and its records that decide how to divide them into parts.
 
     Attributes
     ----------
     n_records : int or None
-        None if the net reads other things than stores.
+        None if the net reads something other than stores.
     batchsize : int
     sequential : str
-        Layer for whose sake batches must be computed one after the other by one; empty if there is none.
+        A layer that needs all batches in order in one process; empty if there is none.
     record_bytes : int
-        Of what is kept of one record.
+        Bytes of outputs for one record.
     class_names : tuple of str
-        What the classes that the net has learned are called, by label; empty where the checkpoint does not say.
+        Names of the classes by label; empty if the checkpoint has none.
     """
 
     n_records: int | None
@@ -49,11 +49,11 @@ class Facts(NamedTuple):
 
 
 def inspect_net(part: Part) -> Facts:
-    """Look at the net of a part, and at its records."""
+    """Return the facts of the net of a part and of its records."""
     with locate_errors(lambda: "the net"):
         load_modules(part.sources)
         job = JobConf.from_json(part.job, REGISTRIES)
-        find_ops(job, device_of_part(job, part.index))  # they may not be there
+        find_ops(job, device_of_part(job, part.index))  # raises an error if they are not available
         net = build(job, Phase(part.phase), part.layers, part.labels)
         net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
         net.check_sources()
@@ -62,7 +62,7 @@ def inspect_net(part: Part) -> Facts:
         counts = {layer.count() for layer in stores}
         sizes = {layer.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
-        # of batches of several sizes it is not known which records the n-th one has
+        # with batches of several sizes, the records of the n-th batch are not known in advance
         sequential = [
             layer.conf_name for layer in net.layers if _is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]
@@ -79,7 +79,7 @@ def inspect_net(part: Part) -> Facts:
 
 
 def _is_sequential(layer: Layer) -> bool:
-    """Say whether a layer must see all batches in order: it keeps something of them, or writes a file."""
+    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
     if layer.traits.is_input:
         return not isinstance(layer, StoreInput)
     blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
@@ -88,22 +88,22 @@ def _is_sequential(layer: Layer) -> bool:
 
 
 def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:
-    """Cut batches into parts.
+    """Divide batches into parts.
 
     Parameters
     ----------
     part : Part
-        What all of them have in common.
+        With the fields that all parts have in common.
     facts : Facts
     steps : int
-        How many batches; 0 is all records, each once.
+        Number of batches; 0 for all records, each once.
     n_workers : int
-        How many parts can be computed at the same time.
+        Number of parts that can be computed at the same time.
 
     Raises
     ------
     ConfigError
-        That cannot be done with this net.
+        The net cannot be divided like this.
     """
     size, n, rest = facts.batchsize, steps, 0
     if not steps:

@@ -1,4 +1,4 @@
-"""Predictions as a table of text: the record, then class and probability of its likeliest classes."""
+"""Predictions as a table: the record, then name, number and probability of its most likely classes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Predicted:
     Attributes
     ----------
     url : str
-        As the user gave it.
+        As given by the user.
     parts : sequence of PartResult
-        In order. Each record has pairs of class and probability, the likeliest first, for each time step.
+        In order. For each time step, records have pairs of class and probability, the most likely first.
     """
 
     url: str
@@ -35,7 +35,7 @@ class Predicted:
 
     @property
     def files(self) -> list[str]:
-        """Path or URL of each record's file, relative if ``url`` is; empty unless each record has its own."""
+        """Path or URL of the file of each record, relative if ``url`` is; empty unless each record has its own file."""
         files = [file for done in self.parts for file in done.files]
         if "://" in self.url or os.path.isabs(self.url):
             return files
@@ -45,17 +45,17 @@ class Predicted:
 def prediction_rows(found: Sequence[Predicted], topk: int, names: Sequence[str] = ()) -> Iterator[list[str]]:
     """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
-    The columns: ``file``, if records have their own files or there are several URLs; ``record``, the record's number
-    from 0 on, unless all have their own files; ``step``, if there are several time steps; ``class``, ``number`` and
-    ``probability`` of the likeliest class; ``class_2``, ``number_2``, ... of the next ones.
+    The columns: ``file``, if records have their own files or there are several URLs; ``record``, the index of the
+    record, unless all have their own files; ``step``, if there are several time steps; ``class``, ``number`` and
+    ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones.
 
     Parameters
     ----------
     found : sequence of Predicted
     topk : int
-        How many classes of each record.
+        Number of classes for each record.
     names : sequence of str
-        Names of the classes; ``class`` is the number of one without a name.
+        Names of the classes; a class without a name is shown as its number.
     """
     files = [each.files for each in found]
     has_file, has_record = len(found) > 1 or any(files), not all(files)
@@ -79,7 +79,7 @@ def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, s
 
 
 def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
-    """Yield each row as a line of CSV (RFC 4180, but lines end with a newline alone); values are quoted as needed."""
+    """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
     for row in rows:
         line = io.StringIO()
         csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(row)

@@ -1,4 +1,4 @@
-"""What the parts of an inference make together: metrics, and stores of records."""
+"""Combine the results of parts: metrics, and stores of records."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "wr
 
 
 def merge_metrics(parts: Sequence[PartResult], batchsize: int) -> dict[str, float]:
-    """Return the mean of each figure over all batches, a smaller one counting for less.
+    """Return the mean of each metric over all batches, weighted by their sizes.
 
     Raises
     ------
     NumericError
-        One is not finite.
+        A mean is not finite.
     """
     totals: dict[str, list[float]] = {}
     for done in parts:
@@ -49,9 +49,9 @@ def check_writes(backend: str) -> None:
     Raises
     ------
     ConfigError
-        They cannot.
+        They cannot be.
     """
-    # of a class that does not write, it is the one of all stores
+    # a class that cannot write inherits the method of the base class
     base = Store.write.__func__  # type: ignore[attr-defined]
     if getattr(STORES.find(backend).write, "__func__", None) is base:
         known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
@@ -59,7 +59,7 @@ def check_writes(backend: str) -> None:
 
 
 def url_of_layer(url: str, layer: str, several: bool) -> str:
-    """Return where the values of a layer go: ``{layer}`` stands for its name, which is else put before the suffix."""
+    """Return the URL for the values of a layer: ``{layer}`` is replaced by its name, which else precedes the suffix."""
     if "{layer}" in url or not several:
         return url.replace("{layer}", layer)
     stem, suffix = posixpath.splitext(url)
@@ -68,16 +68,16 @@ def url_of_layer(url: str, layer: str, several: bool) -> str:
 
 @contextlib.contextmanager
 def folder_beside(url: str) -> Iterator[str]:
-    """Give a directory for parts of what is to be written, as long as the context lasts.
+    """Provide a directory for parts of the file at ``url``; it is removed when the context ends.
 
-    What is left of one whose process was killed is removed.
+    Directories that a killed process has left are removed too.
     """
     parent, name = posixpath.split(url)
     fs.makedirs(parent)
     for left in fs.ls(parent):
         if left.startswith(f".{name}.parts-"):
             fs.remove_tree(fs.join(parent, left))
-    # a task of an earlier call may still be about to write
+    # a random name, as a task of an earlier call may still be about to write
     folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
     try:
         yield folder
@@ -88,7 +88,7 @@ def folder_beside(url: str) -> Iterator[str]:
 def write_records(
     parts: Sequence[PartResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
 ) -> int:
-    """Write what the parts, in order, have kept of a layer as one store; return the number of records."""
+    """Write the outputs of a layer from all parts, in order, as one store; return the number of records."""
     counts = []
 
     def records() -> Iterator[Arrays]:
@@ -103,7 +103,7 @@ def write_records(
 
 
 def _arrays(done: PartResult, layer: int) -> Iterator[Arrays]:
-    """Yield what a part has kept."""
+    """Yield the outputs of a layer that a part has kept."""
     if done.arrays:
         yield done.arrays[layer]
         return

@@ -1,4 +1,4 @@
-"""Sampling: let a trained net write text."""
+"""Sampling: write text with a trained net."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["sample"]
 def sample(
     job: JobConf, init_from: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None
 ) -> None:
-    """Let a net write, one character a batch for each of its rows.
+    """Write text with a net, one character for each row of a batch.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ def sample(
     init_from : sequence of str
         URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
     length : int
-        Batches.
+        Number of batches.
     seed_text : str
-        What the net reads first; it is not written. When empty the net starts as its RNNDummy says.
+        Text that the net reads first; it is not written. If empty, the net starts as its RNNDummy says.
     file : text file, optional
-        Where to; standard output when not given.
+        Output; standard output by default.
 
     Raises
     ------
     ConfigError
-        The net cannot be built, or has no RNNDummy to be given the first text.
+        The net cannot be built, or has no RNNDummy to take the seed text.
     CheckpointError
         The checkpoints lack params.
     DataError
@@ -60,7 +60,7 @@ def sample(
         for layer in net.layers:
             if isinstance(layer, CharRNNOutput):
                 layer.file = file
-        # one row at a time gives threads nothing to do
+        # a row at a time is too little work for threads
         stack.enter_context(limit_process(1))
         stack.enter_context(limit_thread(1))
         stack.enter_context(np.errstate(over="ignore", invalid="ignore"))

@@ -1,7 +1,7 @@
-"""From a job that trains a net on text to one whose net writes: each batch reads what the batch before has drawn.
+"""Derive a job whose net writes text from a job that trains on text: each batch reads the character drawn before.
 
-Such a net begins with an RNNDummy and ends with a CharRNNOutput, as in SINGA's example; a job that has one is taken as
-it is, but for its recurrent layers, which keep their state from batch to batch.
+Such a net begins with an RNNDummy and ends with a CharRNNOutput, as in SINGA's example. A job that has such a net
+already is used as it is, except that its recurrent layers keep their state from batch to batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from singa_dask.layers.text import CharRNN, CharRNNOutput, Sampling, read_vocabu
 
 __all__ = ["sampling_job", "writes"]
 
-# What a layer says of time steps and phases.
+# Keys of a layer about time steps and phases.
 ONE_STEP: dict[str, Any] = {
     "unroll_len": None,
     "unroll_conn_type": [],
@@ -29,7 +29,7 @@ ONE_STEP: dict[str, Any] = {
 
 
 def writes(job: JobConf) -> bool:
-    """Say whether the test net of a job writes text."""
+    """Return whether the test net of a job writes text."""
     return bool(_of_kind(job.neuralnet.layer, CharRNNOutput, Phase.TEST))
 
 
@@ -39,16 +39,16 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     Parameters
     ----------
     job : JobConf
-        Of a net that writes, or of one that reads text and learns by a SoftmaxLoss.
+        With a net that writes text, or one that reads text and is trained by a SoftmaxLoss.
     temperature : float, optional
-        See `SamplingConf`; what the job says, or else 1, when not given.
+        See `SamplingConf`; by default that of the job, or 1.
 
     Raises
     ------
     ConfigError
-        It is neither; or it takes the best character always, where a temperature is given.
+        The job has neither net; or a temperature is given, but the net always takes the best character.
     DataError
-        There is no vocabulary.
+        The vocabulary cannot be read.
     """
     layers = job.neuralnet.layer
     layers = _with_rows(layers) if writes(job) else _writing(layers)
@@ -66,7 +66,7 @@ def _of_kind(layers: Sequence[LayerConf], kind: type, phase: Phase | None = None
 
 
 def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Return the layers from the text to the scores of a training net, the text replaced, and what writes."""
+    """Return the layers of a training net between text and scores, with an RNNDummy before and an output after."""
     inputs = _of_kind(layers, CharRNN, Phase.TRAIN)
     losses = [layer for layer in layers if layer.in_phase(Phase.TRAIN) and layer.type == "SoftmaxLoss"]
     if len(inputs) != 1 or len(losses) != 1:
@@ -96,7 +96,7 @@ def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Make one-hot rows as long as the vocabulary where the job does not say, as SINGA's sample.conf."""
+    """Set the size of one-hot rows to that of the vocabulary if the job does not set it, as in SINGA's sample.conf."""
     write = _of_kind(layers, CharRNNOutput, Phase.TEST)[0]
     short = [layer for layer in _of_kind(layers, OneHot) if not layer.block(OneHotConf).vocab_size]
     block = OneHotConf(vocab_size=len(read_vocabulary(write.block(CharRNNConf)))) if short else None
@@ -104,7 +104,7 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_state(layer: LayerConf) -> LayerConf:
-    """Let a recurrent layer go on from the state of the batch before."""
+    """Let a recurrent layer keep its state from batch to batch."""
     blocks = {name: getattr(layer, name) for name in type(layer).model_fields if name.endswith("_conf")}
     changed = {
         name: block.model_copy(update={"carry_state": True})

@@ -1,4 +1,4 @@
-"""A job on a Dask cluster: its checks, its start, the driver that follows it, and its result."""
+"""A job on a Dask cluster: checks, placement, plug-ins, the driver, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything about a job that can be found wrong on the client, before anything starts."""
+"""Check a job on the client, before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prepare(
     check_sources: bool = True,
     absent: Collection[int] = (),
 ) -> dict[Phase, NeuralNet]:
-    """Check wiring, shapes, topology, records and first values of a job.
+    """Check wiring, shapes, topology, records and initial values of a job.
 
     Parameters
     ----------
@@ -38,20 +38,19 @@ def prepare(
     resume, init_from : str, sequence of str
         As for `Driver`.
     check_sources : bool
-        Whether records must be there as seen from here; not so when only the workers of a cluster see them.
-
+        Whether records must be readable from here; False if only the workers of a cluster can read them.
     absent : collection of int
-        Places in the job of layers whose records are not looked at; see `absent_records`.
+        Indices of layers whose records are not checked; see `absent_records`.
 
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only; that of tests alone where the job is not one to train.
+        The nets, shapes only. If the job is not for training, only that of tests.
 
     Raises
     ------
     ConfigError, CheckpointError
-        What is wrong, and where.
+        The job is wrong; says what and where.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
@@ -76,7 +75,7 @@ def prepare(
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that the nets have the metrics that a job follows, where all of their layers say what they measure."""
+    """Check that the nets have the metrics that a job tracks, if all of their layers declare their metrics."""
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
         if not phase:
@@ -97,18 +96,18 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
-    """Refuse nets of which one worker alone needs more memory than there is.
+    """Check that the memory of the nets of one worker is available.
 
     Parameters
     ----------
     nets : mapping of Phase to NeuralNet
     here : bool
-        Whether this machine is to compute them, in its own memory; if not, they only have to fit into some machine.
+        Whether this machine is to compute them, in its own memory; else they only have to fit on some machine.
 
     Raises
     ------
     ConfigError
-        They do not fit, with the layer that needs most.
+        They do not fit; names the layer that needs most.
     """
     available = machine_memory() if here else MAX_MEMORY
     for phase, net in nets.items():

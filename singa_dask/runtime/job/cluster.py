@@ -1,4 +1,4 @@
-"""A Dask cluster to run a job or tasks on: one that is there already, or one of the job's own size."""
+"""Connect to a Dask cluster, or start one on this machine."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ __all__ = [
     "wait_for_room",
 ]
 
-# with the start of the program, less than ten seconds
+# together with the start of the program less than ten seconds
 CONNECT_TIMEOUT_S = 6
-# from an attempt to the next, of one who waits for a cluster
+# between attempts, while waiting for a cluster
 ATTEMPT_S = 0.5
 
 T = TypeVar("T")
 
 
 class Patience(NamedTuple):
-    """How long to wait for a cluster, and who is told what is missing meanwhile, or does not fit.
+    """How long to wait for a cluster, and where to report what is missing.
 
     Attributes
     ----------
     seconds : float
-        0: what is not there at once is an error.
+        0: do not wait.
     say : callable
         Takes a line.
     """
@@ -57,7 +57,7 @@ class Patience(NamedTuple):
         Raises
         ------
         ClusterError
-            That of the last attempt, when the time is over.
+            The error of the last attempt, when the time is over.
         """
         end = time.monotonic() + self.seconds
         nobody = threading.Event()
@@ -74,7 +74,7 @@ class Patience(NamedTuple):
                 if str(error) != said:
                     said = str(error)
                     self.say(f"waiting, {left:.0f} s at most: {said}")
-            # a cluster tells nobody who is not connected to it, nor when a thread of it becomes free
+            # clusters do not notify anyone when they start, or when threads become free
             nobody.wait(min(ATTEMPT_S, left))
 
 
@@ -85,12 +85,12 @@ AT_ONCE = Patience()
 def connect(
     address: str | None = None, scheduler_file: str | None = None, patience: Patience = AT_ONCE
 ) -> Iterator[Client]:
-    """Connect to a running scheduler, at an address or at that in the file which it has written.
+    """Connect to a running scheduler, by its address or by its scheduler file.
 
     Raises
     ------
     ClusterError
-        None answers there.
+        No scheduler answers.
     """
     with quiet_dask():
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
@@ -119,7 +119,7 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
 
 
 def _address_in(scheduler_file: str) -> str:
-    """Return the address in the file of a scheduler."""
+    """Return the address in a scheduler file."""
     try:
         return str(json.loads(Path(scheduler_file).read_text())["address"])
     except OSError as error:
@@ -132,12 +132,12 @@ def _address_in(scheduler_file: str) -> str:
 
 
 def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
-    """Wait until a job fits a cluster.
+    """Wait until a job fits on a cluster.
 
     Raises
     ------
     ClusterError
-        It does not when the time is over, with the numbers.
+        It does not fit when the time is over; the message has the numbers.
     """
 
     def attempt() -> None:
@@ -148,7 +148,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
 
 
 def threads_by_host(client: Client) -> Counter[str]:
-    """Return how many threads the workers of each host have.
+    """Return the number of threads of the workers on each host.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def threads_by_host(client: Client) -> Counter[str]:
 
 @contextmanager
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
-    """Start a cluster that just fits a job, on this machine: in this process when the job has one only."""
+    """Start a cluster of the size of a job on this machine; in this process if the job has only one."""
     n_processes = len(layout.processes)
     with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
         yield client
@@ -173,13 +173,13 @@ def embedded_cluster(layout: Layout) -> Iterator[Client]:
 
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Start a cluster on this machine, of processes or of threads of this one; none of its processes is left."""
+    """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context."""
     before = set(multiprocessing.active_children())
     try:
         with _started(n_workers, n_threads, processes) as client:
             yield client
     finally:
-        # there are some where its start was interrupted, or a worker did not end in time
+        # some are left if the start was interrupted, or a worker did not end in time
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
             process.join()
@@ -193,10 +193,10 @@ def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client
             threads_per_worker=n_threads,
             processes=processes,
             dashboard_address="127.0.0.1:0",
-            # nobody would find the dashboard, and with bokeh installed it takes a second to load
+            # nobody would know its address, and loading bokeh takes a second
             scheduler_kwargs={"dashboard": False},
             memory_limit=None,
-            # what goes wrong in a worker is told by us
+            # errors in workers are reported by this package
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,

@@ -1,4 +1,4 @@
-"""Deployment: what a job has on a Dask cluster: its plug-ins, the topic of its events, and a task for each unit."""
+"""Deployment: the plug-ins, the event topic and the tasks of a job on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Deployment"]
 
 logger = logging.getLogger(__name__)
 
-# What a call of a client raises whose scheduler is gone. One that has given up has no scheduler, and knows no workers.
+# Errors of calls of a client whose scheduler is gone. A client that has given up has no scheduler and no workers.
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError)
 
 
 class Deployment:
-    """Brings one job to the Dask workers that were chosen for it, and takes everything of it away again.
+    """Installs one job on its Dask workers, and removes it again.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Deployment:
         sources: Sequence[modules.Source],
         on_event: Callable[[dict[str, Any]], None],
     ) -> list[str]:
-        """Start a `UnitHost` on each Dask worker; return where they listen.
+        """Start a `UnitHost` on each Dask worker; return their addresses.
 
         Parameters
         ----------
@@ -73,7 +73,7 @@ class Deployment:
         Raises
         ------
         UnitError
-            A process cannot host its part, as a module of the user's cannot be loaded there.
+            A process cannot host its units, as a module of the user cannot be loaded there.
         """
         self._workers = list(workers)
         client = self._client
@@ -121,7 +121,7 @@ class Deployment:
             logger.debug("%s: %s", action, error)
 
     def restart(self, units: Collection[Address]) -> str:
-        """Restart the Dask workers that some units sit on; return why that failed, empty if it did not."""
+        """Restart the Dask workers of some units; return why that failed, empty if it did not."""
         processes = {self._layout.process_of[unit] for unit in units}
         try:
             self._client.restart_workers([self._workers[process] for process in processes], timeout=10)
@@ -130,7 +130,7 @@ class Deployment:
         return ""
 
     def remove(self) -> None:
-        """Take away every task, plug-in and topic of the job."""
+        """Remove every task, plug-in and topic of the job."""
         client = self._client
         for undo in (
             partial(client.unsubscribe_topic, self._name),
@@ -140,6 +140,6 @@ class Deployment:
         ):
             try:
                 undo()
-            except (*GONE, ValueError) as error:  # it was not there, or the scheduler is gone
+            except (*GONE, ValueError) as error:  # it did not exist, or the scheduler is gone
                 logger.debug("%s: %s", self._name, error)
         self.units.clear()

@@ -1,4 +1,4 @@
-"""Driver: starts a job on a Dask cluster, follows it, and leaves nothing behind, however it ends."""
+"""Driver: runs a job on a Dask cluster: starts it, follows its events, and removes everything at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ABORT_TIMEOUT_S = 8.0
 
 @dataclass
 class _Run:
-    """What the driver knows of a job while it runs."""
+    """State of a running job."""
 
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
@@ -46,14 +46,14 @@ class Driver:
     job : JobConf
     client : distributed.Client
     run_url : str
-        Run directory; checkpoints go to ``checkpoint/`` in it.
+        URL of the run directory; checkpoints go to ``checkpoint/`` in it.
     on_event : callable
-        Takes each event, a dict, in the thread of `run`; metrics are means over the workers of a group.
+        Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
     job_id : str
     resume : str, optional
-        URL of the checkpoint to go on from (see `singa_dask.runtime.checkpoints.lookup.find`).
+        URL of the checkpoint to continue from (see `singa_dask.runtime.checkpoints.lookup.find`).
     init_from : sequence of str
-        URLs of checkpoints whose values the net starts from.
+        URLs of checkpoints to take initial values from.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Driver:
         self._run = _Run()
 
     def stop(self, signal_name: str = "SIGINT") -> None:
-        """Ask the job to stop with a checkpoint; asked twice, to end at once. Safe in a signal handler."""
+        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
         self._queue.put(("signal", signal_name))
 
     def run(self) -> Result:
@@ -93,7 +93,7 @@ class Driver:
         ClusterError
             The job does not fit the cluster; nothing was started.
         UnitError
-            A process cannot host its part, as a module of the user's cannot be loaded there.
+            A process cannot host its units, as a module of the user cannot be loaded there.
         """
         key = f"{plugin_name(self.job_id)}-survey"
         placed = place_on_cluster(self._client, self.job, self._layout, self._sources, self._resume, key)
@@ -127,7 +127,7 @@ class Driver:
     # -- following -------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Take what happens, in order, until every unit has reported or cannot any more."""
+        """Handle events in order until every unit has reported or is lost."""
         run = self._run
         while len(run.reports) < len(self._deployment.units):
             wait_s = None if run.deadline is None else max(run.deadline - time.monotonic(), 0.0)
@@ -143,7 +143,7 @@ class Driver:
         self._drain()
 
     def _drain(self) -> None:
-        """Take the events that came before the last unit's report."""
+        """Handle the events that came before the report of the last unit."""
         while not self._queue.empty():
             self._handle(*self._queue.get())
 
@@ -194,36 +194,36 @@ class Driver:
             self._deployment.signal("stop")
 
     def _notice(self, message: str) -> None:
-        """Say something to the person who watches."""
+        """Show a message to the user."""
         self._publish({"event": "notice", **self._log_facts("WARNING", message)})
 
     def _warn(self, message: str) -> None:
-        """Warn the person who watches, and in the log of the run."""
+        """Show a warning to the user, and add it to the log of the run."""
         self._publish({"event": "log", **self._log_facts("WARNING", message)})
 
     def _log_facts(self, level: str, message: str) -> dict[str, Any]:
         return {"unit": "driver", "level": level, "time": time.time(), "message": message}
 
     def _lose(self, process: int, reason: str) -> None:
-        """Note that a process is gone: its units will not report."""
+        """Handle the loss of a process: its units will not report."""
         units = [str(unit) for unit in self._layout.processes[process]]
         for unit in units:
             self._run.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": self._merger.last_step})
         known = self._run.failure
         if known is None or known["exit_code"] != LostUnitError.exit_code:
-            self._run.failure = None  # whatever the others said came of this
+            self._run.failure = None  # earlier failures of others are consequences of this one
             reason = f"{reason}. Lost: {', '.join(units)}."
             self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
 
     def _fail(self, failure: dict[str, Any]) -> None:
-        """Keep the first failure, and have every unit end soon."""
+        """Record the first failure, and abort every unit."""
         if self._run.failure is None:
             self._run.failure = failure
             self._run.deadline = time.monotonic() + ABORT_TIMEOUT_S
             self._deployment.signal("abort", failure["reason"])
 
     def _fail_to_start(self) -> None:
-        """End a job of which Dask runs only a part, because other tasks took the threads meanwhile."""
+        """End a job that Dask has started only in part, because other tasks took the threads."""
         missing = [unit for unit in self._deployment.units.values() if str(unit) not in self._run.started]
         for unit in missing:
             self._run.reports.setdefault(str(unit), {"unit": str(unit), "state": "not started", "step": -1})
@@ -232,7 +232,7 @@ class Driver:
         self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
 
     def _give_up(self) -> None:
-        """Say who did not end in time; the workers they sit on are restarted."""
+        """Report the units that did not end in time, and restart their Dask workers."""
         late = [unit for unit in self._deployment.units.values() if str(unit) not in self._run.reports]
         names = ", ".join(map(str, late))
         self._warn(f"units that do not end: {names}; their Dask workers are restarted")
@@ -241,7 +241,7 @@ class Driver:
 
 
 def _explain(unit: str, future: Future[Any]) -> dict[str, Any]:
-    """Say what became of a unit whose task has no result: units report their own errors, so Dask has lost it."""
+    """Describe the failure of a task without a result: units report their own errors, so Dask has lost it."""
     if future.status == "error":
         return {"reason": f"{unit}: its task failed", "error": f"{future.exception()!r}", "exit_code": 1}
     reason = f"{unit}: Dask has {future.status} its task: its scheduler is gone or was restarted."

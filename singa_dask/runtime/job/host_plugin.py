@@ -1,4 +1,4 @@
-"""HostPlugin: puts the units of a job on a Dask worker."""
+"""HostPlugin: hosts the units of a job on a Dask worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["HostPlugin", "host_address", "host_unit"]
 
 
 class _ToDriver(logging.Handler):
-    """Sends what this package logs in a process to the job's driver."""
+    """Sends the log messages of this package in a process to the driver of the job."""
 
     def __init__(self, host: UnitHost) -> None:
         super().__init__(logging.INFO)
@@ -37,7 +37,7 @@ class _ToDriver(logging.Handler):
 
 
 class HostPlugin(WorkerPlugin):
-    """Puts a `UnitHost` on each Dask worker that the job was placed on; on others it does nothing.
+    """Starts a `UnitHost` on each Dask worker of the job; does nothing on others.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class HostPlugin(WorkerPlugin):
         self.failure: UnitError | None = None
 
     def setup(self, worker: Worker) -> None:
-        """Start the host and listen for the driver's signals; if that fails, keep the reason for who asks for it."""
+        """Start the host and listen for signals of the driver; if that fails, keep the error for `host_address`."""
         if worker.address not in self.workers:
             return
         try:
@@ -88,10 +88,10 @@ class HostPlugin(WorkerPlugin):
         logger.addHandler(self._handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
         worker.handlers[self.name] = self._signal
-        worker.metrics[self.name] = self._steps  # goes with the heartbeat of the Dask worker: no message of its own
+        worker.metrics[self.name] = self._steps  # goes with the heartbeat of the Dask worker
 
     def _load_modules(self, worker: Worker) -> None:
-        """Load the user's modules, unless another job that runs here has others of the same names."""
+        """Load the user's modules, unless a running job in this process has different ones of the same names."""
         texts = {source.name: source for source in self.sources}
         for other in worker.plugins.values():
             if isinstance(other, HostPlugin) and other.host is not None:
@@ -137,7 +137,7 @@ class HostPlugin(WorkerPlugin):
             self.host.abort({"reason": reason}, tell=False)
 
     def teardown(self, worker: Worker) -> None:
-        """End the host; also when the Dask worker closes in the middle of a job."""
+        """Close the host, also if the Dask worker closes during a job."""
         if self.host is None:
             return
         worker.handlers.pop(self.name, None)
@@ -151,12 +151,12 @@ class HostPlugin(WorkerPlugin):
 
 
 def host_address(job_id: str, dask_worker: Worker) -> str:
-    """Return where the host of a Dask worker listens; for ``Client.run``.
+    """Return the address of the host on a Dask worker; for ``Client.run``.
 
     Raises
     ------
     UnitError
-        It could not be started.
+        The host could not be started.
     """
     return _host_of(dask_worker, job_id).address
 
@@ -164,7 +164,7 @@ def host_address(job_id: str, dask_worker: Worker) -> str:
 def host_unit(
     job_id: str, unit: tuple[str, int, int], peers: Sequence[str], url: str, resume: str | None, init_from: list[str]
 ) -> dict[str, Any]:
-    """Run one unit on this Dask worker; the task of a job."""
+    """Run one unit on this Dask worker; a task of the job."""
     host = _host_of(get_worker(), job_id)
     host.connect(peers)
     return run_unit(host, Address(*unit), url, resume, init_from)

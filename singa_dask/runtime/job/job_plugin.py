@@ -1,4 +1,4 @@
-"""JobPlugin: a job as the Dask scheduler knows it."""
+"""JobPlugin: watches a job on the Dask scheduler."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STEPS_INTERVAL_S = 1.0
 
 
 def plugin_name(job_id: str) -> str:
-    """Return the name of everything that a job registers: plug-ins, handlers, the topic of its events."""
+    """Return the name of the plug-ins, the handlers and the event topic of a job."""
     return f"singa-dask-{job_id}"
 
 
 class JobPlugin(SchedulerPlugin):
-    """A job as the scheduler knows it: where it lives, whose it is; ends it when either goes away.
+    """Watches the Dask workers and the client of a job; ends the job when one of them goes away.
 
     Once a second it sends the driver the steps that came with the heartbeats of the Dask workers.
 
@@ -44,7 +44,7 @@ class JobPlugin(SchedulerPlugin):
 
     def _send_steps(self) -> None:
         """Send the driver the step of each worker group, if it has changed."""
-        # a plug-in is not called when it is removed
+        # plug-ins are not notified when they are removed
         if self.name not in self.scheduler.plugins or self.scheduler.status == Status.closed:
             return
         steps: dict[str, int] = {}
@@ -58,7 +58,7 @@ class JobPlugin(SchedulerPlugin):
         self.scheduler.loop.call_later(STEPS_INTERVAL_S, self._send_steps)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Tell driver and hosts that a process of the job is gone."""
+        """Notify driver and hosts that a process of the job is gone."""
         if worker not in self.workers:
             return
         process = self.workers.index(worker)
@@ -67,7 +67,7 @@ class JobPlugin(SchedulerPlugin):
         scheduler.loop.add_callback(self._abort, reason)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the job of a client that went away, and take its plug-ins away."""
+        """End the job of a client that went away, and remove its plug-ins."""
         if client == self.client:
             scheduler.loop.add_callback(self._clean_up)
 

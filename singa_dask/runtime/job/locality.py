@@ -1,7 +1,7 @@
-"""Which process of a job reads which bytes, and on which Dask workers those lie.
+"""Locality: place processes on Dask workers, and deal blocks, so that records are read on the hosts that store them.
 
-Where records lie is asked on a Dask worker, as the client may not see them. It only makes a job faster: what
-cannot be found out is left out.
+A Dask worker finds out which hosts store the records, as the client may not have access to them. This only makes a job
+faster: if the hosts are not known, it is skipped.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["Locality", "Surveyed", "host_names_of", "reads_remote_stores", "surv
 
 
 class Surveyed(NamedTuple):
-    """What a survey of a job's training records has found.
+    """Hosts of the training records of a job.
 
     Attributes
     ----------
     stores : dict of str to Survey
-        By input layer, where the filesystem tells where its blocks lie.
+        Hosts of blocks by input layer, if the filesystem reports them.
     silent : list of str
-        Input layers whose filesystem should tell and does not.
+        Input layers whose filesystem should report hosts but does not.
     deals : dict of str to list of int
-        Of the checkpoint that the job goes on from.
+        Those of the checkpoint that the job continues from.
     """
 
     stores: dict[str, Survey]
@@ -47,18 +47,18 @@ class Surveyed(NamedTuple):
 
 
 def reads_remote_stores(job: JobConf) -> bool:
-    """Say whether a job may read records that lie on some hosts and not on others."""
+    """Return whether a job may read records that only some hosts store."""
     confs = [layer.block(StoreConf) for layer in job.neuralnet.layer if layer.store_conf is not None]
     return any(conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
 def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
-    """Find out where the training records of a job lie; a task on a Dask worker.
+    """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
 
     Raises
     ------
     TimeoutError
-        It takes too long. The task ends all the same, as the job needs its thread.
+        It takes too long. The task ends nevertheless, as the job needs its thread.
     """
     answers: SimpleQueue[Surveyed | Exception] = SimpleQueue()
 
@@ -66,7 +66,7 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
         try:
             modules.load(sources, REGISTRIES.values())
             answers.put(_survey_stores(job, resume))
-        except Exception as error:  # raised where the answer is waited for
+        except Exception as error:  # raised by the thread that waits for the answer
             answers.put(error)
 
     threading.Thread(target=run, name="survey", daemon=True).start()
@@ -89,12 +89,12 @@ def _survey_stores(job: str, resume: str | None) -> Surveyed:
 
 
 def host_names_of(dask_worker: Worker) -> frozenset[str]:
-    """Return what the host of a Dask worker may be called, the worker's own name among it; for ``Client.run``."""
+    """Return possible names of the host of a Dask worker, including the worker's own name; for ``Client.run``."""
     return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
 
 
 class _Blocks:
-    """Blocks of one input layer, and by number the hosts of Dask workers that hold them."""
+    """Blocks of one input layer, and the indices of the hosts that store each."""
 
     def __init__(self, found: Survey, numbers: Mapping[str, Collection[int]]) -> None:
         self.found = found
@@ -103,7 +103,7 @@ class _Blocks:
         self._record_bytes = np.asarray(found.lengths) / np.maximum(found.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
-        """Return the bytes of some rows of each block that each host has; ``split``: by its share of the copies."""
+        """Return the bytes that each host stores of some rows of each block; with ``split`` divided by the copies."""
         blocks, hosts = self._pairs.T
         n_bytes = (self._record_bytes * rows)[blocks]
         copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
@@ -111,7 +111,7 @@ class _Blocks:
 
 
 class Locality:
-    """Chooses Dask workers and deals blocks so that much is read on the host where it lies.
+    """Rates Dask workers, and deals blocks, so that many bytes are read on the host that stores them.
 
     Parameters
     ----------
@@ -119,9 +119,9 @@ class Locality:
     layout : Layout
     surveyed : Surveyed
     names : mapping of str to collection of str
-        `host_names_of` each Dask worker, by address.
+        Result of `host_names_of` for each Dask worker, by address.
     fresh : bool
-        The blocks of a block order may be dealt anew: the job goes on from nothing.
+        Whether the job does not continue another run: blocks that are shuffled may be dealt in any order.
     """
 
     def __init__(
@@ -153,25 +153,25 @@ class Locality:
     # -- where processes go ------------------------------------------------------------------------
 
     def gain(self, process: int, chosen: Mapping[int, str]) -> dict[str, float]:
-        """Return how many bytes an epoch a process would read from its own host, on each Dask worker beside any.
+        """Return the bytes per epoch that a process would read from its own host, for each Dask worker on such a host.
 
         Parameters
         ----------
         process : int
         chosen : mapping of int to str
-            Where other processes are already.
+            Dask workers of other processes.
         """
         there = np.zeros(self._n_hosts)
         for other, address in chosen.items():
             if self._host_of.get(address, -1) != -1:
                 there[self._host_of[address]] += self._n_workers[other]
-        # first to where nobody is yet; then copies count too
+        # prefer hosts without other processes; among them copies count too
         free, copies = (self._held - there * self._share).clip(0.0, self._n_workers[process] * self._share)
         worth = (self._wanted[process] + free + copies / 1024).tolist()
         return {address: worth[host] for address, host in self._host_of.items() if host != -1}
 
     def _count_wanted(self) -> Any:
-        """Return the bytes of each process on each host, (n_processes, n_hosts), where the order is known."""
+        """Return the bytes that each process reads of each host, (n_processes, n_hosts), for known orders."""
         wanted = np.zeros((len(self._layout.processes), self._n_hosts))
         for name, (layer, blocks) in self._layers.items():
             if name in self._dealt:
@@ -184,7 +184,7 @@ class Locality:
         return wanted
 
     def _count_dealt(self) -> tuple[Any, float]:
-        """Return what each host has of the blocks to be dealt, without and with copies; and a worker's share."""
+        """Return the bytes of blocks to be dealt on each host, without and with copies; and the share of a worker."""
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
         for name in self._dealt:
@@ -195,7 +195,7 @@ class Locality:
         return held, n_bytes / sum(self._n_workers)
 
     def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Sampler]:
-        """Return the order of each worker group."""
+        """Return the sampler of each worker group."""
         orders = []
         for layer.context.group in range(self._job.cluster.nworker_groups):
             orders.append(layer.make_order(blocks.found.sizes, blocks.found.fingerprint))
@@ -204,7 +204,7 @@ class Locality:
     # -- who reads what ------------------------------------------------------------------------------
 
     def deals(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which the blocks of each input layer are dealt, where that is free and helps.
+        """Return the order in which to deal the blocks of each input layer, if it is free and makes a difference.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What Dask itself prints in the process of a client: kept off stderr, where only this package speaks."""
+"""Keep the log messages and warnings of Dask off the stderr of a client."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["quiet_dask", "start_client"]
 
 @contextmanager
 def quiet_dask() -> Iterator[None]:
-    """Keep Dask's log messages and version tables off stderr; what goes wrong raises errors anyway."""
+    """Silence Dask's log messages and version tables; errors are raised anyway."""
     with silence_logging_cmgr(logging.CRITICAL), warnings.catch_warnings():
-        # again after each reconnection
+        # the warning is repeated after each reconnection
         warnings.simplefilter("ignore", VersionMismatchWarning)
         yield
 
 
 def start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler; a line says which versions there differ from those here."""
+    """Connect to a scheduler; report package versions that differ from those here."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
         client = Client(address, timeout=timeout, set_as_default=False)
@@ -39,7 +39,7 @@ def start_client(address: str, timeout: float, say: Callable[[str], None]) -> Cl
 
 
 def version_differences(versions: Any) -> str:
-    """Describe what differs in the answer of `Client.get_versions`, as ``numpy 1.26.4 there, 2.4.6 here``."""
+    """Describe the differences in the answer of `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
     here = versions["client"]["packages"]
     scheduler = versions["scheduler"]["packages"]
     there = [each["packages"] for each in versions["workers"].values() if each]

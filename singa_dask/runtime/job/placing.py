@@ -1,4 +1,4 @@
-"""Choosing the Dask workers of a job: by room, and by where its records lie."""
+"""Choose the Dask workers of a job, by free threads and by the hosts that store its records."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SURVEY_TIMEOUT_S = 30.0
 
 
 class Placed(NamedTuple):
-    """Where a job goes.
+    """Placement of a job.
 
     Attributes
     ----------
     workers : list of str
         Address of the Dask worker of each process.
     deals : dict of str to list of int
-        By input layer: the order in which its blocks are dealt, where that is free and helps.
+        By input layer: the order in which its blocks are dealt, if that was chosen.
     notes : list of str
-        What could not be found out, for the log of the run.
+        What is not known, for the log of the run.
     """
 
     workers: list[str]
@@ -38,7 +38,7 @@ class Placed(NamedTuple):
 def place_on_cluster(
     client: Client, job: JobConf, layout: Layout, sources: Sequence[modules.Source], resume: str | None, key: str
 ) -> Placed:
-    """Choose a Dask worker for each process of a job; near its records, if it is known where they lie.
+    """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def place_on_cluster(
     sources : sequence of Source
         The user's own modules.
     resume : str or None
-        URL of the checkpoint that the job goes on from.
+        URL of the checkpoint that the job continues from.
     key : str
-        Name of the task that looks for the records.
+        Key of the task that finds the records.
 
     Raises
     ------
     ClusterError
-        The job does not fit the cluster.
+        The job does not fit on the cluster.
     """
     present = client.scheduler_info(n_workers=-1)["workers"]
     busy = {address: len(keys) for address, keys in client.processing().items()}
@@ -73,14 +73,14 @@ def place_on_cluster(
         locality = Locality(job, layout, surveyed, names, fresh=resume is None)
         near = place(layout, present, busy, locality.gain)
         return Placed(near, locality.deals(near), notes)
-    except Exception as error:  # it only makes a job faster, and units report what is wrong
+    except Exception as error:  # locality only makes a job faster; units report what is wrong
         return Placed(workers, {}, [*notes, f"where the records lie is not known: {error}"])
 
 
 def _survey(
     client: Client, worker: str, job: JobConf, sources: Sequence[modules.Source], resume: str | None, key: str
 ) -> Surveyed:
-    """Have a Dask worker find out where the records lie."""
+    """Let a Dask worker find the hosts that store the records."""
     future = client.submit(
         survey,
         job.model_dump_json(),

@@ -1,4 +1,4 @@
-"""What a job did, put together from what its units report."""
+"""Combine the reports of the units of a job."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
 class MetricsMerger:
-    """Averages the metrics of the workers of each group; passes them on when the last worker has reported its own.
+    """Averages the metrics of the workers of each group, once all of them have reported.
 
     Parameters
     ----------
     n_workers : int
-        Workers of a group.
+        Number of workers in a group.
 
     Attributes
     ----------
     latest : dict of str to dict
         Last metrics of each phase, of the first worker group.
     last_step : int
-        Last step that any worker has reported something of; -1 before.
+        Last step that any worker has reported metrics for; -1 before.
     """
 
     def __init__(self, n_workers: int) -> None:
@@ -39,7 +39,7 @@ class MetricsMerger:
         self._reported: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
 
     def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """Take the metrics of one worker; return those of its group if they are complete."""
+        """Add the metrics of one worker; return those of its group if they are complete."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         reported = self._reported.setdefault(key, [])
@@ -69,32 +69,32 @@ def _mean(pairs: Iterable[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a job; its fields, but for the last three, are those of ``summary.json``.
+    """Result of a job. Its fields, except ``error``, are those of ``summary.json``.
 
     Attributes
     ----------
     state : str
         done, failed or stopped.
     step_ms, wait_ms : dict of str to float
-        Milliseconds a step; what a step is on a GPU, `StepTimer` says.
+        Milliseconds for a step; `StepTimer` defines a step on a GPU.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
-        on a host where they lie, and others.
+        on a host that stores them, and others.
     ops : str
         Kernels of the first worker.
     devices : dict of str to str
-        Where each worker computed: ``"cpu"`` or ``"cuda:<number>"``, as its process counts, and by which kernels.
+        Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
     threads : int
-        Threads of the first worker.
+        Number of threads of the first worker.
     peak_memory : int
-        Most bytes that a process of the job had in use since it was started, the largest of all.
+        Peak memory of a process of the job, in bytes; the maximum over all processes.
     bad_records : int
-        Records that batches wanted and could not have, each once for every input layer of a worker.
+        Number of records that could not be read, each once for every input layer of a worker.
     exit_code : int
     reason : str
-        One line; empty when the job is done, but for one that ended early.
+        One line; empty if the job is done and did not end early.
     error : str
-        Traceback of the unit that failed; empty where the reason says it all.
+        Traceback of the unit that failed; empty if the reason is enough.
     """
 
     job: str
@@ -137,16 +137,16 @@ def summarise(
     latest: Mapping[str, Mapping[str, float]],
     seconds: float,
 ) -> Result:
-    """Put together the result of a job.
+    """Combine the reports of a job into its result.
 
     Parameters
     ----------
     reports : mapping
-        What each unit returned.
+        Report of each unit.
     failure : mapping or None
         The first failure: ``reason``, ``exit_code``, ``error``, ``expected``.
     signal : str
-        Name of the signal that stopped the job, if one did.
+        Name of the signal that stopped the job; empty if none did.
     latest : mapping
         Last metrics of each phase.
     """
@@ -189,7 +189,7 @@ def summarise(
 
 
 def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say why the job failed, and how many other units failed alike."""
+    """Describe why the job failed, and how many other units failed in the same way."""
     reason, unit = str(failure["reason"]), str(failure.get("unit"))
     alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
     n_others = len(set(alike) - {unit})
@@ -198,7 +198,7 @@ def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, An
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[Address], key: str) -> int:
-    """Return what a process had moved when the last of its units ended."""
+    """Return the traffic of a process when its last unit ended."""
     return max(int(reports.get(str(unit), {}).get("bytes", {}).get(key, 0)) for unit in units)
 
 

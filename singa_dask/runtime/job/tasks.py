@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster: run, and given up when its workers are lost."""
+"""Run tasks on a Dask cluster; give up when its workers are lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.errors import LostUnitError
 
 __all__ = ["Runner", "on_dask"]
 
-# how often it is looked whether there are workers, and how long they may take to come back
+# interval of checks for workers, and how long they may take to come back
 LOOK_S = 2.0
 WORKERS_BACK_S = 20.0
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Runs tasks in any order, and yields what they return."""
+    """Runs tasks in any order, and yields their results."""
 
     def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """Run them."""
+        """Run the tasks."""
 
 
 def on_dask(client: Client) -> Runner:
-    """Return what runs tasks on a cluster; those that have not begun are dropped when one fails."""
+    """Return a runner on a cluster; when a task fails, those that have not started are cancelled."""
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         futures = client.map(_call, tasks, pure=False)
@@ -50,7 +50,7 @@ def on_dask(client: Client) -> Runner:
 
 
 def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
-    """Wait for a task to end, as long as there are workers, or may be again."""
+    """Wait for a task to end, as long as there are workers or they may come back."""
     since = time.monotonic()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Warnings on a job that need its nets, or the machine that it is to run on."""
+"""Warnings on a job that depend on its nets, or on this machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["absent_records", "missing_gpus", "net_warnings", "worker_warnings"]
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: layers that compute what nobody reads.
+    """Return the warnings on the nets of a training job: layers whose output is not used.
 
-    A layer that only tests or validations have may be there for `extract` and `predict`.
+    A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
     if Phase.TRAIN not in nets:
         return []
@@ -43,7 +43,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 
 def _ends(layer: Layer) -> bool:
-    """Tell whether nobody has to read a layer; of one of the user's own only its author knows."""
+    """Return whether the output of a layer may be unused; always True for layers of the user."""
     own = not type(layer).__module__.startswith("singa_dask.")
     return (
         own
@@ -55,7 +55,7 @@ def _ends(layer: Layer) -> bool:
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
-    """Return the input layers, by their places in the job, that read a local file which is not there, each with why."""
+    """Return a warning for each input layer that reads a local file that does not exist, by index in the job."""
     found = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if not LAYERS.find(layer.type).traits.is_input:
@@ -69,7 +69,7 @@ def absent_records(job: JobConf) -> dict[int, Problem]:
 
 
 def missing_gpus(job: JobConf) -> list[Problem]:
-    """Say why no worker of a job can have a GPU of this machine, where it asks for one and there is none."""
+    """Return a warning if a job asks for GPUs and this machine has none."""
     if not (job.gpu or job.ops == "cupy"):
         return []
     path = ("gpu",) if job.gpu else ("ops",)
@@ -80,12 +80,12 @@ def missing_gpus(job: JobConf) -> list[Problem]:
         n_gpus = cupy_ops.count()
     except ConfigError as error:
         return [Problem(path, f"{error} {instead}")]
-    # of a number that is too large a worker says which there are
+    # if an index is too large, the error of the worker lists those that exist
     return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
 
 
 def worker_warnings(job: JobConf) -> list[Problem]:
-    """Return the warnings on a training job that this machine is to run alone: more workers than it has cores."""
+    """Return the warnings on a training job for this machine only: more workers than cores."""
     n_cores, cluster = cpu_count(), job.cluster
     processes = [sum(unit.kind == "worker" for unit in units) for units in plan_processes(cluster).processes]
     n_workers = sum(n - n_on_gpus(job, n) for n in processes)

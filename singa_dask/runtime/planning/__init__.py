@@ -1,4 +1,4 @@
-"""What is decided before a job starts: where its units run, on which devices, with which nets."""
+"""Decisions made before a job starts: the process and device of each unit, threads, and nets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which worker of a process computes where, with how many threads, and where the params of its process lie.
+"""Devices and threads of the workers of a process, and the memory of its params.
 
-Workers of a process count in the order in which they were created, as in SINGA. What can be decided without a GPU is.
+GPUs are assigned to the workers of a process in order, as in SINGA. Nothing here needs a GPU unless one is used.
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ from singa_dask.runtime.planning.resources import n_threads
 __all__ = ["Devices", "device_names", "device_of_part", "explain_memory_errors", "is_gpu", "n_on_gpus", "params_stay"]
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Where it is set, be it by dask-cuda, a process has devices of its own, and begins with the first of them."""
+"""If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
 
 
 def is_gpu(name: str) -> bool:
-    """Say whether what `get_ops` is asked for is a GPU."""
+    """Return whether a name for `get_ops` is that of a GPU."""
     return name.startswith("cuda:")
 
 
 def n_on_gpus(job: JobConf, n_workers: int) -> int:
-    """Return how many of so many workers of one process compute on GPUs."""
+    """Return how many of the ``n_workers`` workers of a process compute on GPUs."""
     return n_workers if job.ops == "cupy" else min(len(job.gpu), n_workers)
 
 
 def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
-    """Return what `get_ops` is asked for by each worker of one process.
+    """Return the name for `get_ops` of each worker of one process.
 
     Parameters
     ----------
     job : JobConf
     n_workers : int
-        Of this process.
+        Number of workers of this process.
     n_visible : int
-        GPUs that this process sees, for a job that leaves it to us which it takes.
+        Number of GPUs that this process sees; used if the job does not list GPUs.
     first : int
-        Workers of other processes which see the same GPUs, and have taken theirs.
+        Number of workers of other processes that see the same GPUs and come before these.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
         return gpus + [job.ops] * (n_workers - len(gpus))
     if job.gpu:
         return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
-    # where there is none the first is asked for, and the error says so
+    # without any GPU the name is that of the first, and get_ops raises the error
     return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return what `get_ops` is asked for by a part of an inference: parts take the job's GPUs in turn."""
+    """Return the name for `get_ops` of a part of an inference: parts take the job's GPUs in turn."""
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
 
 
 def params_stay(layout: Layout, names: Collection[str]) -> bool:
-    """Say whether the params of a job never leave the device that all its workers compute on.
+    """Return whether the params of a job stay on the one device that all its workers compute on.
 
-    So it is where one process has all units, and all workers of one server group share the memory of one GPU.
+    That is so if one process has all units, there is one server group, and all workers share the memory of one GPU.
     """
     cluster = layout.cluster
     alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
@@ -76,7 +76,7 @@ def params_stay(layout: Layout, names: Collection[str]) -> bool:
 
 
 class Devices:
-    """The kernels of the units of one process.
+    """Assigns kernels, threads and memory to the units of one process.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Devices:
     Attributes
     ----------
     n_threads : int
-        Threads of each worker on the CPU, and for what is computed for the whole process.
+        Threads of each worker on the CPU, and of BLAS calls for the whole process.
     """
 
     def __init__(self, job: JobConf, layout: Layout, process: int, neighbours: Collection[int] | None = None) -> None:
@@ -109,12 +109,12 @@ class Devices:
         self._lock = threading.Lock()
 
     def threads(self, worker: Address) -> int:
-        """Return the threads of a worker: one is enough to say what a GPU is to do."""
+        """Return the number of threads of a worker: one if it computes on a GPU."""
         return 1 if self._workers.index(worker) < n_on_gpus(self.job, len(self._workers)) else self.n_threads
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """What `get_ops` is asked for by each worker of this process.
+        """Name for `get_ops` of each worker of this process.
 
         Raises
         ------
@@ -130,16 +130,16 @@ class Devices:
 
     @property
     def params_stay(self) -> bool:
-        """Whether the values of params, and what servers keep of them, lie on the device that all workers use."""
+        """Whether values of params, and updater state, are on the device that all workers use."""
         return params_stay(self._layout, self.names.values())
 
     def ops(self, unit: Address) -> NumpyOps:
-        """Return the kernels of a worker or a server, for its thread alone.
+        """Return the kernels of a worker or a server, for use in its thread only.
 
         Raises
         ------
         ConfigError
-            They cannot be used here: says what is missing.
+            They cannot be used here; the message says what is missing.
         """
         if unit.kind == "worker":
             return self._root(self.names[unit]).for_thread()
@@ -154,30 +154,30 @@ class Devices:
             return self._roots[name]
 
     def memory(self, size: int, dtype: Any) -> Any:
-        """Return zeros for the values of a param: on the device where they stay there, else such as a GPU can copy."""
+        """Return zeros for the values of a param: on the device if params stay there, else in (pinned) host memory."""
         gpus = [name for name in self.names.values() if is_gpu(name)]
         root = self._root(gpus[0]) if gpus else NumpyOps()
         return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
 
     def release(self) -> None:
-        """Give the memory of GPUs back, once nobody computes there."""
+        """Release the memory of GPUs, once all computation has ended."""
         for root in self._roots.values():
             root.release()
 
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Say what a worker needs, and what to do, where a GPU has too little memory.
+    """Add what a worker needs, and what to do, to an error about too little GPU memory.
 
     Parameters
     ----------
     nets : callable
-        Returns the nets of a worker that computes there.
+        Returns the nets of a worker that computes on the GPU.
 
     Raises
     ------
     DeviceMemoryError
-        It has.
+        The GPU has too little memory.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""JobPlan: what every process of a job works out for itself, and alike, from the job file."""
+"""JobPlan: the table of params and slices of a job. Every process computes the same one from the job file."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["JobPlan"]
 
 @dataclass(frozen=True)
 class JobPlan:
-    """Facts of a job that need no data and no cluster.
+    """Params and slices of a job, computed without data and without a cluster.
 
     Attributes
     ----------
     layout : Layout
     names : tuple of str
-        What servers call the unique params, or their parts, in net order; their index is what messages say.
+        Names of the unique params, or parts of params, in net order; messages use their index.
     owners : tuple of str
         Name of the whole param of each.
     shards : tuple of ParamShard or None
-        Which part of that each is.
+        Part of the whole param; None if it is all of it.
     scales : tuple of (float, float) or None
-        ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
+        ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_sharers : tuple of int
-        Gradients for each in one step of a whole worker group.
+        Number of gradients of each in one step of a whole worker group.
     n_shares : tuple of int
-        What the sum of these is divided by.
+        Divisor of the sum of these gradients.
     slices : tuple of ParamSlice
     dtype : dtype
-        Of params.
+        dtype of params.
     """
 
     layout: Layout
@@ -56,7 +56,7 @@ class JobPlan:
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
-        """Work out the plan of a job; ``net`` is its training net, where there is one already."""
+        """Compute the plan of a job; ``net`` is its training net, if it is built already."""
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster
         if not kept:
@@ -83,10 +83,10 @@ class JobPlan:
 def _assign_local_servers(
     slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout
 ) -> Iterator[ParamSlice]:
-    """Give slices that only workers of one process use to a server of that process, where there is one.
+    """Assign slices that only workers of one process use to a server of that process, if it has one.
 
-    So parts of params that no other worker has never leave their process. ``users``: workers of each param in every
-    group; none where all have it.
+    Then parts of params that only one worker has never leave their process. ``users``: workers of each param in every
+    group; empty if all workers have it.
     """
     process_of, cluster = layout.process_of, layout.cluster
     processes = [  # process of each worker, and of each server that its group talks to

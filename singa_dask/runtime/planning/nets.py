@@ -1,4 +1,4 @@
-"""The nets of a worker, built alike by every process from the job file."""
+"""Build the nets of a worker from the job file. Every process builds the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 
 __all__ = ["build_net", "build_nets", "find_ops", "phases_of"]
 
-# Types of features, by a job's precision.
+# dtype of features, by the precision of a job
 DTYPES = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
@@ -24,7 +24,7 @@ DTYPES = {
 
 
 def phases_of(job: JobConf) -> list[Phase]:
-    """Return the phases that a job has a net for: training, and what its frequencies ask for."""
+    """Return the phases of a training job: training, and validation and test if their frequencies are set."""
     phases = [Phase.TRAIN]
     if job.validate_freq > 0 and job.validate_steps > 0:
         phases.append(Phase.VALIDATION)
@@ -42,7 +42,7 @@ def build_nets(
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
 ) -> dict[Phase, NeuralNet]:
-    """Build the nets of one worker: shapes only, nothing is opened or allocated.
+    """Build the nets of one worker. Only shapes: nothing is opened or allocated.
 
     The other nets share the params of the training net; only the first worker group has them.
 
@@ -51,16 +51,16 @@ def build_nets(
     job : JobConf
     group, worker : int
     ops : NumpyOps, optional
-        Kernels that compute them. Without, the nets are for their shapes, which need no GPU.
+        Kernels of the nets. By default the nets are only for their shapes, which needs no GPU.
     deals : mapping of str to sequence of int, optional
-        Of the input layers of the training net; see `Context`.
+        For the input layers of the training net; see `Context`.
     host_names : collection of str
         See `Context`.
 
     Raises
     ------
     ConfigError
-        Everything that is wrong with wiring and shapes, or the kernels are not there.
+        All errors in wiring and shapes; or the kernels are not available.
     """
     ops = ops or _ops_for_shapes(job)
     train = _build_net(job, ops, Phase.TRAIN, group, worker)
@@ -68,7 +68,7 @@ def build_nets(
     nets = {Phase.TRAIN: train}
     nets |= {phase: _build_net(job, ops, phase, group, worker, train) for phase in others}
     train.context.deals = dict(deals or {})
-    # as each worker may compute but a part of the training net: any part of an input layer tells its names
+    # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
     names.readers = {
         layer.conf_name: layer.read_class_names for layer in train.all_layers if isinstance(layer, StoreInput)
@@ -79,7 +79,7 @@ def build_nets(
 
 
 def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> NeuralNet:
-    """Build the net of one phase alone, shapes only; ``ops`` as in `build_nets`.
+    """Build the net of one phase, shapes only; ``ops`` as in `build_nets`.
 
     Raises
     ------
@@ -90,12 +90,12 @@ def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> Neural
 
 
 def _ops_for_shapes(job: JobConf) -> NumpyOps:
-    """Return the kernels that a job asks for, of a GPU's none: it may be that only workers have one."""
+    """Return kernels to compute shapes with: never those of a GPU, which only the workers may have."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 
 def find_ops(job: JobConf, name: str) -> NumpyOps:
-    """Return kernels by name, in the precision that a job asks for.
+    """Return kernels by name, with the precision of a job.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Paths of a job, made absolute for the processes that run it."""
+"""Make the paths of a job absolute, for processes with another working directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint
 
 
 def absolute_paths(job: JobConf) -> JobConf:
-    """Return the job with its relative paths, which start where it was started, made absolute for other processes."""
+    """Return the job with its paths made absolute; relative ones start at the current directory."""
     return JobConf.model_validate(_made_absolute(job.model_dump(mode="json"), ""))
 
 

@@ -1,7 +1,7 @@
-"""Which unit lives in which process, and which Dask worker hosts which process.
+"""Assign units to processes, and processes to Dask workers.
 
-After SINGA's ``Cluster`` (src/utils/cluster.cc), with its rounding mended: the last process may hold fewer
-units than the others.
+After SINGA's ``Cluster`` (src/utils/cluster.cc), with its rounding fixed: the last process may have fewer units than
+the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Layout:
     Attributes
     ----------
     processes : tuple of tuple of Address
-        Units of each process; workers before servers.
+        Units of each process, workers before servers.
     cluster : ClusterConf
     """
 
@@ -45,15 +45,15 @@ class Layout:
 
     @property
     def n_threads(self) -> int:
-        """Threads that the fullest process needs, one a unit."""
+        """Number of threads that the largest process needs, one for each unit."""
         return max(len(units) for units in self.processes)
 
     def server_group_of(self, worker_group: int) -> int:
-        """Return the server group that a worker group talks to."""
+        """Return the server group that a worker group uses."""
         return worker_group // (self.cluster.nworker_groups // self.cluster.nserver_groups)
 
     def describe(self) -> dict[str, Any]:
-        """Return the topology as the summary of a run shows it."""
+        """Return the topology for the summary of a run."""
         conf = self.cluster
         return {
             "nworker_groups": conf.nworker_groups,
@@ -65,7 +65,7 @@ class Layout:
 
 
 def plan_processes(cluster: ClusterConf) -> Layout:
-    """Deal the workers and servers of a job to processes, as its ``cluster`` block says."""
+    """Assign the workers and servers of a job to processes, according to its ``cluster`` block."""
     workers = [Address.worker(g, i) for g in range(cluster.nworker_groups) for i in range(cluster.nworkers_per_group)]
     servers = [Address.server(g, i) for g in range(cluster.nserver_groups) for i in range(cluster.nservers_per_group)]
     for_workers = _chunks(workers, cluster.nworkers_per_procs)
@@ -90,12 +90,12 @@ def place(
     ----------
     layout : Layout
     workers : mapping
-        Address of each Dask worker -> what the scheduler knows of it (``nthreads``, ``host``, ``name``).
+        Address of each Dask worker -> its facts from the scheduler (``nthreads``, ``host``, ``name``).
     busy : mapping
         Address -> threads that other tasks occupy.
     gain : callable, optional
-        (process, Dask workers of processes that have one) -> what it is worth to have the process on each Dask worker;
-        nothing on those not named. It decides among those with room for it.
+        (process, Dask workers chosen so far) -> gain of placing the process on each Dask worker; 0 for those not
+        named. It decides among the workers with enough threads.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def place(
     Raises
     ------
     ClusterError
-        The cluster is too small; says what is needed and what is there.
+        The cluster is too small; the message has the numbers.
     """
     free = {address: facts["nthreads"] - busy.get(address, 0) for address, facts in workers.items()}
     order = sorted(free, key=lambda address: (-free[address], str(workers[address].get("name")), address))
@@ -128,10 +128,10 @@ def place(
 def _prefer(
     layout: Layout, needs: Sequence[int], order: Sequence[str], free: Mapping[str, int], gain: Gain
 ) -> dict[int, str]:
-    """Give each process a Dask worker with room, the greatest gain first.
+    """Assign each process a Dask worker with enough threads, the greatest gain first.
 
-    Larger processes come first, so whichever worker one of them takes has room for any that comes later: a job that
-    fits at all fits whatever is preferred.
+    Larger processes come first: a worker that fits one of them fits every later one, so a job that fits at all fits
+    with any preferences.
     """
     chosen: dict[int, str] = {}
     left, waiting = list(order), list(needs)
@@ -141,7 +141,7 @@ def _prefer(
         fitting = [address for address in left if free[address] >= size]
         worth = {process: gain(process, chosen) for process in alike}
         pairs = [(process, address) for process in alike for address in fitting]
-        # the first of equal pairs, so that without any gain it is as without preferences
+        # max returns the first of equal pairs, so without any gain the result is that without preferences
         process, address = max(pairs, key=lambda pair: worth[pair[0]].get(pair[1], 0.0))
         chosen[process] = address
         waiting.remove(process)

@@ -1,6 +1,6 @@
-"""What a process of a job uses of its host: threads, never more than there are cores for them, and memory.
+"""Cores, threads and memory of a process.
 
-The nannies of Dask start their processes with one thread for every library; what is here holds whatever they say.
+The limits here replace those of Dask's nannies, which start processes with one thread for every library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from singa_dask.conf import JobConf
 __all__ = ["cpu_count", "limit_process", "limit_thread", "machine_memory", "n_threads", "peak_memory", "size_text"]
 
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where Linux says what the control group of this process may use, in its two versions."""
+"""Files with the memory limit of the control group of this process, for both versions of control groups."""
 
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -27,9 +27,9 @@ CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
 
 
 def cpu_count() -> int:
-    """Return the number of cores that this process may use: those of its affinity, at most those of its control group.
+    """Return the number of cores that this process may use, according to its affinity and its control group.
 
-    ``dask.system.cpu_count`` returns the same, but to import Dask takes longer than to validate a job.
+    ``dask.system.cpu_count`` returns the same, but importing Dask takes longer than validating a job.
     """
     count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     group = _text_of(CGROUP_OF_PROCESS).rpartition(":")[2].lstrip("/")
@@ -40,24 +40,24 @@ def cpu_count() -> int:
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
-    """Return the threads of each worker where ``n_workers`` of the job share the cores that this process may use.
+    """Return the number of threads of each of ``n_workers`` workers that share the cores of `cpu_count`.
 
-    The cores are those of its affinity and of its control group. How many threads Dask has for tasks says nothing of
-    them. Servers are not counted: they work while workers wait. ``n_on_gpus`` of the workers take one thread each.
+    ``n_on_gpus`` of the workers take one thread each. Servers are not counted, as they work while workers wait. The
+    number of threads that Dask has for tasks does not matter.
     """
     most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this machine has, or that this process may use of it."""
+    """Return the number of bytes of memory that this process may use."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [int(text) for file in LIMITS if (text := _text_of(file)).isdecimal()]
     return min([pages, *limits])
 
 
 def size_text(n_bytes: int) -> str:
-    """Write a number of bytes for people, as ``"1.5 GiB"``."""
+    """Format a number of bytes, for example as ``"1.5 GiB"``."""
     size = float(n_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
@@ -74,18 +74,18 @@ def _text_of(file: Path) -> str:
 
 
 def limit_process(n: int) -> AbstractContextManager[object]:
-    """Give the linear algebra of this process ``n`` threads, from now to the end of the context."""
+    """Limit BLAS to ``n`` threads in this process, until the context ends."""
     limits: AbstractContextManager[object] = threadpool_limits(n, user_api="blas")
     return limits
 
 
 def limit_thread(n: int) -> AbstractContextManager[object]:
-    """Give the OpenMP libraries that are loaded ``n`` threads for what this thread calls, in the context."""
+    """Limit loaded OpenMP libraries to ``n`` threads for calls from this thread, until the context ends."""
     limits: AbstractContextManager[object] = threadpool_limits(n, user_api="openmp")
     return limits
 
 
 def peak_memory() -> int:
-    """Return the most memory, in bytes, that this process has had in use since it was started."""
+    """Return the peak memory of this process, in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else 1024 * most

@@ -1,4 +1,4 @@
-"""What runs in a process of a job: workers, servers, and what hosts them."""
+"""The parts of a job that run in its processes: workers, servers, and their host."""
 
 from __future__ import annotations
 

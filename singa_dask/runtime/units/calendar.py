@@ -1,4 +1,4 @@
-"""Calendar: what a job does at which step besides training."""
+"""Calendar: the steps of tests, reports and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Calendar"]
 
 
 class Calendar:
-    """Says what is due at a step.
+    """Decides what is due at a step.
 
     Parameters
     ----------
@@ -25,19 +25,19 @@ class Calendar:
         )
 
     def tests(self, step: int) -> Iterator[tuple[Phase, int, bool]]:
-        """Yield each phase of tests, how many batches a test has, and whether there is one before a step."""
+        """Yield, for validation and test: the phase, its number of batches, and whether it is due before a step."""
         for phase, freq, after, n in self._tests:
             yield phase, n, _is_due(step, freq, after)
 
     def shows(self, step: int) -> bool:
-        """Say whether the metrics of training are shown after a step."""
+        """Return whether the metrics of training are reported after a step."""
         return _is_due(step, self._job.disp_freq, self._job.disp_after)
 
     def saves(self, step: int) -> bool:
-        """Say whether there is a checkpoint before a step."""
+        """Return whether a checkpoint is due before a step."""
         return _is_due(step, self._job.checkpoint_freq, self._job.checkpoint_after)
 
 
 def _is_due(step: int, freq: int, after: int) -> bool:
-    """Say whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
+    """Return whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
     return freq > 0 and step >= after and (step - after) % freq == 0

@@ -1,4 +1,4 @@
-"""Coordinator: the start barriers and the end of a job, kept by the stub of process 0."""
+"""Coordinator: the barriers at the start and the end of a job, in process 0."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """Counts units; a state machine like the stub.
+    """Counts units at barriers; a state machine like the stub.
 
-    Nobody starts before all units are there (``hello``), no worker trains before all have their params
-    (``ready``), no server ends before all workers have (``leave``).
+    Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
+    when all workers have ended (``leave``).
 
     Parameters
     ----------
     process_of : mapping of Address to int
-        Every unit of the job.
+        All units of the job.
     """
 
     KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
@@ -31,11 +31,11 @@ class Coordinator:
         self._listeners = {"hello": sorted(units), "ready": sorted(workers), "leave": sorted(units - workers)}
 
     def missing(self, kind: str) -> list[Address]:
-        """Return who has not said ``kind`` yet."""
+        """Return the units that have not sent ``kind`` yet."""
         return sorted(self._waiting[kind])
 
     def handle(self, message: Message) -> list[Message]:
-        """Strike a unit off the list; after the last one, tell those who wait."""
+        """Count a unit; after the last one, return the messages to those that wait."""
         waiting = self._waiting[message.kind]
         waiting.discard(message.src)
         if waiting:

@@ -1,4 +1,4 @@
-"""What ``debug: true`` writes to a worker's log: the mean absolute values of each layer and of its params."""
+"""The log of ``debug: true``: mean absolute values of each layer and of its params."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 def log_layers(net: NeuralNet, step: int) -> None:
     """Log a line for each layer of this worker after a training step.
 
-    That of an InnerProduct is, for example::
+    For an InnerProduct, for example::
 
         step 100, fc1 (64, 32): data 0.4312, grad 0.0001927; fc1.weight (32, 784): value 0.02831, grad 0.0004106
 
-    Numbers are means of absolute values: data and gradients are those of this step, params have seen its update.
-    A layer that computes in the memory of its source leaves its own values there.
+    The numbers are means of absolute values. Data and gradients are those of this step, params have its update. A layer
+    that overwrites its source shows its own values there.
     """
     for layer in net.layers:
         parts = [_features(layer, net.ops), *(_param(param, net.ops) for param in _params(layer))]
@@ -31,7 +31,7 @@ def log_layers(net: NeuralNet, step: int) -> None:
 
 
 def _features(layer: Layer, ops: Any) -> str:
-    """Say what a layer has computed; one that hands the same data to several readers says it once."""
+    """Describe the features of a layer; equal ones, for several readers, are shown once."""
     return "; ".join(
         dict.fromkeys(
             f"{feature.shape}: {_sizes(ops, data=feature.data, grad=feature.grad)}" for feature in layer.features
@@ -48,7 +48,7 @@ def _param(param: Param, ops: Any) -> str:
 
 
 def _sizes(ops: Any, **arrays: Any) -> str:
-    """Say the mean absolute value of each array that is there."""
+    """Describe the mean absolute value of each array that is not None."""
     sizes = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
     return ", ".join(sizes) or "not computed"
 

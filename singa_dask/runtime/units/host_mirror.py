@@ -23,43 +23,43 @@ __all__ = ["HostMirror"]
 
 @dataclass
 class _Mirrored:
-    """Values of a param: those of the host, those of the device, and which version these are."""
+    """Values of a param: on the host and on the device, and the version of the latter."""
 
     host_copy: np.ndarray
     values: Any
     read: Any
-    """When the device has last read them in a step."""
+    """Event after the last kernel that reads the values on the device."""
     version: int = -1
 
 
 class HostMirror:
     """Host copies of the params of one worker, and the thread that sends its gradients once they are on the host.
 
-    Nothing here waits for the device but that thread, the sender: a gradient is copied as soon as the kernels before
-    it are done, beside those after it, and its message is posted then. Messages keep their order.
+    Only that thread, the sender, waits for the device. A gradient is copied as soon as the kernels before it are done,
+    in parallel with those after it; then its message is posted. Messages keep their order.
 
-    That nobody writes over what is still read follows from one thing: a worker asks for new values of a param before
-    it computes with it, and they are there only when the message of its last gradient was answered.
+    No buffer is overwritten while it is read, because a worker collects the values of a param before it computes with
+    it, and they are available only after the message of its last gradient was answered:
 
-    - The gradient on the device is written by the next step. Before, the worker has got the values that the message of
-      this one brought about; the sender had posted that after the copy, so the copy is over.
-    - The host copy of the gradient is written by the next copy. That is enqueued after the same answer, which a server
-      gives once it has read what stub and transport had of the host copy.
-    - The values on the device are written by a copy that the worker itself enqueues, after the kernels that have read
-      them (`_Mirrored.read`) and before those that read them next.
-    - The host copy of the values is written by the answer to the next gradient. Its message, also of one that is always
-      0, is posted once the kernels up to there are done, which have waited for the copy; so that is over. Where another
-      worker group shares the memory its updates come at any time, as they do on a CPU.
+    - The next step overwrites the gradient on the device. By then the worker has the values that resulted from this
+      gradient. Its message was posted after the copy, so the copy is done.
+    - The next copy overwrites the host copy of the gradient. It is enqueued after the same answer, and the server has
+      answered only after it had read the host copy.
+    - The worker itself enqueues the copy that overwrites the values on the device: after the kernels that have read
+      them (`_Mirrored.read`), and before those that read them next.
+    - The answer to the next gradient overwrites the host copy of the values. The message of that gradient, also if it
+      is always 0, is posted once the kernels before it are done, and these have waited for the copy. If another worker
+      group shares the memory, its updates come at any time, as on a CPU.
 
     Parameters
     ----------
     worker : Address
     ops : NumpyOps
-        Of the worker, for a GPU.
+        Kernels of the worker, for a GPU.
     post : callable
-        Delivers a message; from any thread.
+        Delivers a message; called from the sender.
     fail : callable
-        Told the error that has ended the sender.
+        Called with the error that has ended the sender.
     """
 
     def __init__(
@@ -86,22 +86,22 @@ class HostMirror:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """End the sender, once what it was given has left, and wait for all copies: their memory may go now."""
+        """End the sender once it has sent everything, and wait for all copies, so that memory can be released."""
         self._outgoing.put(None)
         self._sender.join()
-        # a device that has failed says so again
+        # a device that has failed raises its error again
         with contextlib.suppress(*([Exception] if kind else [])):
             self._transfers.synchronize()
 
     # -- memory ------------------------------------------------------------------------------------------
 
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
-        """Give a param memory on the device; ``host_copy``, of its shape, is where the stub keeps its values.
+        """Give a param memory on the device; ``host_copy``, of its shape, is the memory of the stub for its values.
 
         Returns
         -------
         list of ndarray
-            Host copy of the gradient of each sharer, 1-D; empty of those that have none.
+            Host copy of the gradient of each sharer, 1-D; empty if it has none.
         """
         owner.data = self._ops.zeros(owner.memory_shape, owner.dtype)
         self._mirrored[owner] = _Mirrored(host_copy, owner.data, self._transfers.mark())
@@ -111,20 +111,20 @@ class HostMirror:
         return [self._host_grads[param] for param in sharers]
 
     def values(self, owner: Param) -> np.ndarray:
-        """Return the values as others have them, in host memory."""
+        """Return the host copy of the values."""
         return self._mirrored[owner].host_copy
 
     # -- copies ------------------------------------------------------------------------------------------
 
     def collect(self, owner: Param) -> None:
-        """Let what is enqueued from now on compute with the newest values."""
+        """Copy the newest values to the device, for kernels that are enqueued from now on."""
         kept, version = self._mirrored[owner], owner.version
         if kept.version < version:
             self._transfers.upload(kept.host_copy, out=kept.values, after=kept.read)
             kept.version = version
 
     def send(self, message: Message, param: Param | None = None) -> None:
-        """Post a message after those before it, and after the gradient of ``param`` has come to its host copy."""
+        """Post a message, after those before it and after the copy of the gradient of ``param`` to the host."""
         event = None
         if param is not None:
             event = self._mirrored[param.owner].read = self._transfers.mark()

@@ -1,4 +1,4 @@
-"""InitialState: where a job begins: fresh, from values of another run, or exactly where a run stopped."""
+"""InitialState: where a job starts: with new values, with values of another run, or exactly where a run stopped."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class InitialState:
     ----------
     job : JobConf
     resume : str, optional
-        URL of the step to go on from (see `lookup.find`).
+        URL of the step to continue from (see `lookup.find`).
     init_from : sequence of str
-        URLs of checkpoints whose values are taken by name, instead of the job's ``checkpoint_path``; later ones win.
+        URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
     """
 
     def __init__(self, job: JobConf, resume: str | None = None, init_from: Sequence[str] = ()) -> None:
@@ -55,14 +55,14 @@ class InitialState:
         return self.step
 
     def check(self, net: NeuralNet) -> None:
-        """Check that every param has a source of first values, of the right shape.
+        """Check that every param has a source of initial values, of the right shape.
 
         Raises
         ------
         CheckpointError
-            The checkpoint is of another net, or there is none.
+            The checkpoint is of another net, or does not exist.
         ConfigError
-            Nothing says how params start; all of them at once.
+            Params have no initial values; lists all of them.
         """
         problems = []
         owners = whole_params(net.logical)
@@ -81,9 +81,9 @@ class InitialState:
             raise ConfigError(problems)
 
     def give_class_names(self, net: NeuralNet) -> None:
-        """Tell the training net what labels mean: as in the run that goes on, or in the checkpoints it starts from.
+        """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
 
-        The latter count only where all values come from there: then labels keep the meaning that the values have.
+        The latter count only if all values come from checkpoints, so that labels keep their meaning.
         """
         known = net.context.class_names
         if self.resumed:
@@ -93,7 +93,7 @@ class InitialState:
             known.inherited = self._initial.class_names()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
-        """Return the first values of a param, of its part where it is one, and their version."""
+        """Return the initial values of a param, or of a part of a param, and their version."""
         whole, version = self._whole(param)
         whole = whole.reshape(param.whole_shape)
         return param.shard.of(whole) if param.shard else whole, version
@@ -108,7 +108,7 @@ class InitialState:
         return initial_values(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
-        """Return the updater state of a slice, None where the run starts without."""
+        """Return the updater state of a slice; None if the run starts without."""
         if self.resumed is None:
             return None
         name, shard = plan.owners[piece.param], plan.shards[piece.param]
@@ -118,7 +118,7 @@ class InitialState:
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
-        """Put the readers of all nets where the run stopped."""
+        """Set the readers of all nets to the positions at which the run stopped."""
         if self.resumed is None:
             return
         if len(self.resumed.groups) != n_groups:

@@ -1,4 +1,4 @@
-"""Lockstep: where a worker is among those of its group, and how far ahead it may be."""
+"""Lockstep: bounds how far the workers of a group can be apart, and records their positions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from singa_dask.net import NeuralNet
 
 __all__ = ["Lockstep", "disconnected_workers"]
 
-# more than a worker takes while another one is asked
+# more steps than a worker does while another one answers
 RECENT = 64
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the workers that bridges do not connect with the first, one for each component that they connect."""
+    """Return the first worker of each connected component, by bridges, that does not contain worker 0."""
     components = list(range(n_workers))
     for one, other in bridges:
         low, high = sorted((components[one], components[other]))
@@ -24,7 +24,7 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 
 
 class Lockstep:
-    """Has a worker that no bridge connects with the first one, be it without layers, go on with it step by step.
+    """Keeps a worker in lockstep with worker 0 if no bridge connects them, also if it has no layers.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ class Lockstep:
     Attributes
     ----------
     ahead : int
-        Steps that one worker can be ahead of another, both in the midst of a step: one that waits for gradients of
-        the others is not; bridges that none come back over, and this class, let it be some.
+        Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
+        step; more if bridges lead only one way, or connect only some of the workers.
     progress : tuple of dict
-        Where it was, the last steps where others may be at another one; read at any time.
+        Positions (step and cursors) of the last steps. Other threads read it.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -57,11 +57,11 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def record_progress(self, where: dict[str, Any]) -> None:
-        """Note where the worker is, before a step or after the last one."""
+        """Record the position of the worker, before a step or after the last one."""
         self.progress = (*self.progress, where)[-self._n_kept :]
 
     def step(self) -> None:
-        """Begin a step, once those that could stay behind are near.
+        """Begin a step, once the workers in lockstep are close enough.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Mailbox: what the bridges of one worker send to those of other workers of its group, and get from them."""
+"""Mailbox: exchanges arrays between the bridges of a worker and those of other workers of its group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mailbox:
     Attributes
     ----------
     gate : Gate
-        Where it waits; closing it frees it.
+        Gate that it waits at; closing the gate ends the wait.
     """
 
     def __init__(self, owner: Address, post: Callable[[Message], None]) -> None:
@@ -37,22 +37,22 @@ class Mailbox:
         self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
 
     def send(self, worker: int, key: str, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
-        """Hand arrays to another worker of the group; returns at once."""
+        """Send arrays to another worker of the group. Never waits."""
         to, info = Address.worker(self.owner.group, worker), {"key": key, "names": list(names)}
         self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
 
     def put(self, message: Message) -> None:
-        """Take in what another worker has sent; from any thread."""
+        """Add arrays that another worker has sent; called from any thread."""
         with self.gate.condition:
             self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
             self.gate.condition.notify_all()
 
     def has(self, key: str) -> bool:
-        """Tell whether `receive` would not wait."""
+        """Return whether `receive` would not wait."""
         return bool(self._arrived[key])
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has arrived that makes a condition true.
+        """Wait until a condition is true; it is checked whenever something arrives.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class Mailbox:
                 self.gate.condition.wait()
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Return the oldest arrays with a key, by name; waits for them.
+        """Wait for the oldest arrays with a key, and return them by name.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""Server: holds slices of the params of its group, updates them, answers; after SINGA's src/server.cc.
+"""Server: holds slices of the params, and updates them with gradients; after SINGA's src/server.cc.
 
-A server is a state machine: `Server.handle` takes a message and returns messages; whoever runs it reads
-the inbox and delivers. Two things that SINGA gets wrong are right here: the requests of different worker
-groups never mix in one update, and no change made while groups synchronise is lost.
+A server is a state machine without I/O: `Server.handle` takes a message and returns the messages that follow. The
+caller reads the inbox and delivers the answers. Two errors of SINGA are fixed: requests of different worker groups
+never mix in one update, and no change made while server groups synchronise is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Server"]
 
 @dataclass
 class _Held:
-    """One slice in the hands of this server."""
+    """One slice that this server holds."""
 
     slice: ParamSlice
     value: Any
@@ -44,18 +44,18 @@ class Server:
     ----------
     address : Address
     slices : sequence of ParamSlice
-        Those that this server holds.
+        The slices that this server holds.
     values : callable
-        Index of a param -> its values in this process, 1-D.
+        Index of a param -> values of the param in this process, 1-D.
     scales : sequence of (float, float) or None
-        ``lr_scale`` and ``wd_scale`` of each param, None of a statistic.
+        ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_shares : sequence of int
-        What the sum of the gradients of each is divided by.
+        Divisor of the sum of the gradients of each param.
     updater : UpdaterConf
     cluster : ClusterConf
     ops : NumpyOps
-        Kernels for where the values lie. On a GPU an update is made once it is enqueued: who computes there with the
-        new values, or writes over the gradient, is enqueued after it.
+        Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
+        the new values, or overwrite the gradient, are enqueued after it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Server:
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
-        # Values that others may change while they are on their way are copied first.
+        # with several groups, values that others may change before they are sent are copied first
         self.is_only_group = cluster.nworker_groups == 1
         self._held = {
             piece.id: _Held(
@@ -90,12 +90,12 @@ class Server:
         return {name: self.ops.zeros(values.shape, values.dtype) for name in names}
 
     def restore(self, state: Callable[[str, ParamSlice], np.ndarray | None]) -> None:
-        """Take updater state from a checkpoint.
+        """Load updater state from a checkpoint.
 
         Parameters
         ----------
         state : callable
-            (name of the state, slice) -> values, or None where the checkpoint has none.
+            (name of the state, slice) -> values, or None if the checkpoint has none.
         """
         for held in self._held.values():
             for name, values in held.state.items():
@@ -104,7 +104,7 @@ class Server:
                     self.ops.copy(stored, out=values)
 
     def handle(self, message: Message) -> list[Message]:
-        """Take one message; return the answers, some of them to earlier messages."""
+        """Take one message; return the answers, which can be to earlier messages."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
@@ -115,7 +115,7 @@ class Server:
 
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
-        if not message.info["in_place"]:  # else it is the same memory
+        if not message.info["in_place"]:  # else both have the same memory
             self.ops.copy(message.arrays[0], out=held.value)
         held.version = message.version
         if held.slice.master != self.address.group:
@@ -133,7 +133,7 @@ class Server:
         return [self._answer(message, held, "r-get") for message in ready]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Keep the gradients of a worker group until all its processes have sent; then update and answer."""
+        """Collect the gradients of a worker group; update and answer once all of its processes have sent theirs."""
         held = self._held[message.slice]
         group = message.info["group"]
         sent = held.sent.setdefault(group, {})
@@ -186,7 +186,7 @@ class Server:
     # -- between server groups -------------------------------------------------------------------
 
     def _sync(self, held: _Held) -> list[Message]:
-        """After every ``sync_freq`` updates, send what changed to the slice's master group."""
+        """After every ``sync_freq`` updates, send the change since the last time to the slice's master group."""
         if held.last is None:
             return []
         held.n_since_sync += 1
@@ -206,7 +206,7 @@ class Server:
         return [Message("r-sync", self.address, message.src, slice=message.slice, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
-        """Take the master's values, and keep on top of them what was changed here meanwhile."""
+        """Take the values of the master group, plus the changes made here meanwhile."""
         held = self._held[message.slice]
         assert held.last is not None
         meanwhile = held.value - held.last
@@ -218,7 +218,7 @@ class Server:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> list[Piece]:
-        """Copy everything a checkpoint needs: values and updater state of every slice."""
+        """Return copies of values and updater state of every slice, for a checkpoint."""
         pieces = []
         for held in self._held.values():
             arrays = {"value": held.value, **held.state}

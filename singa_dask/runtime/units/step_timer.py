@@ -1,4 +1,4 @@
-"""StepTimer: how long the steps of a worker take, also where their kernels are only enqueued."""
+"""StepTimer: measures the steps of a worker, also if their kernels are only enqueued."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from singa_dask.ops import NumpyOps
 __all__ = ["AHEAD", "StepTimer"]
 
 AHEAD = 2
-"""Steps that may be enqueued on a GPU and not be over: enough that it has always work, few that an end comes soon."""
+"""Steps that may be enqueued on a GPU without being done: it always has work, and the end is never far."""
 
 
 class StepTimer:
     """Measures the steps of one worker.
 
-    On a CPU a step is over when its calls return. On a GPU they return early, so there a step lasts from the end of
-    the one before, or of a pause, to its own end on the device, as the worker's thread sees it; that waits for the
-    third last step, and stays at most `AHEAD` steps before the device. So the sum is what the steps have taken all
-    together, whoever waited for whom; a single one may be short where one before it was long.
+    On a CPU a step ends when its calls return. On a GPU calls return early, so a step lasts from the end of the
+    previous step, or of a pause, to its own end on the device, as seen by the worker's thread. That thread is at most
+    `AHEAD` steps ahead of the device. The sum is the time that all steps have taken together; a single step can appear
+    short after a long one.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class StepTimer:
     Attributes
     ----------
     seconds : array of float
-        Of each step that is over.
+        Duration of each step that has ended.
     """
 
     def __init__(self, ops: NumpyOps) -> None:
@@ -46,7 +46,7 @@ class StepTimer:
             self._since = time.perf_counter()
 
     def end(self) -> None:
-        """End a step, as far as the worker's thread has to do with it."""
+        """End a step in the worker's thread."""
         if self._transfers is None:
             self._over()
             return
@@ -55,7 +55,7 @@ class StepTimer:
             self._finish()
 
     def synchronize(self) -> None:
-        """Wait until all steps are over: what follows is no step, and is not counted."""
+        """Wait until all steps have ended, before work that is not part of a step."""
         while self._running:
             self._finish()
 

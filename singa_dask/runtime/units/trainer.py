@@ -75,7 +75,7 @@ class Trainer:
 
     @property
     def bad_records(self) -> int:
-        """Records that batches wanted and could not have so far, each once for every input layer."""
+        """Number of records that could not be read so far, each once for every input layer."""
         return self._metrics.bad_records
 
     # -- records -----------------------------------------------------------------------------------------
@@ -168,5 +168,5 @@ class Trainer:
             self._emit({"event": "bad_record", "unit": str(self.address), **facts})
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """Return what the summary of the job is made of, after ``seconds`` of training."""
+        """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
         return self._metrics.summary(self._timer, seconds)

@@ -1,4 +1,4 @@
-"""What a Dask task runs for each worker and each server: set up, run, and report; never raise."""
+"""Run one worker or server as a Dask task: set it up, run it, and report. Exceptions become reports."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def run_unit(
     Returns
     -------
     dict
-        ``state``: done, failed or aborted; a worker's metrics; for a failure ``error``, its traceback, and
-        ``exit_code``. Errors are values here: an exception of a user's class might not load elsewhere.
+        ``state``: done, failed or aborted; the metrics of a worker; for a failure ``error``, its traceback, and
+        ``exit_code``. Errors are returned as text, as an exception class of the user might not exist elsewhere.
     """
     thread = threading.current_thread()
     name, thread.name = thread.name, str(address)
@@ -68,7 +68,7 @@ def run_unit(
 
 
 def _explain(host: UnitHost, address: Address, error: BaseException) -> dict[str, Any]:
-    """Say where an exception happened: in the user's code if it was there; unit, step, layer."""
+    """Describe where an exception happened: in the user's code if it was there; unit, step, layer."""
     unit = host.units.get(address)
     where = str(address)
     if isinstance(unit, Worker):
@@ -91,7 +91,7 @@ def _explain(host: UnitHost, address: Address, error: BaseException) -> dict[str
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what an exception says: those of this package as they are, others with their type."""
+    """Return the message of an exception, with its type unless it is one of this package."""
     if isinstance(error, MemoryError):
         return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
     return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
@@ -123,7 +123,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
-    """Give the training net of a worker its params, and return the way to the servers, open until the stack ends."""
+    """Give the training net of a worker memory for its params; return their exchange, which ends with the stack."""
     mirror = None
     if is_gpu(ops.device) and not host.devices.params_stay:
 
@@ -149,7 +149,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     plan = host.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
     ops, values, job = host.devices.ops(address), host.stub.server_values(address), host.job
-    # on a GPU it shares that with workers, and may be the first to find it full
+    # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(lambda what, piece: initial_state.updater_state(plan, what, piece))
@@ -174,7 +174,7 @@ def _serve(host: UnitHost, server: Server) -> None:
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
-    """Copy what the server holds, let training go on, and write the copy meanwhile."""
+    """Copy the slices of the server, let training continue, and write the copy in the background."""
     pieces = server.snapshot()
     host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
 
@@ -182,7 +182,7 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
         try:
             n_parts = host.job.cluster.nservers_per_group
             info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, host.plan.names)
-        except Exception as error:  # said to the worker that asked: it decides what follows
+        except Exception as error:  # reported to the worker that asked, which decides what to do
             info = {"error": _text_of(error)}
         host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 

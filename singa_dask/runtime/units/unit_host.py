@@ -1,4 +1,4 @@
-"""UnitHost: what hosts the units of one process: their inboxes, the stub, the endpoint, the way to the driver."""
+"""UnitHost: hosts the units of one process: sets up messages and memory for them, and ends them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["UnitHost"]
 
 
 class UnitHost:
-    """One process of a job.
+    """Hosts the units of one process of a job.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ class UnitHost:
     transport : callable
         (on_message, on_lost, receive_buffer=) -> Transport of this process, or None when the job has one process only.
     emit : callable
-        Takes an event, a dict that msgpack can write; called from any thread.
+        Takes an event, a dict that msgpack can serialise; called from any thread.
     deals : mapping of str to sequence of int, optional
-        Of a job that starts afresh; see `Context`.
+        For a job that does not continue another run; see `Context`.
     host_names : collection of str
         See `Context`.
     neighbours : collection of int, optional
-        Processes of the job on this host, itself among them; their workers share its cores. All, if not given.
+        Processes of the job on this machine, including this one; their workers share its cores. By default all.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class UnitHost:
     router : Router
         Delivers messages.
     units : dict of Address to object
-        Local workers and servers, also after their end.
+        Local workers and servers, also those that have ended.
     writer : ThreadPoolExecutor
-        Writes parts of checkpoints, while training goes on.
+        Writes parts of checkpoints in the background.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Watch: the metrics that a job follows, and what follows from them; the first worker keeps it for all."""
+"""Watch: the metrics that decide on early stopping and on the best checkpoints. Only the first worker uses it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Totals = Mapping[str, Sequence[float]]
 
 
 class Watch:
-    """Follows the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
+    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
 
     Parameters
     ----------
     job : JobConf
     state : mapping
-        ``state()`` of the run that goes on, as its checkpoint has it; empty for a new one.
+        Result of ``state()`` in the checkpoint that the run continues from; empty for a new run.
 
     Attributes
     ----------
     phases : set of str
-        Whose metrics count: ``"validation"``, ``"test"``.
+        Phases with such a metric: ``"validation"``, ``"test"``.
     """
 
     def __init__(self, job: JobConf, state: Mapping[str, Any]) -> None:
@@ -43,11 +43,11 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """Why the training is to end; empty as long as it is not."""
+        """Why the training is to end; empty if it is not."""
         return self._stopping.reason if self._stopping else ""
 
     def add(self, phase: str, step: int, measured: Sequence[Totals]) -> None:
-        """Take the (sum, count) of the metrics of a test, of each worker of the group.
+        """Add the (sum, count) of the metrics of a test, from each worker of the group.
 
         Raises
         ------
@@ -70,13 +70,13 @@ class Watch:
                 self._stopping.add(step, value)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of it; nothing where the job follows no metric."""
+        """Return the state for a checkpoint; empty if the job tracks no metric."""
         kept: dict[str, Any] = {"metrics": dict(self._latest)} if self._keys else {}
         return kept | ({"early_stopping": self._stopping.state()} if self._stopping else {})
 
 
 class _Stopping:
-    """Counts tests without a better value."""
+    """Counts consecutive tests without a better value."""
 
     def __init__(self, conf: EarlyStoppingConf, state: Mapping[str, Any]) -> None:
         self.conf = conf

@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def bad_records(self) -> int:
-        """Records that batches wanted and could not have so far, each once for every input layer."""
+        """Number of records that could not be read so far, each once for every input layer."""
         return self._trainer.bad_records
 
     def request_stop(self) -> None:
@@ -113,7 +113,7 @@ class Worker:
     # -- its life ------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        """Train to the end, or to a stop; return what the summary of the job needs.
+        """Train to the end, or to a stop; return the part of this worker in the summary of the job.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""WorkerMetrics: what a worker measures: its events for people, and its part of the summary."""
+"""WorkerMetrics: the events that a worker reports, and its part of the summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHASE_NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "validation", Phase.TEST:
 
 
 class WorkerMetrics:
-    """Measures one worker.
+    """Measures one worker: rates, waits and bad records.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class WorkerMetrics:
     Attributes
     ----------
     shown : int
-        Steps up to which the metrics of training have been shown.
+        Number of steps whose training metrics have been reported.
     bad_records : int
-        Records that batches wanted and could not have so far, each once for every input layer.
+        Number of records that could not be read so far, each once for every input layer.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class WorkerMetrics:
         self._since = now
 
     def of(self, phase: Phase, step: int, totals: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-        """Return the event that tells (sum, count) of metrics."""
+        """Return the event with (sum, count) of metrics."""
         return {
             "event": "metrics",
             "phase": PHASE_NAMES[phase],
@@ -76,7 +76,7 @@ class WorkerMetrics:
         }
 
     def of_training(self, last: int) -> dict[str, Any]:
-        """Return the event that tells of training since the last such event; ``last`` is the step done last."""
+        """Return the event with the metrics of training since the last one; ``last`` is the last step done."""
         now, data_s, params_s = time.perf_counter(), self._data_wait_s(), self._params.wait_s
         n_steps = max(last + 1 - self.shown, 1)
         event = self.of(Phase.TRAIN, last, self._net.take_metrics())
@@ -87,7 +87,7 @@ class WorkerMetrics:
         return event
 
     def take_bad(self) -> Iterator[dict[str, Any]]:
-        """Yield what is known of each bad record since the last call."""
+        """Yield the facts of each bad record since the last call."""
         found = sum(layer.bad_records for layer in self._inputs)
         if found == self.bad_records:
             return
@@ -99,7 +99,7 @@ class WorkerMetrics:
         return sum(getattr(layer, "wait_s", 0.0) for layer in self._net.layers)
 
     def summary(self, timer: StepTimer, seconds: float) -> dict[str, Any]:
-        """Return what the summary of the job is made of, after ``seconds`` of training."""
+        """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
         step_ms = 1e3 * np.asarray(timer.seconds or [0.0])
         n_steps = max(len(timer.seconds), 1)
         n_local = sum(layer.bytes_local for layer in self._inputs)

@@ -1,4 +1,4 @@
-"""WorkerParams: how the params of one worker get their values from servers, and servers their gradients."""
+"""WorkerParams: exchanges values and gradients of the params of one worker with servers."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ __all__ = ["WorkerParams"]
 
 
 class WorkerParams:
-    """The params of the training net of a worker, as it deals with the stub of its process.
+    """Exchanges the params of the training net of a worker with the stub of its process.
 
     Parameters
     ----------
     worker : Address
     net : NeuralNet
-        Its training net, with memory.
+        The training net, with memory.
     plan : JobPlan
     ops : NumpyOps
         The worker's kernels.
     post : callable
         Delivers a message.
     mirror : HostMirror, optional
-        Of params that lie on a GPU and elsewhere too.
+        If the params are on a GPU, and servers have copies elsewhere.
 
     Attributes
     ----------
     wait_s : float
-        Seconds that the worker waited for updates.
+        Time that the worker has waited for updates, in seconds.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class WorkerParams:
 
     @property
     def leave_the_device(self) -> bool:
-        """Whether gradients are copied from a GPU, each best as soon as it is there."""
+        """Whether gradients are copied from a GPU, each as soon as it is computed."""
         return self._mirror is not None
 
     def begin(self, initial_state: InitialState) -> None:
-        """Put the first values, if that is this worker's part; else get them."""
+        """Send initial values to the servers, for params that this worker initialises; wait for those of the others."""
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = self._worker.group % per_server_group == 0
         for owner in self._net.owners:
@@ -83,7 +83,7 @@ class WorkerParams:
             self._renew(owner)
 
     def _take_first(self, owner: Param, initial_state: InitialState) -> int:
-        """Put first values in the memory that others see, and return their version."""
+        """Write initial values to the memory that the stub uses; return their version."""
         values, version = initial_state.values(owner)
         if self._mirror is not None:
             np.copyto(self._mirror.values(owner), values)
@@ -95,9 +95,9 @@ class WorkerParams:
         return owner.values if self._mirror is None else self._mirror.values(owner)
 
     def collect(self, param: Param) -> None:
-        """Wait until the values have seen the update that the last gradient asked for.
+        """Wait until the values have the update of the last gradient.
 
-        On a GPU that holds for what is enqueued from now on.
+        On a GPU that holds for kernels that are enqueued from now on.
         """
         owner = param.owner
         if owner.version <= owner.last_version:
@@ -117,9 +117,9 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Hand over a gradient, to leave with others or at the next flush; returns at once.
+        """Send a gradient, together with others or at the next flush. Never waits.
 
-        Servers average over workers, so it is weighted by the rows that this one has.
+        Servers average over workers, so the gradient is weighted by the number of rows of this worker.
         """
         owner, weight = param.owner, self._net.context.weight
         owner.last_version = owner.version
@@ -129,7 +129,7 @@ class WorkerParams:
         self._send("update", param, param=self._index[owner.key], step=step, info=info)
 
     def flush(self) -> None:
-        """Let the gradients leave that wait for others."""
+        """Send the gradients that wait for others."""
         self._send("flush")
 
     def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
