@@ -7,9 +7,7 @@ that a killed conversion can be resumed, and a target is never incomplete.
 
 from __future__ import annotations
 
-import inspect
 import json
-import posixpath
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,18 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.plan import ConvertRequest, Plan, Shard, make_plan
-from singa_dask.data.convert.sources import KINDS, kind_options, open_source
+from singa_dask.data.convert.plan import Plan, Shard, make_plan
+from singa_dask.data.convert.request import ConvertRequest, backend_of, key_options, make_request
+from singa_dask.data.convert.sources import open_source
 from singa_dask.data.convert.tasks import ORDER, POSITIONS, Task, keep_source, release_source, staged_url, write_arrays
 from singa_dask.data.stores.store import STORES, Store
-from singa_dask.errors import ConfigError, DataError
-from singa_dask.registry import suggest
+from singa_dask.errors import DataError
 
-__all__ = ["Run", "backend_of", "convert", "parse_split", "run_here"]
+__all__ = ["Run", "convert", "run_here"]
 
-KEYS = {"cifar": "%05d"}
-# parameters of all writers
-BASICS = ("url", "records", "storage_options", "class_names", "_", "options")
 # files of a plan's directory: identity of the plan; mean record; marker that all is done and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 
@@ -111,30 +106,13 @@ def convert(
     DataError
         A source cannot be read, or the verification failed.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
-    backend = to or backend_of(destination)
-    request = ConvertRequest(
-        kind,
-        tuple(map(fs.absolute, sources)),
-        fs.absolute(destination),
-        backend,
-        shuffle,
-        dict(split or {}),
-        limit,
-        shards,
-        fs.absolute(mean or ""),
-        _reading(kind, reading or {}, fs.absolute(destination)),
-        {**_keys(backend, KEYS.get(kind, "%08d")), **(writing or {})},
-    )
-    _check(request)
+    request = make_request(
+        kind, sources, destination,
+        to=to, shuffle=shuffle, split=split, limit=limit, shards=shards, mean=mean, reading=reading, writing=writing,
+    )  # fmt: skip
     session = secrets.token_hex(8)
-    vocabulary = request.reading.get("vocabulary", "")
-    is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     try:
-        keep_source(session, source := open_source(kind, request.sources, storage_options, **request.reading))
-        if vocabulary:
-            log(f"{vocabulary}: the vocabulary, {'created from this text' if is_new else 'unchanged'}")
+        keep_source(session, source := _open_source(request, storage_options, log))
         plan = make_plan(request, storage_options, source)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
         _begin(plan, log, before_replacing)
@@ -148,23 +126,14 @@ def convert(
     return counts
 
 
-def _check(request: ConvertRequest) -> None:
-    if request.shards < 1:
-        raise ConfigError(f"{request.shards} shards, expected 1 or more.")
-    _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
-    options = _writer_options(STORES.find(request.backend))
-    _check_options(request.writing, options, f"what is written to {request.destination}")
-    _check_shares(request.split)
-    if request.mean:
-        backend_of(request.mean)
-
-
-def _reading(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
-    """Return the options of the reader, with a default vocabulary next to the destination."""
-    if "vocabulary" not in kind_options(kind):
-        return dict(options)
-    beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
-    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", beside))}
+def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Callable[[str], None]) -> Store:
+    """Open the sources. Logs the vocabulary, which this creates if it does not exist."""
+    vocabulary = request.reading.get("vocabulary", "")
+    is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
+    source = open_source(request.kind, request.sources, storage_options, **request.reading)
+    if vocabulary:
+        log(f"{vocabulary}: the vocabulary, {'created from this text' if is_new else 'unchanged'}")
+    return source
 
 
 # -- the plan's directory ------------------------------------------------------------------------------
@@ -255,7 +224,9 @@ def _write_mean(plan: Plan, source: Store) -> None:
         total += np.frombuffer(data, total.dtype).reshape(total.shape)
     mean = (total / next(iter(plan.parts.values()))).astype(np.float32)
     backend = backend_of(plan.request.mean)
-    STORES.find(backend).write(fs.join(plan.folder, MEAN), {"data": mean[None]}, options, **_keys(backend, "mean"))
+    STORES.find(backend).write(
+        fs.join(plan.folder, MEAN), {"data": mean[None]}, options, **key_options(backend, "mean")
+    )
 
 
 def _move(plan: Plan) -> None:
@@ -266,57 +237,3 @@ def _move(plan: Plan) -> None:
     for staged, url in moves:
         if fs.exists(staged, options):
             fs.move(staged, url, options)
-
-
-def parse_split(text: str) -> dict[str, float]:
-    """Parse a split like ``"train=0.8,test=0.2"``.
-
-    Raises
-    ------
-    ConfigError
-        The text does not have that form, or shares are not positive or sum to more than 1.
-    """
-    try:
-        shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise ConfigError(f"split {text!r}: expected name=share,..., e.g. train=0.8,test=0.2.") from None
-    _check_shares(shares, text)
-    return shares
-
-
-def _check_shares(shares: Mapping[str, float], text: str = "") -> None:
-    if not all(share > 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
-        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and sum to at most 1.")
-
-
-def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    for name in options:
-        if name not in known:
-            hint = suggest(name, known) if known else "It has no options."
-            raise ConfigError(f"unknown option {name!r} of {what}. {hint}")
-
-
-def _writer_options(target: type[Store]) -> list[str]:
-    return [name for name in inspect.signature(target.write).parameters if name not in BASICS]
-
-
-def _keys(backend: str, pattern: str) -> dict[str, str]:
-    """Return the option that defines keys of records, if the format has keys."""
-    return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
-
-
-def backend_of(destination: str) -> str:
-    """Return the backend for the suffix of a URL.
-
-    Raises
-    ------
-    ConfigError
-        No backend has that suffix.
-    """
-    for name in STORES.names():
-        if destination.lower().endswith(STORES.find(name).suffixes):
-            return name
-    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
-    raise ConfigError(
-        f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
-    )

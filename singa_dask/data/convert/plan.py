@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.convert.request import ConvertRequest
 from singa_dask.data.convert.sources import open_source, source_files
 from singa_dask.data.order.shuffle import permutation
 from singa_dask.data.stores.shards import shard_url
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError
 
-__all__ = ["DIRECT_BYTES", "RUN_BYTES", "ConvertRequest", "Plan", "Shard", "make_plan"]
+__all__ = ["DIRECT_BYTES", "RUN_BYTES", "Plan", "Shard", "make_plan"]
 
 VERSION = 1
 # up to so many bytes read in total, shuffled shards are made directly from the sources; beyond that, with buckets
@@ -42,23 +43,6 @@ class Shard(NamedTuple):
     url: str
     start: int
     stop: int
-
-
-@dataclass(frozen=True)
-class ConvertRequest:
-    """The arguments of `convert`, with absolute URLs."""
-
-    kind: str
-    sources: tuple[str, ...]
-    destination: str
-    backend: str
-    shuffle: int | None
-    split: Mapping[str, float]
-    limit: int | None
-    shards: int
-    mean: str
-    reading: Mapping[str, Any]
-    writing: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
