@@ -1,0 +1,160 @@
+"""BlockOrder: records shuffled within windows of blocks, so that few blocks are needed at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+
+import numpy as np
+
+from singa_dask.data.order.group import GroupRecords, Ids
+from singa_dask.data.order.shuffle import permutation
+from singa_dask.errors import DataError
+
+__all__ = ["BlockOrder"]
+
+
+class BlockOrder:
+    """Shuffling by blocks; see the notes of `Sampler`.
+
+    Parameters
+    ----------
+    records : GroupRecords
+    seed : int
+    streams : int
+        A divisor of the batch size.
+    window : int
+        Number of blocks that the group mixes at a time, over all streams.
+    deal : (n_blocks,) int64, optional
+        Order in which blocks are assigned to the streams. Default: random by ``seed``.
+
+    Attributes
+    ----------
+    streams : int
+    width : int
+        Rows of a stream in each batch.
+    blocks_per_window : int
+        Number of blocks that a stream mixes at a time.
+    """
+
+    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, deal: Ids | None) -> None:
+        self._records, self._seed, self._deal = records, seed, deal
+        self.streams, self.width = streams, records.batch_size // streams
+        self.blocks_per_window = max(1, -(-window // streams))
+        self._window_of: dict[int, tuple[tuple[int, int], int, Ids]] = {}
+        self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
+
+    @property
+    def deal_digest(self) -> str:
+        """Short hash of a given deal; empty for a random one."""
+        return "" if self._deal is None else hashlib.sha256(self._deal.astype("<i8").tobytes()).hexdigest()[:16]
+
+    def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
+        """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
+        width = self.width
+        ids = np.empty((n_steps, high - low), np.int64)
+        for stream in range(low // width, -(-high // width)):
+            rows = self._stream(stream, step * width, n_steps * width).reshape(n_steps, width)
+            at = stream * width
+            # a worker whose rows end within a stream gets a part of it
+            first, last = max(low, at), min(high, at + width)
+            ids[:, first - low : last - low] = rows[:, first - at : last - at]
+        return ids
+
+    def _stream(self, stream: int, first: int, n: int) -> Ids:
+        """Return items ``first`` to ``first + n`` of a stream, across epochs and windows."""
+        width = self.width
+        parts, done = [], 0
+        while done < n:
+            item = first + done
+            row = item // width * self._records.batch_size + stream * width + item % width
+            epoch = (row + self._records.skip) // self._records.period
+            offset = item - self._supplied(stream, epoch)
+            n_items = min(n - done, self._supplied(stream, epoch + 1) - item)
+            offset %= int(self._pieces(stream, epoch)[1][-1])
+            start, window = self._find_window(stream, epoch, offset)
+            part = window[offset - start : offset - start + n_items]
+            parts.append(part)
+            done += len(part)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _supplied(self, stream: int, epoch: int) -> int:
+        """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
+        width = self.width
+        batches, rest = divmod(epoch * self._records.period - self._records.skip, self._records.batch_size)
+        return batches * width + min(max(rest - stream * width, 0), width)
+
+    def _supplied_up_to(self, stream: int, epoch: int) -> int:
+        """Return the number of items that all earlier streams supply before an epoch."""
+        width = self.width
+        batches, rest = divmod(epoch * self._records.period - self._records.skip, self._records.batch_size)
+        return stream * batches * width + min(rest, stream * width)
+
+    def _find_window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
+        """Return first item and records of the window that contains item ``offset`` of a stream's epoch."""
+        if stream in self._window_of:
+            key, start, ids = self._window_of[stream]
+            if key[0] == epoch and start <= offset < start + len(ids):
+                return start, ids
+        pieces, ends = self._pieces(stream, epoch)
+        window = int(np.searchsorted(ends, offset, side="right")) // self.blocks_per_window
+        chosen = pieces[window * self.blocks_per_window : (window + 1) * self.blocks_per_window]
+        sizes = chosen[:, 1] - chosen[:, 0]
+        before = np.cumsum(sizes) - sizes
+        ids = np.repeat(chosen[:, 0] - before, sizes) + np.arange(int(sizes.sum()))
+        ids = ids[permutation(len(ids), self._seed, "window", epoch, stream, window)]
+        start = int(ends[window * self.blocks_per_window] - sizes[0])
+        self._window_of[stream] = ((epoch, window), start, ids)
+        return start, ids
+
+    def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
+        """Return the shuffled pieces of blocks of a stream's epoch as (first, end), and their cumulative lengths."""
+        kept = self._pieces_of.get(stream)
+        if kept is None or kept[0] != epoch:
+            pieces = self._cut(*self.span(stream, epoch))
+            pieces = pieces[permutation(len(pieces), self._seed, "blocks", epoch, stream)]
+            kept = self._pieces_of[stream] = (epoch, pieces, np.cumsum(pieces[:, 1] - pieces[:, 0]))
+        return kept[1], kept[2]
+
+    def span(self, stream: int, epoch: int) -> tuple[int, int]:
+        """Return the span (low, high) of a stream in an epoch, in records of the deal."""
+        ends = (stream, stream + 1)
+        if self._records.last_batch == "wrap":
+            low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
+            return self._records.start + low, self._records.start + high
+        low, high = (c * self._records.count // self.streams for c in ends)
+        # with fewer records than streams, streams share records
+        return self._records.start + low, self._records.start + max(high, low + 1)
+
+    def block_rows(self, low: int, high: int) -> Ids:
+        """Return the records of each block in rows ``low`` to ``high`` of the first epoch: counts, (n_blocks,) int64."""
+        width = self.width
+        rows = np.zeros(len(self._records.starts) - 1, np.int64)
+        for stream in range(low // width, -(-high // width)):
+            pieces = self._cut(*self.span(stream, 0))
+            blocks = np.searchsorted(self._records.starts, pieces[:, 0], side="right") - 1
+            part = min(high, (stream + 1) * width) - max(low, stream * width)
+            np.add.at(rows, blocks, -(-(pieces[:, 1] - pieces[:, 0]) * part // width))
+        return rows
+
+    def _cut(self, low: int, high: int) -> Ids:
+        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the deal."""
+        firsts, ends, lengths = self._dealt
+        begin = int(np.searchsorted(lengths, low, side="right"))
+        stop = int(np.searchsorted(lengths, high, side="left")) + 1
+        pieces = np.stack([firsts[begin:stop], ends[begin:stop]], axis=1)
+        before = lengths[begin:stop] - (pieces[:, 1] - pieces[:, 0])
+        pieces[:, 1] -= (lengths[begin:stop] - high).clip(0)
+        pieces[:, 0] += (low - before).clip(0)
+        return pieces[pieces[:, 1] > pieces[:, 0]]
+
+    @cached_property
+    def _dealt(self) -> tuple[Ids, Ids, Ids]:
+        """First and end record of each non-empty block in the order of the deal, and cumulative lengths."""
+        n = len(self._records.starts) - 1
+        deal = permutation(n, self._seed, "deal") if self._deal is None else self._deal
+        if not np.array_equal(np.sort(deal), np.arange(n)):
+            raise DataError(f"the deal has {len(deal)} entries. Expected a permutation of the {n} blocks.")
+        firsts, ends = self._records.starts[:-1][deal], self._records.starts[1:][deal]
+        used = ends > firsts
+        return firsts[used], ends[used], np.cumsum((ends - firsts)[used])
