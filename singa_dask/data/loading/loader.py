@@ -9,54 +9,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Substituter
-from singa_dask.data.loading.block_pool import empty_arrays
-from singa_dask.data.loading.collator import Collator
+from singa_dask.data.loading.bad_records import BadLog, BadPolicy
 from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.loading.slabs import MAX_STEPS, Batch, Slab, SlabReader
 from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 
-__all__ = ["Batch", "Loader"]
+__all__ = ["Loader"]
 
 SLAB_BYTES = 4 << 20
-MAX_STEPS = 64
 KEPT_BYTES = 1 << 30
-
-
-class Batch(NamedTuple):
-    """The rows of one worker in one step.
-
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-        (B / n_workers, *shape) per field, each record contiguous. Valid until the next call of `Loader.next`. May be
-        read-only views.
-    ids : (B / n_workers,) int64
-        Indices of the records in the store, after replacement of bad ones.
-    """
-
-    arrays: Arrays
-    ids: npt.NDArray[np.int64]
-
-
-@dataclass
-class _Slab:
-    """Batches that are read together: rows of ``buffers``, or views of a block that contains the whole batch."""
-
-    first_step: int
-    buffers: Arrays
-    batches: list[Batch]
-    error: BaseException | None = None
-    # bad records by index of the batch
-    bad: dict[int, list[BadRecord]] = field(default_factory=dict)
 
 
 class Loader:
@@ -109,34 +78,39 @@ class Loader:
         self.bytes_bound = bytes_bound
         self.wait_s = 0.0
         low, high = sampler.bounds(n_workers)[worker : worker + 2]
-        rows = high - low
         record_bytes = sum(field.size_bytes for field in store.schema.values())
-        batch_bytes = rows * record_bytes
+        batch_bytes = (high - low) * record_bytes
         # two slabs fit the bound: one in use, one being read
-        self._slab_steps = max(1, min(MAX_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
-        self._slab_bytes = self._slab_steps * batch_bytes
-        min_blocks, most_bytes = 1, KEPT_BYTES
-        if sampler.shuffle == "none":
-            # a batch can span two blocks; keeping more only helps if all can be kept
-            min_blocks, most_bytes = 2, bytes_bound if sampler.count * record_bytes <= bytes_bound else 0
+        slab_steps = max(1, min(MAX_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
+        self._slab_bytes = slab_steps * batch_bytes
         policy = policy or BadPolicy()
-        tolerant = policy.on_error != "raise"
-        self.reader = BlockReader(
-            store, min_blocks, most_bytes, prefetch, lambda: self._stop, tolerant=tolerant, labels=policy.labels,
-            host_names=host_names,
-        )  # fmt: skip
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
-        self._substituter = Substituter(self.reader, policy)
-        self._bad_ahead = set(self.bad.records)
-        self._collator = Collator(self.reader, sampler, n_workers)
-        self._ahead = (0, np.empty((0, rows), np.int64))
+        self.reader = self._make_reader(record_bytes, policy, host_names)
+        self._slabs = SlabReader(self.reader, sampler, worker, n_workers, slab_steps, policy, self.bad)
         self._step = 0
-        self._slab: _Slab | None = None
+        self._slab: Slab | None = None
         self._spare: list[Arrays] = []
-        self._queue: deque[_Slab] = deque()
+        self._queue: deque[Slab] = deque()
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
+
+    def _make_reader(self, record_bytes: int, policy: BadPolicy, host_names: Collection[str]) -> BlockReader:
+        min_blocks, bytes_bound = 1, KEPT_BYTES
+        if self.sampler.shuffle == "none":
+            # a batch can span two blocks; keeping more only helps if all can be kept
+            fits = self.sampler.count * record_bytes <= self.bytes_bound
+            min_blocks, bytes_bound = 2, self.bytes_bound if fits else 0
+        return BlockReader(
+            self.store,
+            min_blocks,
+            bytes_bound,
+            self.prefetch,
+            lambda: self._stop,
+            tolerant=policy.on_error != "raise",
+            labels=policy.labels,
+            host_names=host_names,
+        )
 
     @property
     def bytes_read(self) -> int:
@@ -169,7 +143,7 @@ class Loader:
 
     def start(self) -> None:
         """Start prefetching before the first call of `next`. Does nothing without prefetching."""
-        if self.prefetch and self._thread is None and self._slab is None and not self._at_hand:
+        if self.prefetch and self._thread is None and self._slab is None and not self._slabs.all_in_memory:
             self._start_thread()
 
     def wait(self) -> None:
@@ -211,8 +185,7 @@ class Loader:
     def close(self) -> None:
         """Stop and join the thread, and free all blocks. The store stays open."""
         self._halt()
-        self.reader.clear()
-        self._collator.clear()
+        self._slabs.clear()
         self._spare.clear()
 
     def __enter__(self) -> Loader:
@@ -221,9 +194,9 @@ class Loader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _next_slab(self, used: _Slab | None) -> _Slab:
-        if not self.prefetch or (self._at_hand and not self._thread):
-            return self._read(self._step, used.buffers if used else None)
+    def _next_slab(self, used: Slab | None) -> Slab:
+        if not self.prefetch or (self._slabs.all_in_memory and not self._thread):
+            return self._slabs.read(self._step, used.buffers if used else None)
         if self._thread is None:
             self._start_thread()
         with self._ready:
@@ -234,7 +207,7 @@ class Loader:
                     raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
                 if self._ended:
                     self._thread = None
-                    return self._read(self._step, self._spare.pop() if self._spare else None)
+                    return self._slabs.read(self._step, self._spare.pop() if self._spare else None)
                 self._ready.wait()
             slab = self._queue.popleft()
             self._ready.notify_all()
@@ -250,11 +223,6 @@ class Loader:
         )
         self._thread.start()
 
-    @property
-    def _at_hand(self) -> bool:
-        """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
-        return self.sampler.shuffle == "none" and len(self.reader.kept) == len(self.store.blocks)
-
     def _halt(self) -> None:
         """Stop the thread and drop prefetched batches."""
         thread = self._thread
@@ -268,18 +236,18 @@ class Loader:
         self._spare += [slab.buffers for slab in self._queue if slab.buffers]
         self._queue.clear()
         self._slab = None
-        self._bad_ahead = set(self.bad.records)
+        self._slabs.rewind()
 
     # -- methods of the prefetching thread -----------------------------------------------------------
 
     def _read_ahead(self, step: int) -> None:
-        while self._wait_for_room() and not self._at_hand:
+        while self._wait_for_room() and not self._slabs.all_in_memory:
             with self._ready:
                 spare = self._spare.pop() if self._spare else None
             try:
-                slab = self._read(step, spare)
+                slab = self._slabs.read(step, spare)
             except BaseException as error:  # raised in the caller's thread
-                slab = _Slab(step, {}, [], error)
+                slab = Slab(step, {}, [], error)
             with self._ready:
                 self._queue.append(slab)
                 self._ready.notify_all()
@@ -297,42 +265,3 @@ class Loader:
             while not self._stop and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
                 self._ready.wait()
             return not self._stop
-
-    def _read(self, step: int, spare: Arrays | None) -> _Slab:
-        ids = self._ids(step)
-        buffers = spare or empty_arrays(self.store, ids.size)
-        if self.sampler.shuffle == "none":
-            batches = self._collator.consecutive(ids, buffers)
-        else:
-            self._collator.gather(ids.reshape(-1), buffers)
-            n = ids.shape[1]
-            batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
-        slab = _Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
-        if self.reader.bad:
-            self._substitute(slab)
-        return slab
-
-    def _substitute(self, slab: _Slab) -> None:
-        """Replace bad records."""
-        for i, batch in enumerate(slab.batches):
-            rows = self.reader.bad_among(batch.ids)
-            if not len(rows):
-                continue
-            slab.bad[i] = self._substituter.describe(batch.ids[rows])
-            self._bad_ahead.update(batch.ids[rows].tolist())
-            if len(self._bad_ahead) > self.bad.max_bad:
-                # `next` will raise an error for this batch
-                return
-            n = len(batch.ids)
-            arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
-            for name, array in batch.arrays.items():
-                np.copyto(arrays[name], array)
-            slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, rows, arrays))
-
-    def _ids(self, step: int) -> npt.NDArray[np.int64]:
-        """Return the records of a slab; the sampler is called for several slabs at a time."""
-        first, ids = self._ahead
-        if not first <= step <= first + len(ids) - self._slab_steps:
-            n_steps = MAX_STEPS - MAX_STEPS % self._slab_steps
-            first, ids = self._ahead = step, self.sampler.rows(step, self.worker, self.n_workers, n_steps)
-        return ids[step - first : step - first + self._slab_steps]

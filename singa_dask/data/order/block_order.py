@@ -127,7 +127,7 @@ class BlockOrder:
         return self._records.start + low, self._records.start + max(high, low + 1)
 
     def block_rows(self, low: int, high: int) -> Ids:
-        """Return the records of each block in rows ``low`` to ``high`` of the first epoch: counts, (n_blocks,) int64."""
+        """Count the records of each block in rows ``low`` to ``high`` of the first epoch: (n_blocks,) int64."""
         width = self.width
         rows = np.zeros(len(self._records.starts) - 1, np.int64)
         for stream in range(low // width, -(-high // width)):

@@ -1,0 +1,142 @@
+"""SlabReader: reads slabs, which are several batches at a time, with bad records replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Substituter
+from singa_dask.data.loading.block_pool import empty_arrays
+from singa_dask.data.loading.collator import Collator
+from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.order.sampler import Sampler
+from singa_dask.data.types import Arrays
+
+__all__ = ["MAX_STEPS", "Batch", "Slab", "SlabReader"]
+
+MAX_STEPS = 64
+
+
+class Batch(NamedTuple):
+    """The rows of one worker in one step.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+        (B / n_workers, *shape) per field, each record contiguous. Valid until the next call of `Loader.next`. May be
+        read-only views.
+    ids : (B / n_workers,) int64
+        Indices of the records in the store, after replacement of bad ones.
+    """
+
+    arrays: Arrays
+    ids: npt.NDArray[np.int64]
+
+
+@dataclass
+class Slab:
+    """Batches that are read together: rows of ``buffers``, or views of a block that contains the whole batch."""
+
+    first_step: int
+    buffers: Arrays
+    batches: list[Batch]
+    error: BaseException | None = None
+    # bad records by index of the batch
+    bad: dict[int, list[BadRecord]] = field(default_factory=dict)
+
+
+class SlabReader:
+    """Reads the slabs of one worker. Must be used by one thread at a time.
+
+    Parameters
+    ----------
+    reader : BlockReader
+    sampler : Sampler
+    worker, n_workers : int
+        Index of the worker in the group, and size of the group.
+    n_steps : int
+        Batches per slab, at most MAX_STEPS.
+    policy : BadPolicy
+    log : BadLog
+        The bad records that have been handed out, with the maximum.
+    """
+
+    def __init__(
+        self,
+        reader: BlockReader,
+        sampler: Sampler,
+        worker: int,
+        n_workers: int,
+        n_steps: int,
+        policy: BadPolicy,
+        log: BadLog,
+    ) -> None:
+        self._reader, self._sampler, self._log = reader, sampler, log
+        self._worker, self._n_workers, self._n_steps = worker, n_workers, n_steps
+        self._collator = Collator(reader, sampler, n_workers)
+        self._substituter = Substituter(reader, policy)
+        self._ahead = (0, np.empty((0, 0), np.int64))
+        self.rewind()
+
+    @property
+    def all_in_memory(self) -> bool:
+        """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
+        return self._sampler.shuffle == "none" and len(self._reader.kept) == len(self._reader.store.blocks)
+
+    def rewind(self) -> None:
+        """Forget the bad records of slabs that were read but not handed out."""
+        self._bad_ahead = set(self._log.records)
+
+    def clear(self) -> None:
+        """Free all blocks."""
+        self._reader.clear()
+        self._collator.clear()
+
+    def read(self, step: int, spare: Arrays | None) -> Slab:
+        """Read the slab that begins with a step; reuses ``spare`` buffers.
+
+        Raises
+        ------
+        DataError
+            A block cannot be read. Names URL and block.
+        """
+        ids = self._ids(step)
+        buffers = spare or empty_arrays(self._reader.store, ids.size)
+        if self._sampler.shuffle == "none":
+            batches = self._collator.consecutive(ids, buffers)
+        else:
+            self._collator.gather(ids.reshape(-1), buffers)
+            n = ids.shape[1]
+            batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
+        slab = Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
+        if self._reader.bad:
+            self._substitute(slab)
+        return slab
+
+    def _substitute(self, slab: Slab) -> None:
+        """Replace bad records."""
+        for i, batch in enumerate(slab.batches):
+            rows = self._reader.bad_among(batch.ids)
+            if not len(rows):
+                continue
+            slab.bad[i] = self._substituter.describe(batch.ids[rows])
+            self._bad_ahead.update(batch.ids[rows].tolist())
+            if len(self._bad_ahead) > self._log.max_bad:
+                # `next` will raise an error for this batch
+                return
+            n = len(batch.ids)
+            arrays = {name: array[i * n : (i + 1) * n] for name, array in slab.buffers.items()}
+            for name, array in batch.arrays.items():
+                np.copyto(arrays[name], array)
+            slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, rows, arrays))
+
+    def _ids(self, step: int) -> npt.NDArray[np.int64]:
+        """Return the records of a slab; the sampler is called for several slabs at a time."""
+        first, ids = self._ahead
+        if not first <= step <= first + len(ids) - self._n_steps:
+            n_steps = MAX_STEPS - MAX_STEPS % self._n_steps
+            first, ids = self._ahead = step, self._sampler.rows(step, self._worker, self._n_workers, n_steps)
+        return ids[step - first : step - first + self._n_steps]
