@@ -12,8 +12,8 @@ import numpy as np
 from singa_dask.data import Store, detect, fs, open_store
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
+from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.store import is_pattern
 from singa_dask.errors import DataError
 
 __all__ = ["Records", "Text", "survey"]

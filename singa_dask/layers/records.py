@@ -13,7 +13,7 @@ import numpy.typing as npt
 from singa_dask.conf import StoreConf
 from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_STORES
-from singa_dask.data.stores.store import is_pattern
+from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 

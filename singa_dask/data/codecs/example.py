@@ -59,13 +59,18 @@ def decode_examples(
         raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
     arrays = _image(image, shape, resize, channels)
     if label is not None:
-        if label[0] != INT64_LIST or label[1].ndim != 1:
-            raise ValueError("the label is not one integer")
-        wrong = find_wrong_label(label[1])
-        if wrong is not None:
-            raise ValueError(wrong[1])
-        arrays["label"] = label[1].astype(np.int32)
+        arrays["label"] = _label(label)
     return arrays
+
+
+def _label(feature: Feature) -> npt.NDArray[np.int32]:
+    kind, values = feature
+    if kind != INT64_LIST or values.ndim != 1:
+        raise ValueError("the label is not one integer")
+    wrong = find_wrong_label(values)
+    if wrong is not None:
+        raise ValueError(wrong[1])
+    return values.astype(np.int32)
 
 
 def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None, channels: int) -> Arrays:

@@ -60,8 +60,8 @@ class KVFile:
         self.url = file_url(url, storage_options)
         self.reader = RangeReader(self.url, storage_options)
         self._chunk = (0, memoryview(b""))
-        noted = known(self.url, self.reader.size) if known else None
-        if noted is None or not self._load_index(noted):
+        info = known(self.url, self.reader.size) if known else None
+        if info is None or not self._load_index(info):
             self.stride = self._constant_stride()
             self.offsets = self._even_offsets() if self.stride else self._scan()
         self.truncated_bytes = self.reader.size - int(self.offsets[-1])
@@ -77,14 +77,14 @@ class KVFile:
             facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
         return facts
 
-    def _load_index(self, noted: Mapping[str, Any]) -> bool:
+    def _load_index(self, info: Mapping[str, Any]) -> bool:
         """Restore the index from `index_info`; returns False if the first pair of the file contradicts it."""
         try:
-            self.stride = int(noted["stride"])
+            self.stride = int(info["stride"])
             if self.stride:
                 self.offsets = self._even_offsets()
             else:
-                lengths = np.frombuffer(zlib.decompress(base64.b64decode(noted["pairs"])), "<i8")
+                lengths = np.frombuffer(zlib.decompress(base64.b64decode(info["pairs"])), "<i8")
                 self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             first = bytes(self.reader.scan(0, int(self.offsets[1])))
             (key_length,) = LENGTH.unpack_from(first, 0)

@@ -122,11 +122,11 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     )
     words = np.empty((len(rows), 4), np.float32)
     for group in range(len(firsts)):
-        places = np.flatnonzero(groups.reshape(-1) == group)
-        found = protobuf.columns(rows[places])
+        indices = np.flatnonzero(groups.reshape(-1) == group)
+        found = protobuf.columns(rows[indices])
         if found is None or not _is_word(found):
             raise ValueError("not a WordRecord, unlike others")
-        words[places] = np.stack([column.values for column in found[1:]], axis=1)
+        words[indices] = np.stack([column.values for column in found[1:]], axis=1)
     return words
 
 
@@ -164,33 +164,33 @@ def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arra
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):
-        places = np.flatnonzero(lengths == length)
-        rows = np.frombuffer(b"".join([values[place] for place in places.tolist()]), np.uint8).reshape(
-            len(places), length
+        indices = np.flatnonzero(lengths == length)
+        rows = np.frombuffer(b"".join([values[index] for index in indices.tolist()]), np.uint8).reshape(
+            len(indices), length
         )
-        parts += _decode_group(rows, places, decode)
+        parts += _decode_group(rows, indices, decode)
     return _merge(parts, len(values))
 
 
 def _decode_group(
-    rows: Rows, places: npt.NDArray[np.int64], decode: Decoder
+    rows: Rows, indices: npt.NDArray[np.int64], decode: Decoder
 ) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
     try:
         arrays = decode(rows)
     except ValueError:
         arrays = None
     if arrays is not None:
-        return [(places, arrays)]
-    return [(places[i : i + 1], _decode_one(rows[i : i + 1], int(places[i]), decode)) for i in range(len(places))]
+        return [(indices, arrays)]
+    return [(indices[i : i + 1], _decode_one(rows[i : i + 1], int(indices[i]), decode)) for i in range(len(indices))]
 
 
-def _decode_one(row: Rows, place: int, decode: Decoder) -> Arrays:
+def _decode_one(row: Rows, index: int, decode: Decoder) -> Arrays:
     try:
         arrays = decode(row)
     except ValueError as error:
-        raise ValueError(f"record {place}: {error}") from error
+        raise ValueError(f"record {index}: {error}") from error
     if arrays is None:
-        raise ValueError(f"record {place}: not a record")
+        raise ValueError(f"record {index}: not a record")
     return arrays
 
 
@@ -200,13 +200,13 @@ def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
     parts.sort(key=lambda part: int(part[0][0]))
     schema = schema_of(parts[0][1])
     merged = {name: np.empty((n, *field.shape), field.dtype) for name, field in schema.items()}
-    for places, arrays in parts:
+    for indices, arrays in parts:
         if schema_of(arrays) != schema:
             raise ValueError(
-                f"record {places[0]}: holds {show_schema(schema_of(arrays))}, others hold {show_schema(schema)}"
+                f"record {indices[0]}: holds {show_schema(schema_of(arrays))}, others hold {show_schema(schema)}"
             )
         for name, array in arrays.items():
-            merged[name][places] = array
+            merged[name][indices] = array
     return merged
 
 

@@ -61,10 +61,7 @@ def read_words(
         lines = "".join(f"{word} {count}\n" for word, count in counts.items())
         fs.write_atomic(vocabulary, lines.encode(), storage_options)
     classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
-    starts = np.searchsorted(classes, classes, side="left")
-    ends = np.searchsorted(classes, classes, side="right")
-    columns = [found, classes[found], starts[found], ends[found]]
-    return {"data": np.stack(columns, axis=1).astype(np.float32)}
+    return {"data": _with_classes(found, classes).astype(np.float32)}
 
 
 def split_words(text: str) -> list[str]:
@@ -90,6 +87,13 @@ def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.
         if seen > (now + 1) / n_classes and now < n_classes - 1:
             now += 1
     return np.array(classes, np.int64)
+
+
+def _with_classes(words: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return (n, 4): index, class, and start and end of the class of each word."""
+    starts = np.searchsorted(classes, classes, side="left")
+    ends = np.searchsorted(classes, classes, side="right")
+    return np.stack([words, classes[words], starts[words], ends[words]], axis=1)
 
 
 def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:

@@ -19,8 +19,9 @@ from singa_dask.data.codecs.vocabulary import read_text
 from singa_dask.data.codecs.words import read_words
 from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.stores.idx import idx_shape
+from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import ShardedStore, shard_urls
-from singa_dask.data.stores.store import STORES, Store, is_pattern, rows_per_block
+from singa_dask.data.stores.store import STORES, Store, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 

@@ -20,8 +20,9 @@ from singa_dask.data.convert.plan import Plan
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest import write_manifest
+from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.rechunker import Rechunker
-from singa_dask.data.stores.store import STORES, Store, open_store, rows_per_block
+from singa_dask.data.stores.store import STORES, Store, rows_per_block
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 

@@ -191,8 +191,8 @@ class Cache:
         """Raise a `DataError` if an entry of this length exceeds the limit."""
         if length + SEAL.size > self.limit_bytes:
             text = f"{self.folder}: an entry of {length} bytes exceeds the limit of {self.limit_bytes} bytes."
-            least = (length + SEAL.size) / 1e9
-            raise DataError(f"{text} Set cache.limit_gb to at least {least:.3g}, better more, to hold all data.")
+            needed_gb = (length + SEAL.size) / 1e9
+            raise DataError(f"{text} Set cache.limit_gb to at least {needed_gb:.3g}, better more, to hold all data.")
 
     def find(self, key: str, warn: bool = True) -> memoryview | None:
         """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
@@ -336,6 +336,7 @@ def _wait_for(file: IO[bytes], wait_s: float) -> bool:
     while not _try_lock(file):
         if time.monotonic() > until:
             return False
+        # flock has no timeout, and no event for its release
         time.sleep(POLL_S)
     return True
 

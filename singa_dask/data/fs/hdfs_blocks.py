@@ -87,7 +87,7 @@ def _parse(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
         ]
     return [
         {
-            "hosts": [place["hostName"] for place in block["locations"]],
+            "hosts": [location["hostName"] for location in block["locations"]],
             "offset": int(block["startOffset"]),
             "length": int(block["block"]["numBytes"]),
         }

@@ -71,8 +71,8 @@ class Locations:
 
     def hosts(self, block: Block) -> tuple[str, ...]:
         """Return the hosts that store the most bytes of a block; empty if unknown."""
-        held = self._held(block)
-        return tuple(sorted(host for host, n_bytes in held.items() if n_bytes == max(held.values())))
+        by_host = self._bytes_by_host(block)
+        return tuple(sorted(host for host, n_bytes in by_host.items() if n_bytes == max(by_host.values())))
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
         """Return the number of bytes of a block on the host of these `host_names`; all bytes of a local file."""
@@ -80,19 +80,19 @@ class Locations:
             self._is_local[block.file] = fs.local_path(block.file) is not None
         if self._is_local[block.file]:
             return block.length
-        held = self._held(block) if names else {}
-        return max((n_bytes for host, n_bytes in held.items() if same_host(host, names)), default=0)
+        by_host = self._bytes_by_host(block) if names else {}
+        return max((n_bytes for host, n_bytes in by_host.items() if same_host(host, names)), default=0)
 
-    def _held(self, block: Block) -> dict[str, int]:
+    def _bytes_by_host(self, block: Block) -> dict[str, int]:
         starts, locations = self._locations(block.file)
-        held: dict[str, int] = {}
+        by_host: dict[str, int] = {}
         end = block.offset + block.length
         for start, stop, hosts in locations[max(bisect_right(starts, block.offset) - 1, 0) :]:
             if start >= end:
                 break
             for host in hosts:
-                held[host] = held.get(host, 0) + min(stop, end) - max(start, block.offset)
-        return {host: n_bytes for host, n_bytes in held.items() if n_bytes > 0}
+                by_host[host] = by_host.get(host, 0) + min(stop, end) - max(start, block.offset)
+        return {host: n_bytes for host, n_bytes in by_host.items() if n_bytes > 0}
 
     def _locations(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
         if file not in self._files:

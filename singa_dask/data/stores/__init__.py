@@ -18,7 +18,8 @@ from singa_dask.data.stores import (
     tfrecord,
 )
 from singa_dask.data.stores.manifest import write_manifest
-from singa_dask.data.stores.store import STORES, Store, detect, open_store
+from singa_dask.data.stores.opening import detect, open_store
+from singa_dask.data.stores.store import STORES, Store
 
 __all__ = [
     "STORES",

@@ -144,15 +144,15 @@ class ArrowStore(Store):
 
 
 def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
-    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
         for name, field in fields.items()
     ]
-    note: dict[str, Any] = {"version": 1, "fields": noted}
+    metadata: dict[str, Any] = {"version": 1, "fields": described}
     if class_names:
-        note["class_names"] = list(class_names)
-    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
+        metadata["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
 
 
 def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
@@ -173,12 +173,12 @@ def _metadata(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
-    noted = _metadata(schema)["fields"]
+    described = _metadata(schema)["fields"]
     fields = {}
     for column in schema:
-        if column.name in noted and pa.types.is_fixed_size_binary(column.type):
-            note = noted[column.name]
-            fields[column.name] = Field(np.dtype(note["dtype"]), tuple(note["shape"]))
+        if column.name in described and pa.types.is_fixed_size_binary(column.type):
+            stated = described[column.name]
+            fields[column.name] = Field(np.dtype(stated["dtype"]), tuple(stated["shape"]))
         elif pa.types.is_fixed_size_binary(column.type):
             fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
         elif pa.types.is_integer(column.type):

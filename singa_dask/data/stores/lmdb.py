@@ -175,12 +175,13 @@ class LMDBStore(Store):
     def _read_info(self, info: bytes) -> tuple[int, int]:
         """Set the schema from our converters' description; return the number of records, and of those per value."""
         try:
-            noted = json.loads(info)
+            described = json.loads(info)
             self.schema = {
-                name: Field(np.dtype(field["dtype"]), tuple(field["shape"])) for name, field in noted["fields"].items()
+                name: Field(np.dtype(field["dtype"]), tuple(field["shape"]))
+                for name, field in described["fields"].items()
             }
-            self.class_names = parse_names(noted.get("class_names"))
-            count, n = int(noted["count"]), int(noted["records_per_value"])
+            self.class_names = parse_names(described.get("class_names"))
+            count, n = int(described["count"]), int(described["records_per_value"])
             n_bytes = count * sum(field.size_bytes for field in self.schema.values())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {type(error).__name__}: {error}.") from error

@@ -16,8 +16,9 @@ from typing import Any
 from singa_dask.data import fs
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.opening import is_pattern, open_store
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store, is_pattern, open_store
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 

@@ -95,16 +95,16 @@ class ParquetStore(Store):
 
     def _fields(self, schema: pa.Schema) -> dict[str, Field]:
         """Return the fields, and set the column of each."""
-        noted = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
-        if noted:
-            self._columns = {name: name for name in noted}
-            fields = {name: Field(np.dtype(note["dtype"]), tuple(note["shape"])) for name, note in noted.items()}
+        described = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
+        if described:
+            self._columns = {name: name for name in described}
+            fields = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
             for name, field in fields.items():
                 kind = schema.field(name).type
                 if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
                     raise DataError(f"{self.url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
             return fields
-        found = {column.name: held for column in schema if (held := self._field(column))}
+        found = {column.name: known for column in schema if (known := self._field(column))}
         value = _chosen([name for name, field in found.items() if field.shape], VALUE_NAMES)
         label = _chosen([name for name, field in found.items() if not field.shape], LABEL_NAMES)
         if value is None:
@@ -248,16 +248,16 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 
 
 def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
-    noted = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
+    described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     kinds = {
         name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
         for name, field in fields.items()
     }
     columns = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
-    note: dict[str, Any] = {"version": 1, "fields": noted}
+    metadata: dict[str, Any] = {"version": 1, "fields": described}
     if class_names:
-        note["class_names"] = list(class_names)
-    return pa.schema(columns, {METADATA: json.dumps(note, sort_keys=True)})
+        metadata["class_names"] = list(class_names)
+    return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
 
 
 def _column(array: npt.NDArray[Any]) -> pa.Array:

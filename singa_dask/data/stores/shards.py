@@ -13,7 +13,8 @@ import numpy as np
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, relabel
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store, is_pattern, open_store
+from singa_dask.data.stores.opening import is_pattern, open_store
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import DataError
 

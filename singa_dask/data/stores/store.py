@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES
-from singa_dask.data.fs.cache import open_cache
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -30,9 +28,6 @@ __all__ = [
     "Store",
     "count_of",
     "cut_blocks",
-    "detect",
-    "is_pattern",
-    "open_store",
     "rows_per_block",
 ]
 
@@ -41,8 +36,6 @@ BLOCK_BYTES = 1 << 20
 MANIFEST_DIR = "_singa"
 # block sizes are multiples of this, so that batches of a power of two lie within a block
 EVEN_ROWS = 256
-# maximum number of entries of a directory that are tried as folders of images
-MAX_LOOKED_AT = 16
 
 STORES: Registry[Store]
 
@@ -257,76 +250,3 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
         blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
         first = end
     return tuple(blocks)
-
-
-def is_pattern(url: str) -> bool:
-    """Return whether the last part of a URL is a pattern of file names."""
-    return any(character in url.rpartition("/")[2] for character in "*?[")
-
-
-def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Detect the backend by the suffix or first bytes of a file; None if unknown."""
-    if not fs.exists(url, storage_options):
-        raise DataError(f"{url}: no such file or directory.")
-    is_dir = fs.is_dir(url, storage_options)
-    head = b"" if is_dir else fs.read_bytes(url, 0, min(64, fs.size(url, storage_options)), storage_options)
-    names = fs.ls(url, storage_options) if is_dir else []
-    for name in STORES.names():
-        inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
-        if any(STORES.find(name).matches(path, head) for path in inside):
-            return name
-    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
-
-
-def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
-    """Return whether a directory, or the first folder in it, contains images."""
-    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return True
-    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != MANIFEST_DIR)
-    first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
-    return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
-
-
-def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:
-    """Open the records at a URL.
-
-    Parameters
-    ----------
-    url : str
-        If its last part is a pattern (``part-*.arrow``), the matching stores, sorted by name, are opened as one.
-    backend : str, optional
-        Name in `STORES`; detected by suffix or first bytes if not given.
-    storage_options : mapping, optional
-        Passed to the filesystem. With `with_cache`, remote blocks are cached on a local disk.
-    options
-        Passed to the store. ``truncated=True`` is allowed for all formats: it opens text and key-value files that end
-        within a record. Truncated files of other formats cannot be read.
-
-    Raises
-    ------
-    ConfigError
-        The backend is unknown.
-    DataError
-        The file is missing, or not of that format.
-    """
-    if is_pattern(url):
-        return STORES.find("shards")(url, storage_options, backend=backend, **options)
-    backend = backend or detect(url, storage_options)
-    if not backend:
-        raise DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
-    found = STORES.find(backend)
-    if not found.accepts_truncated:
-        options.pop("truncated", None)
-    return _checked_cache(found(url, storage_options, **options))
-
-
-def _checked_cache(store: Store) -> Store:
-    """Return the store; raise now, not at the first batch, if a block exceeds the limit of the cache."""
-    settings = store.storage_options.get(fs.CACHE)
-    if settings is not None and fs.local_path(store.url) is None:
-        try:
-            open_cache(settings).check_fits(max((block.length for block in store.blocks), default=0))
-        except DataError:
-            store.close()
-            raise
-    return store

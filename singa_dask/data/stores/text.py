@@ -98,14 +98,16 @@ class TextStore(Store):
             raise DataError(f"{url}: no lines{' but the header' if self._lines.names else ''}.")
         # without a shape the first block is read, so that a cache keeps it
         first = self._line_at(self._start) if shape else self._first_line()
-        shape = shape or (len(self._lines.split(first)) - has_label,)
-        self.schema = {"data": Field(np.dtype(np.float32), tuple(shape))}
-        if has_label:
-            self.schema["label"] = Field(np.dtype(np.int32))
-        self._lines.n_columns = int(np.prod(shape, dtype=np.int64)) + has_label
+        self._set_schema(tuple(shape) or (len(self._lines.split(first)) - has_label,))
         self._check_first_lines(first, truncated)
         if truncated:
             self._drop_truncated()
+
+    def _set_schema(self, shape: tuple[int, ...]) -> None:
+        self.schema = {"data": Field(np.dtype(np.float32), shape)}
+        if self._has_label:
+            self.schema["label"] = Field(np.dtype(np.int32))
+        self._lines.n_columns = int(np.prod(shape, dtype=np.int64)) + self._has_label
 
     def _open_lines(self, separator: str, header: bool | None) -> tuple[int, LineParser]:
         """Return the offset of the first record, and the parser."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.stores.store import is_pattern
+from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet

@@ -1,0 +1,90 @@
+"""Opens stores by URL, and detects their format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+from singa_dask.data.fs.cache import open_cache
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
+from singa_dask.errors import DataError
+
+__all__ = ["detect", "is_pattern", "open_store"]
+
+# maximum number of entries of a directory that are tried as folders of images
+MAX_LOOKED_AT = 16
+
+
+def is_pattern(url: str) -> bool:
+    """Return whether the last part of a URL is a pattern of file names."""
+    return any(character in url.rpartition("/")[2] for character in "*?[")
+
+
+def detect(url: str, storage_options: fs.Options = None) -> str | None:
+    """Detect the backend by the suffix or first bytes of a file; None if unknown."""
+    if not fs.exists(url, storage_options):
+        raise DataError(f"{url}: no such file or directory.")
+    is_dir = fs.is_dir(url, storage_options)
+    head = b"" if is_dir else fs.read_bytes(url, 0, min(64, fs.size(url, storage_options)), storage_options)
+    names = fs.ls(url, storage_options) if is_dir else []
+    for name in STORES.names():
+        inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
+        if any(STORES.find(name).matches(path, head) for path in inside):
+            return name
+    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
+
+
+def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
+    """Return whether a directory, or the first folder in it, contains images."""
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return True
+    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != MANIFEST_DIR)
+    first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
+    return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
+
+
+def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:
+    """Open the records at a URL.
+
+    Parameters
+    ----------
+    url : str
+        If its last part is a pattern (``part-*.arrow``), the matching stores, sorted by name, are opened as one.
+    backend : str, optional
+        Name in `STORES`; detected by suffix or first bytes if not given.
+    storage_options : mapping, optional
+        Passed to the filesystem. With `with_cache`, remote blocks are cached on a local disk.
+    options
+        Passed to the store. ``truncated=True`` is allowed for all formats: it opens text and key-value files that end
+        within a record. Truncated files of other formats cannot be read.
+
+    Raises
+    ------
+    ConfigError
+        The backend is unknown.
+    DataError
+        The file is missing, or not of that format.
+    """
+    if is_pattern(url):
+        return STORES.find("shards")(url, storage_options, backend=backend, **options)
+    backend = backend or detect(url, storage_options)
+    if not backend:
+        raise DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
+    found = STORES.find(backend)
+    if not found.accepts_truncated:
+        options.pop("truncated", None)
+    return _checked_cache(found(url, storage_options, **options))
+
+
+def _checked_cache(store: Store) -> Store:
+    """Return the store; raise now, not at the first batch, if a block exceeds the limit of the cache."""
+    settings = store.storage_options.get(fs.CACHE)
+    if settings is not None and fs.local_path(store.url) is None:
+        try:
+            open_cache(settings).check_fits(max((block.length for block in store.blocks), default=0))
+        except DataError:
+            store.close()
+            raise
+    return store
