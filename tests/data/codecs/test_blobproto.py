@@ -1,4 +1,4 @@
-"""Checkpoints of SINGA: read, written byte for byte, and refused when they are something else."""
+"""Checkpoints of SINGA: reading, byte-exact writing, and rejection of other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table: rows of the blocks it holds, and the one used least goes first."""
+"""BlockPool: rows of the blocks in it, and least-recently-used replacement."""
 
 from __future__ import annotations
 
