@@ -30,6 +30,7 @@ from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, Connection, Feature, InputLayer, Layer, Param, Records, StoreInput, Traits
 from singa_dask.layers.input import CSVInput, RecordInput
+from singa_dask.layers.records import StoreConf
 from singa_dask.ops.philox import generator
 from singa_dask.registry import Registry
 from singa_dask.train import (
@@ -67,6 +68,7 @@ __all__ = [
     "Records",
     "Schedule",
     "Store",
+    "StoreConf",
     "StoreInput",
     "Traits",
     "Updater",

@@ -1,4 +1,4 @@
-"""Names in a job file -> classes, for each kind of part that a job can name.
+"""Registries: names in a job file -> classes, for each kind of part.
 
 A part without extra dependencies registers itself by decorator; one that needs an optional
 package is added by name, ``"module:Class"``, with a hint that says what to install. A name with a dot,
@@ -24,7 +24,7 @@ C = TypeVar("C", bound=type)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Say what a mistyped name may have meant, and what is known.
+    """Suggest what a mistyped name may mean, and list the known names.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def import_members(package: str) -> None:
-    """Import every module of a package, by name, so that its parts register themselves: no list has to name them."""
+    """Import every module of a package in alphabetical order, so that its parts register themselves."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
 
@@ -50,12 +50,12 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind : str
-        What the parts are, as an error says it: ``"layer type"``, ``"updater"``.
+        Name of the kind in errors: ``"layer type"``, ``"updater"``.
 
     Attributes
     ----------
     base : type or None
-        What all of them extend.
+        Their base class.
     """
 
     def __init__(self, kind: str) -> None:
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
     def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
         """Register the decorated class under each of ``names`` (its own name when none is given).
 
-        One that is ``hidden`` is put in by the system: jobs do not name it, nobody is offered it.
+        A ``hidden`` class is inserted by the system; jobs cannot name it, and it is never suggested.
         """
 
         def decorate(cls: C) -> C:
@@ -83,7 +83,7 @@ class Registry(Generic[T]):
         return decorate
 
     def add(self, name: str, target: str, hint: str) -> None:
-        """Add a part by the place it is imported from when first asked for.
+        """Add a part that is imported on first use.
 
         Parameters
         ----------
@@ -104,8 +104,8 @@ class Registry(Generic[T]):
         Raises
         ------
         ConfigError
-            The name is unknown (says what is known), its package is missing (says what to install), or what a name
-            with a dot stands for is no such part.
+            The name is unknown (with the known names), its package is missing (with what to install), or a name with a
+            dot is no class of this kind.
         """
         if "." in name:
             return self._of_module(name)
@@ -146,23 +146,23 @@ class Registry(Generic[T]):
         return inspect.isclass(value) and (self.base is None or (issubclass(value, self.base) and value != self.base))
 
     def get(self, name: str) -> type[T] | None:
-        """Return the class registered as ``name``, None if there is none or it was not asked for so far."""
+        """Return the class registered as ``name``, None if there is none or it has not been imported yet."""
         return self._classes.get(name)
 
     def forget(self, places: Collection[str]) -> None:
-        """Let go of the classes of these modules."""
+        """Remove the classes of these modules."""
         self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
 
     def names(self) -> list[str]:
-        """Return all names that a job can say, sorted."""
+        """Return all names that a job can use, sorted."""
         return sorted({*self._classes, *self._lazy} - self._hidden)
 
     def classes(self) -> list[type[T]]:
-        """Return the classes that a job can name, in the order of `names`; optional ones once they are imported."""
+        """Return the classes in the order of `names`; optional ones only once they are imported."""
         return [self._classes[name] for name in self.names() if name in self._classes]
 
     def is_hidden(self, name: str) -> bool:
-        """Tell whether a part is put in by the system alone."""
+        """Tell whether only the system uses a part."""
         return name in self._hidden
 
     def __contains__(self, name: object) -> bool:

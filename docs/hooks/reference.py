@@ -16,13 +16,10 @@ from mkdocs.structure.files import File, Files
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import main
 from singa_dask.conf import schema
-from singa_dask.errors import ConfigError
+from singa_dask.conf.describe import docs_of, parts_of
 from singa_dask.registry import Registry
 
 CODE = re.compile(r"(`+[^`]+`+)")
-HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
-# Sections of docstrings for those who write Python; readers of the reference write jobs.
-FOR_PYTHON = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
 ROOT = "JobConf"
 TRAINING = {
     "Updaters": "updater",
@@ -55,11 +52,9 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 def described(cls: type) -> str:
     """Return the docstring of a part as Markdown, without the sections for Python."""
-    first, *rest = HEADING.split(inspect.getdoc(cls) or "")
-    text = escaped(first.strip())
-    for title, body in zip(rest[::2], rest[1::2], strict=True):
-        if title not in FOR_PYTHON:
-            text += f"\n\n*{title}.* {escaped(body.strip())}"
+    text = ""
+    for title, body in docs_of(cls):
+        text += f"\n\n*{title}.* {escaped(body)}" if title else escaped(body)
     return f"{text}\n"
 
 
@@ -158,22 +153,14 @@ def job_page() -> str:
 
 def parts(registry: Registry[Any], level: str = "##") -> str:
     """Return the parts of a registry, each once with all its names."""
-    names: dict[type | str, list[str]] = {}
-    for name in registry.names():
-        try:
-            names.setdefault(registry.find(name), []).append(name)
-        except ConfigError as error:
-            names[str(error)] = [name]
-    named = {
-        part.__name__ if isinstance(part, type) and part.__name__ in known else known[0]: (part, known)
-        for part, known in names.items()
-    }
     text = []
-    for own, (part, known) in sorted(named.items()):
-        others = [name for name in known if name != own]
-        text.append(f"{level} {own}\n\n{described(part) if isinstance(part, type) else escaped(part)}")
-        if others:
-            text.append(f"Also called {', '.join(f'`{name}`' for name in others)}.\n")
+    for part in parts_of(registry):
+        text.append(f"{level} {part.name}\n\n{described(part.cls) if part.cls else escaped(part.missing)}")
+        if part.others:
+            text.append(f"Also called {', '.join(f'`{name}`' for name in part.others)}.\n")
+        block = getattr(part.cls, "block", None)
+        if block:
+            text.append(f"Its keys are those of [`{block.block_key}`](job.md#{block.__name__}).\n")
     return "\n".join(text)
 
 

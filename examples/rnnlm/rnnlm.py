@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask import ConfigError, DataError, InputLayer, Layer, Phase, Problem, Traits, open_store
+from singa_dask import ConfigError, DataError, InputLayer, Layer, Phase, Problem, StoreConf, Traits, open_store
 
 END = 0  # number of the word that ends a line
 WORD, CLASS, START, STOP = range(4)  # columns of a record, as `singa-dask convert words` makes them
@@ -28,10 +28,13 @@ class Data(InputLayer):
     ``user_conf`` says ``max_window``.
     """
 
+    block = StoreConf
+
     def setup(self) -> None:
-        if self.conf.store_conf is None or not self.conf.store_conf.path or not self.conf.store_conf.batchsize:
+        store = self.conf.block(StoreConf)
+        if not store.path or not store.batchsize:
             raise ConfigError(Problem(("store_conf",), "expected this block, with path and batchsize."))
-        self.batch, self.n_batches = self.conf.store_conf.batchsize[0], 0
+        self.batch, self.n_batches = store.batchsize[0], 0
         self.starts: list[int] = []
         self.max_window = int(self.conf.user_conf.get("max_window", 10))
         shape = (self.batch // self.site.batch_shard.count, self.max_window + 1, 4)
@@ -45,8 +48,7 @@ class Data(InputLayer):
 
     def _read(self) -> None:
         """Read all words, and find where windows begin."""
-        store_conf = self.conf.store_conf
-        assert store_conf is not None
+        store_conf = self.conf.block(StoreConf)
         with open_store(store_conf.path, store_conf.backend or None, store_conf.storage_options) as store:
             if "data" not in store.schema or store.schema["data"].shape != (4,):
                 raise DataError(f"{store.url}: these are no words. Make them by: singa-dask convert words.")

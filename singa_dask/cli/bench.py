@@ -1,7 +1,7 @@
-"""How fast a loader gives batches, beside the same records copied in memory, in the same run.
+"""Benchmark of a loader against copying the same records in memory, in the same run.
 
-A batch counts when its values lie in memory of the reader's own: one that is a view of the file is copied, as in
-memory each batch is copied once to the same buffer.
+A batch counts once its values are in the reader's own memory: a batch that is a view of the file is copied, just as
+in memory each batch is copied once to the same buffer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Rate:
-    """Records a second of one kind of batches: in memory, by the loader, and the share of the two."""
+    """Records per second of one kind of batches: in memory, by the loader, and their ratio."""
 
     batches: str
     memory: float

@@ -146,7 +146,7 @@ def convert(
 
 
 def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
-    """Return what asks before files are replaced, or refuses it where nobody can be asked."""
+    """Return a function that asks before files are replaced, or refuses if nobody can be asked."""
 
     def ask(urls: Sequence[str]) -> None:
         if overwrite:
@@ -175,7 +175,7 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
 def _cluster(
     workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
 ) -> Iterator[Run]:
-    """Choose who does the tasks: this process, processes of this machine, or a cluster that is there."""
+    """Choose where tasks run: in this process, in processes of this machine, or on an existing cluster."""
     if not (workers or scheduler or scheduler_file):
         yield run_here
         return

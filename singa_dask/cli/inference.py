@@ -1,4 +1,4 @@
-"""What test, extract and predict do alike: find or start workers, compute the parts, end well."""
+"""What test, extract and predict share: find or start workers, compute the parts, clean up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Workers:
-    """Who computes: this process, or ``n`` processes of this machine, or a cluster that is there."""
+    """Where to compute: in this process, in ``n`` processes of this machine, or on an existing cluster."""
 
     n: int | None
     scheduler: str | None
@@ -108,7 +108,7 @@ class Inference:
             self.net = build(self._wanted.job, self._wanted.phase, part.layers, part.labels, part.topk)
 
     def of_records(self, url: str, backend: str | None) -> Inference:
-        """Return the inference of these records: the one input layer that the values to keep need reads them.
+        """Return the inference of these records, read by the only input layer that the wanted values need.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Inference:
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
-        """Give errors in the job their places in its file, and those in the data their place in the command."""
+        """Locate errors in the job in its file, and errors in the data in the command line."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -162,7 +162,7 @@ class Inference:
 
 
 class _Data(NamedTuple):
-    """Records that were given in the command, and the place of the layer that reads them among those of the net."""
+    """Records given on the command line, and the index of the layer that reads them."""
 
     url: str
     layer: int
@@ -184,7 +184,7 @@ class _Data(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What runs tasks, how many at the same time, and how many of these on one host."""
+    """A runner of tasks, how many run at the same time, and how many of these on one host."""
 
     run: Runner
     n_workers: int
@@ -193,7 +193,7 @@ class Running(NamedTuple):
 
 @contextlib.contextmanager
 def running(workers: Workers) -> Iterator[Running]:
-    """Start the workers, or find them."""
+    """Start or find the workers."""
     patience = runtime.Patience()
     with contextlib.ExitStack() as stack:
         if workers.n:
@@ -211,13 +211,13 @@ def running(workers: Workers) -> Iterator[Running]:
 
 
 def _run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Do tasks one after the other in this thread."""
+    """Run tasks one after the other in this thread."""
     return (task() for task in tasks)
 
 
 @contextlib.contextmanager
 def ends_at_once() -> Iterator[None]:
-    """End the program at SIGINT or SIGTERM, after what is to be cleaned up."""
+    """End the program at SIGINT or SIGTERM, after cleaning up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         click.echo(f"{signal.Signals(number).name}: stopped.", err=True)

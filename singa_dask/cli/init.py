@@ -1,4 +1,4 @@
-"""``init``: a job file for data that is there."""
+"""``init``: a job file for existing data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check_fits(found: Records | Text, net: str) -> None:
 
 
 def _tell(found: Records | Text, net: str, out: str) -> None:
-    """Say what was found, and what to do next."""
+    """Print what was found, and what to do next."""
     run, name = f"runs/{job_name(found.url, net)}", shlex.quote(out)
     if isinstance(found, Text):
         click.echo(f"{found.url}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)

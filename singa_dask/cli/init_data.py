@@ -1,4 +1,4 @@
-"""What ``init`` finds out about data to write a job for it: shape, range of values, classes, where a test set is."""
+"""Inspection of data for ``init``: shape, range of values, classes, test set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_IMAGES = 64
 # blocks of a store that are read for its labels
 MAX_BLOCKS = 256
 # numbers from 0 to 255 are as bytes if they reach this
-LEAST_BYTE_RANGE = 100
+MIN_BYTE_RANGE = 100
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _is_test(name: str) -> bool:
 
 
 def _beside(url: str) -> str:
-    """Return the test set beside a training set: what is called alike, with another name in place of ``train``."""
+    """Return the test set beside a training set: the same name with another word in place of ``train``."""
     folder, name = posixpath.split(url)
     if "train" not in name:
         return ""
@@ -223,7 +223,7 @@ def _separator(place: str) -> str:
 
 
 def _size_of_images(place: str, backend: str) -> dict[str, Any]:
-    """Choose size and channels of image files by some of them."""
+    """Choose size and channels for image files from a sample of them."""
     with open_store(place, backend, resize=(SIDE, SIDE)) as store:
         numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
         files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
@@ -235,7 +235,7 @@ def _size_of_images(place: str, backend: str) -> dict[str, Any]:
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
-    """Return the shape of a record as a job has it, and whether it is an image; say in ``reading`` if axes move."""
+    """Return the shape of a record for a job, and whether it is an image; note in ``reading`` if axes move."""
     if len(stored) == 2 and min(stored) >= MIN_SIDE:
         return (1, *stored), True
     if len(stored) == 3 and stored[0] <= MAX_CHANNELS and min(stored[1:]) >= MIN_SIDE:
@@ -271,7 +271,7 @@ def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float,
 
 def _kind(values: np.ndarray[Any, Any], is_image: bool) -> str:
     low, high = values.min(), values.max()
-    if low >= 0 and LEAST_BYTE_RANGE <= high <= 255 and (values == values.round()).all():
+    if low >= 0 and MIN_BYTE_RANGE <= high <= 255 and (values == values.round()).all():
         return "bytes"
     if low >= -1 and high <= 1:
         return "small"

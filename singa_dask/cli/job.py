@@ -1,4 +1,4 @@
-"""What several verbs do with a job file: read it, and check all that can be checked without a cluster."""
+"""Reading and checking of job files, as far as that needs no cluster; shared by several verbs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
 
 
 def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
-    """Return the URLs that layers of nets have written, by layer; those that are there for this process to see."""
+    """Return the URLs that layers have written and this process can see, by layer."""
     writers = {layer.conf_name: layer for net in nets for layer in net.all_layers if isinstance(layer, Writer)}
     found: dict[str, list[str]] = {}
     for name, writer in writers.items():
@@ -42,7 +42,7 @@ def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
 
 
 def show_outputs(found: Mapping[str, Sequence[str]]) -> None:
-    """Print where each layer has written."""
+    """Print where each output layer has written."""
     for name, urls in found.items():
         click.echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
 
@@ -67,7 +67,7 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
 
 
 def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
-    """Say how params start of which neither the job nor a checkpoint says it: as the types of their layers have it.
+    """Add the initialisers of the layers' types for params that neither the job nor a checkpoint initialises.
 
     SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
     says it is a mistake there.
@@ -92,7 +92,7 @@ def refuse_missing_gpus(job_file: JobFile) -> None:
     Raises
     ------
     ConfigError
-        It has not; with the place in the file.
+        It does not; with the place in the file.
     """
     if found := missing_gpus(job_file.job):
         raise ConfigError(job_file.in_order(found))

@@ -1,4 +1,4 @@
-"""Verbs are imported when they are asked for: their options for the help, what they do when they are called."""
+"""Lazy imports of verbs: options and help when help is shown, the work when the verb is called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(target: str) -> Any:
 
 
 def does(target: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have a command, which is only its options and help, call the function ``"module:name"`` with what is given."""
+    """Make a command, which only has options and help, call the function ``"module:name"`` with its arguments."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)

@@ -1,6 +1,6 @@
 """The click tree; a verb's module is imported only when it is asked for, as ``dask`` loads this file on every call.
 
-Here too every error becomes plain lines and an exit code, once for all verbs.
+All errors of all verbs become plain lines and an exit code here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a verb; of a name that is none, say what it may have meant."""
+        """Find a verb; suggest one for an unknown name."""
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
@@ -83,12 +83,12 @@ class Verbs(click.Group):
         raise click.UsageError(f"No such command {name!r}. {hint}Known: {', '.join(VERBS)}.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what all verbs do."""
+        """List all verbs with their summaries."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; what it raises is said in plain words, and ends with the error's exit code."""
+        """Run a verb; print its errors in plain words and exit with their codes."""
         try:
             return super().invoke(ctx)
         except SingaError as error:
@@ -118,7 +118,7 @@ def _interrupted(ctx: click.Context) -> NoReturn:
 
 
 def _comes_of_ctrl_c(error: BaseException | None) -> bool:
-    """Say whether an error stands for a KeyboardInterrupt: modules that are being imported may change it to another."""
+    """Tell whether an error was caused by a KeyboardInterrupt, which modules may replace while they are imported."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -1,4 +1,4 @@
-"""Options that several verbs have. Imports no room of ours, so that any verb may take them."""
+"""Options that several verbs share. Imports no other room, so that any verb can use them cheaply."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import click
 __all__ = ["CPU", "LATEST", "inference_options", "job_options", "json_option", "scheduler_options"]
 
 CPU = "--cpu"
-"""Stands among the changes of a job for what the option of this name changes."""
+"""Placeholder for the changes of this option among those of ``--set``."""
 LATEST = "latest"
-"""What ``--resume`` has without a value."""
+"""Value of ``--resume`` without an argument."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 

@@ -1,4 +1,4 @@
-"""Arguments and options that are paths or URLs. Imports no room of ours but errors and paths: it is always loaded."""
+"""Arguments and options that are paths or URLs. Always loaded, so it only imports errors and paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACES = {"DST", "FILE", "JOB.yaml", "SRC...", "URL", "[URL]"}
 
 
 class Place(click.types.StringParamType):
-    """A path or URL, with ``~`` and variables of the environment where the shell has left them."""
+    """A path or URL in which ``~`` and environment variables are expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Expand a value."""
@@ -27,7 +27,7 @@ class Place(click.types.StringParamType):
 
 
 def with_places(command: click.Command) -> click.Command:
-    """Expand the paths that a command, or those in its group, takes."""
+    """Expand the path arguments of a command, or of those in its group."""
     for param in command.params:
         if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
             param.type = Place()

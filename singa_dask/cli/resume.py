@@ -1,4 +1,4 @@
-"""Where a run is written, from which checkpoint it goes on, and the command that goes on with it."""
+"""Choice of the run directory and the checkpoint to resume from, and the command that resumes a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Place", "choose_place", "given_arguments", "how_to_go_on"]
 
 
 class Place(NamedTuple):
-    """Where a run is written, what it is called, and what it begins with.
+    """Where a run is written, its name, and its first checkpoint.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     init_from: tuple[str, ...] = ()
 
     def steps(self) -> dict[int, int]:
-        """Return the first step of each worker group of a run that goes on."""
+        """Return the first step of each worker group of a resumed run."""
         if self.checkpoint is None or not self.goes_on:
             return {}
         found = Checkpoint(self.checkpoint)
@@ -54,12 +54,12 @@ class Place(NamedTuple):
 def choose_place(
     conf: JobConf, run_dir: str | None, resume: str | None, overwrite: bool, init_from: tuple[str, ...]
 ) -> Place:
-    """Choose the run directory of a job, and find the checkpoint to go on from.
+    """Choose the run directory of a job, and find the checkpoint to resume from.
 
     Raises
     ------
     ConfigError
-        No run of this job is there to go on with.
+        There is no run of this job to resume.
     CheckpointError
         There is no checkpoint, nor a run that ended before its first.
     """
@@ -80,7 +80,7 @@ def choose_place(
 
 
 def _ended_early(url: str) -> bool:
-    """Say whether a run ended before its first checkpoint, however that came."""
+    """Tell whether a run ended before its first checkpoint, for whatever reason."""
     if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
         return False
     try:
@@ -91,7 +91,7 @@ def _ended_early(url: str) -> bool:
 
 
 def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the arguments of a command line as a person may give them again, but for some parameters."""
+    """Return the arguments of a command line, for a person to repeat, without some parameters."""
     arguments, options = [], []
     for param in ctx.command.params:
         name = str(param.name)
@@ -109,7 +109,7 @@ def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[s
 
 
 def how_to_go_on(ctx: click.Context, url: str) -> str:
-    """Return the line that says from which step a run can go on, and by which command."""
+    """Return the line with the step from which a run can be resumed, and the command for it."""
     try:
         step = Checkpoint(find_checkpoint(url)).step
     except CheckpointError:

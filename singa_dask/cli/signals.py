@@ -1,4 +1,4 @@
-"""Signals: what stops a program, and what its child processes see of it."""
+"""Signals that stop a program, hidden from its child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def hidden_from_children() -> Iterator[None]:
-    """Hide `STOPS` from the processes that are started meanwhile, and from theirs.
+    """Hide `STOPS` from processes that are started meanwhile, and from their children.
 
     A terminal sends Ctrl-C to every process of the program, and so do ``timeout`` and batch systems with SIGTERM; the
     program alone is to act on it. One that comes meanwhile is seen at the end.
@@ -35,10 +35,10 @@ def hidden_from_children() -> Iterator[None]:
 
 
 class Stoppable(Protocol):
-    """What runs a job."""
+    """A runner of a job."""
 
     def stop(self, signal_name: str) -> None:
-        """Ask it to stop; asked twice, to end at once."""
+        """Ask it to stop; the second time, to end at once."""
 
 
 class Signals:

@@ -1,4 +1,4 @@
-"""Tasks of a conversion or an inference, run here or on Dask, and what a person sees meanwhile."""
+"""Tasks of a conversion or an inference, run here or on Dask, with progress."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Step(Protocol):
 
     @property
     def step(self) -> str:
-        """What it is a piece of."""
+        """The step that it is part of."""
 
     @property
     def index(self) -> int:
-        """Its place among the tasks of the step."""
+        """Its index among the tasks of the step."""
 
     @property
     def n_records(self) -> int:
-        """How many records it works on."""
+        """Number of its records."""
 
 
 T = TypeVar("T", bound=Step)
@@ -55,7 +55,7 @@ def shown(
     console: Console | None = None,
     line_s: float = LINE_S,
 ) -> Callable[[Sequence[T]], Iterable[R]]:
-    """Return what runs tasks and shows how far it is: a bar on a terminal, a line now and then elsewhere.
+    """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
 
     Both show records done, records a second, and the time left.
 
@@ -118,7 +118,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar, which goes away at the end."""
+    """A bar, which is removed at the end."""
 
     def __init__(self, console: Console, text: str, total: int) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(None), _Records(), TimeRemainingColumn(compact=True))
@@ -139,7 +139,7 @@ class _Bar:
 
 
 class _Records(ProgressColumn):
-    """Records done, of how many, and how many a second."""
+    """Records done, their total, and records per second."""
 
     def render(self, task: Task) -> Text:
         speed = "" if task.speed is None else f"  {task.speed:.0f}/s"

@@ -1,4 +1,4 @@
-"""What ``--wait`` means: how long a verb waits for a cluster, and what a person sees meanwhile."""
+"""``--wait``: how long a verb waits for a cluster, and the messages meanwhile."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["patience_of"]
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
-    """Wait so long, and say on stderr what is missing, unless ``quiet``."""
+    """Return the time to wait, with messages on stderr about what is missing unless ``quiet``."""
     return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(click.echo, err=True))

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in the words of a job file's author."""
+"""Translate pydantic's findings into messages for the author of a job file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOUNDS = {
 
 
 def shown(value: object) -> str:
-    """Show a value of a job file shortly, as an error says it."""
+    """Return a short form of a job file's value for an error message."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -49,7 +49,7 @@ def shown(value: object) -> str:
 
 
 def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") -> str:
-    """Say in plain words what is wrong.
+    """Return a plain message for one finding.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Names that people bring from other programs, and what they are called here."""
+"""Names from other programs, and their counterparts here."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _listed(hint: str, known: Iterable[str]) -> str:
 
 
 def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
-    """Say what the unknown name of a part may have meant, and what is known; ``kind`` as in `load`."""
+    """Suggest what the unknown name of a part may mean, and list the known ones; ``kind`` as in `load`."""
     hint = PARTS.get(kind, {}).get(_folded(name), "")
     if hint in known:
         return _listed(f"Did you mean {hint!r}?", known)
@@ -109,7 +109,7 @@ def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def suggest_key(name: str, known: Collection[str]) -> str:
-    """Say what an unknown key may have meant, and what is known."""
+    """Suggest what an unknown key may mean, and list the known ones."""
     keys, hint = KEYS.get(_folded(name), ((), ""))
     meant = next((key for key in keys if key in known), None)
     if meant:
@@ -118,7 +118,7 @@ def suggest_key(name: str, known: Collection[str]) -> str:
 
 
 def written_out(block: str, value: object) -> str:
-    """Say what to write in place of one value where a block is expected; empty where that is not known."""
+    """Return what to write instead of a single value where a block is expected; empty if that is not known."""
     number, name = WRITTEN_OUT.get(block, ("", ""))
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     form = number if is_number else name if isinstance(value, str) and value.isidentifier() else ""

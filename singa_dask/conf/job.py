@@ -10,10 +10,10 @@ from pydantic import Field
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, RegisteredName, as_list, raw_value
 from singa_dask.conf.net import NetConf
-from singa_dask.conf.part import PartConf
+from singa_dask.conf.part import PartConf, raw_blocks
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
-from singa_dask.conf.wiring import check_phases, read_nodes
+from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.registry import Registry
 
 __all__ = ["AlgConf", "JobConf"]
@@ -33,7 +33,7 @@ class AlgConf(PartConf):
 
 
 class JobConf(Conf):
-    """A job (SINGA's JobProto; seed, precision and ops are ours; what SINGA keeps there for itself is left out)."""
+    """A job (SINGA's JobProto without its internal fields; seed, precision and ops are additions)."""
 
     aliases: ClassVar[Mapping[str, str]] = {"num_openblas_threads": "threads"}
 
@@ -124,7 +124,7 @@ class JobConf(Conf):
                 phases.append(phase)
             elif raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, object, None) is None:
                 yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
-        for path, message in check_phases(read_nodes(data.get("neuralnet")), phases):
+        for path, message in check_phases(read_wiring(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
         ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))
         if precision == "bf16" and ops == "numpy":
@@ -142,7 +142,7 @@ def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
         dim = raw_value(layer, "partition_dim", int, raw_value(net, "partition_dim", int, 0))
         if dim != 0 or workers < 2 or raw_value(layer, "location", object, None) is not None:
             continue
-        for name in ("store_conf", "char_rnn_conf", "sharddata_conf", "lmdbdata_conf"):
+        for name in raw_blocks(layer):
             sizes = as_list(raw_value(raw_value(layer, name, object, {}), "batchsize", object, None))
             path = ("neuralnet", "layer", index, name, "batchsize")
             if len(sizes) > 1 and len(sizes) != workers:

@@ -1,4 +1,4 @@
-"""Reads a job file, tells every mistake at once with its place, and remembers the places for later checks."""
+"""Reader of job files: reports all mistakes at once with their places, and keeps the places for later checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from singa_dask.conf.override import apply_set, replace_cluster
 from singa_dask.conf.own_types import list_known_once, merge_own_types
 from singa_dask.conf.paths import FREE, cluster_text, expand_paths
 from singa_dask.conf.singa_text import is_singa_text
-from singa_dask.conf.tree import Block, Node, locate, plain, show
+from singa_dask.conf.tree import Block, Tree, locate, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import Registry
 
@@ -32,14 +32,14 @@ STDIN = "<stdin>"
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job, the text that it was read from, and where in it everything is said.
+    """A job, the text that it was read from, and the place of every key in it.
 
     Attributes
     ----------
     job : JobConf
         The job, changes from the command line included.
     text : str
-        The file as it is.
+        Content of the file.
     is_singa : bool
         Whether it is in SINGA's own format.
     """
@@ -48,7 +48,6 @@ class JobFile:
     text: str
     _root: Block = field(repr=False)
     is_singa: bool = False
-    _registries: Mapping[str, Registry[Any]] | None = field(default=None, repr=False, compare=False)
 
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with the place in the file of each problem that has a path."""
@@ -61,7 +60,7 @@ class JobFile:
 
     def resolved(self) -> str:
         """Write the job as YAML with every default; it loads back to an equal job."""
-        return yaml_text.dump(self.job.model_dump(exclude_none=True, context={"registries": self._registries}))
+        return yaml_text.dump(self.job.model_dump(exclude_none=True))
 
     def given(self) -> str:
         """Write the job as YAML, without the defaults of keys that were not given; it loads back to an equal job."""
@@ -121,11 +120,11 @@ def load(
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
-    return JobFile(job, text, root, _is_singa(text, file), registries)
+    return JobFile(job, text, root, _is_singa(text, file))
 
 
 def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
-    """Load the modules of a job, and say what is wrong with them; that they are no names, the model says."""
+    """Load the modules of a job and return the problems; the model reports entries that are not texts."""
     paths = as_list(values.get("modules"))
     if not all(isinstance(path, str) for path in paths):
         return []
@@ -137,7 +136,7 @@ def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[A
 
 
 def _brief(value: Any, key: str = "") -> Any:
-    """Return a job's values with lists of one scalar as that scalar; what is the user's own stays as it is."""
+    """Return a job's values with lists of one scalar as that scalar; free-form values stay unchanged."""
     if isinstance(value, dict) and key not in FREE:
         return {name: _brief(inner, name) for name, inner in value.items()}
     if isinstance(value, list):
@@ -145,7 +144,7 @@ def _brief(value: Any, key: str = "") -> Any:
     return value
 
 
-def _parse(text: str, file: str, registries: Mapping[str, Registry[Any]] | None) -> tuple[Node | None, list[Problem]]:
+def _parse(text: str, file: str, registries: Mapping[str, Registry[Any]] | None) -> tuple[Tree | None, list[Problem]]:
     """Read either format."""
     if _is_singa(text, file):
         return singa_job.read_job(text, file, registries or {})
@@ -170,18 +169,18 @@ def _read(file: str) -> str:
         raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
 
 
-def _problem(root: Node, found: Mapping[str, Any]) -> Problem:
+def _problem(root: Tree, found: Mapping[str, Any]) -> Problem:
     path = found["loc"]
     return Problem(path, found["msg"], locate(root, path, at_key=found["type"] == MISPLACED_KEY))
 
 
-def _locate(root: Node, problem: Problem) -> Problem:
+def _locate(root: Tree, problem: Problem) -> Problem:
     shown = problem.shown_path or show(root, problem.path)
     return Problem(problem.path, problem.message, problem.mark or locate(root, problem.path), shown)
 
 
-def _at_key(root: Node, problem: Problem) -> Problem:
-    """Give a problem the place of its key, unless the value was put there from elsewhere."""
+def _at_key(root: Tree, problem: Problem) -> Problem:
+    """Give a problem the place of its key, unless the value comes from another file or the command line."""
     key, value = locate(root, problem.path, at_key=True), locate(root, problem.path)
     return replace(problem, mark=problem.mark or (key if key.file == value.file else value))
 

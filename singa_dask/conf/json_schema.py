@@ -17,7 +17,7 @@ from singa_dask.conf.model import Conf
 from singa_dask.conf.part import PartConf, blocks_of
 from singa_dask.registry import Registry
 
-__all__ = ["field_docs", "schema"]
+__all__ = ["field_docs", "schema", "schema_of"]
 
 
 def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
         a k, and those of a user's own module, which have a dot, are right, too.
     """
     given = registries or {}
-    made = _schema_of(JobConf)
+    made = schema_of(JobConf)
     definitions = made.pop("$defs")
     waiting = list(definitions)
     while waiting:
@@ -39,7 +39,8 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
 
 
-def _schema_of(model: type[Conf]) -> dict[str, Any]:
+def schema_of(model: type[Conf]) -> dict[str, Any]:
+    """Return the schema of one model, with docstrings of fields as descriptions, and without registered blocks."""
     return model.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Documented)
 
 
@@ -58,7 +59,7 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
     for key, block in blocks_of(registry).items():
         # schedules and layers may have blocks of one name
         own = block.__name__ if block.__name__ not in before else f"{kind}.{block.__name__}"
-        found = _schema_of(block)
+        found = schema_of(block)
         definitions |= {inner: each for inner, each in found.pop("$defs", {}).items() if inner not in definitions}
         definitions[own] = found
         readers = [each for each in registry.names() if getattr(registry.get(each), "block", None) is block]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from singa_dask.conf import input as blocks_in
-from singa_dask.conf import neuron as blocks
 from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegative, RegisteredName, Size, choice
 from singa_dask.conf.part import PartConf
 from singa_dask.conf.phase import Phase
-from singa_dask.errors import ConfigError, Problem
 
-__all__ = ["BLOCKS", "InitConf", "LayerConf", "ParamConf"]
+__all__ = ["InitConf", "LayerConf", "ParamConf"]
 
-B = TypeVar("B", bound=Conf)
-BlockType: TypeAlias = type[B]
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 
 
@@ -72,9 +67,10 @@ class ParamConf(Conf):
     which is the gradient of tied weights. It is the sum where any of them says so."""
 
 
-class LayerConf(Conf):
+class LayerConf(PartConf):
     """One layer (SINGA's LayerProto). The block that its type reads is called ``<type>_conf``."""
 
+    kind: ClassVar[str] = "layer"
     aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
 
     name: str = Field(min_length=1)
@@ -107,90 +103,9 @@ class LayerConf(Conf):
     location: Count | None = None
     """Worker of the group that computes the whole layer."""
     user_conf: dict[str, Any] = Field(default={})
-    """What a layer of the user's own wants to know."""
-
-    store_conf: blocks_in.StoreConf | None = None
-    """For RecordInput, CSVInput, CSVOutput, RecordOutput."""
-    lmdbdata_conf: blocks_in.LMDBDataConf | None = None
-    """For the deprecated LMDBData."""
-    mnist_conf: blocks_in.MnistConf | None = None
-    """For the deprecated Mnist."""
-    rgbimage_conf: blocks_in.RGBImageConf | None = None
-    """For ImagePreprocess and the deprecated RGBImage."""
-    sharddata_conf: blocks_in.ShardDataConf | None = None
-    """For the deprecated ShardData."""
-    char_rnn_conf: blocks_in.CharRNNConf | None = None
-    """For CharRNN and CharRNNOutput."""
-    onehot_conf: blocks_in.OneHotConf | None = None
-    """For OneHot."""
-    activation_conf: blocks.ActivationConf | None = None
-    """For Activation."""
-    convolution_conf: blocks.ConvolutionConf | None = None
-    """For Convolution and its variants."""
-    dropout_conf: blocks.DropoutConf | None = None
-    """For Dropout."""
-    dummy_conf: blocks.DummyConf | None = None
-    """For Dummy."""
-    innerproduct_conf: blocks.InnerProductConf | None = None
-    """For InnerProduct."""
-    lrn_conf: blocks.LRNConf | None = None
-    """For LRN."""
-    pooling_conf: blocks.PoolingConf | None = None
-    """For Pooling and its variants."""
-    rbm_conf: blocks.RBMConf | None = None
-    """For RBMVis and RBMHid."""
-    relu_conf: blocks.ReLUConf | None = None
-    """For ReLU."""
-    softmax_conf: blocks.SoftmaxConf | None = None
-    """For Softmax."""
-    gru_conf: blocks.GRUConf | None = None
-    """For GRU."""
-    lstm_conf: blocks.LSTMConf | None = None
-    """For LSTM."""
-    rnn_conf: blocks.RNNConf | None = None
-    """For RNN."""
-    embedding_conf: blocks.EmbeddingConf | None = None
-    """For Embedding."""
-    bm_conf: blocks.BMConf | None = None
-    """For BatchNorm, which SINGA calls BM."""
-    softmaxloss_conf: blocks.SoftmaxLossConf | None = None
-    """For SoftmaxLoss."""
-    argsort_conf: blocks.ArgSortConf | None = None
-    """For ArgSort and Accuracy."""
-    concate_conf: blocks.ConcateConf | None = None
-    """For Concate."""
-    slice_conf: blocks.SliceConf | None = None
-    """For Slice."""
-    split_conf: blocks.SplitConf | None = None
-    """For Split."""
-    rnn_dummy_conf: blocks.RNNDummyConf | None = None
-    """For RNNDummy."""
-    sampling_conf: blocks.SamplingConf | None = None
-    """For Sampling."""
+    """Options of a user's own layer."""
 
     def in_phase(self, phase: Phase) -> bool:
         """Tell whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""
         included = [PHASES[name] for name in self.include] or list(PHASES.values())
         return any(phase & one for one in included) and not any(phase & PHASES[name] for name in self.exclude)
-
-    def block(self, kind: BlockType[B]) -> B:
-        """Return this layer's block of a kind; one of defaults when the job leaves it out and that is possible.
-
-        Raises
-        ------
-        ConfigError
-            The block is missing and has keys without defaults.
-        """
-        name = BLOCKS[kind]
-        found: B | None = getattr(self, name)
-        if found is not None:
-            return found
-        needed = [key for key, field in kind.model_fields.items() if field.is_required()]
-        if needed:
-            raise ConfigError(Problem((name,), f"{self.type} needs this block, with {', '.join(needed)}."))
-        return kind()
-
-
-BLOCKS: dict[type[Conf], str] = {
-    get_args(field.annotation)[0]: name for name, field in LayerConf.model_fields.items() if name.endswith("_conf")
-}

@@ -192,26 +192,30 @@ class Conf(BaseModel):
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """Replace the blocks in the raw values by validated ones, and yield what is wrong; see `PartConf`."""
+        """Replace the blocks in the raw values by validated ones, add defaults, and yield problems; see `PartConf`."""
         return iter(())
 
     @model_validator(mode="wrap")
     @classmethod
     def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], info: ValidationInfo) -> C:
         problems: list[InitErrorDetails] = []
+        added: set[str] = set()
         if isinstance(data, Mapping):
-            given = data = {**data}
+            given = {**data}
             for other, key in cls.aliases.items():
-                if other in data:
-                    data[key] = data.pop(other)
-            problems = [problem(PLAIN, message, path, given) for path, message in cls.rules(data)]
+                if other in given:
+                    given[key] = given.pop(other)
+            data = {**given}
+            problems = [problem(PLAIN, message, path, given) for path, message in cls.rules(given)]
             problems = [*cls._read_blocks(data, info.context or {}), *problems]
+            added = data.keys() - given.keys()
         try:
             made = handler(data)
         except ValidationError as error:
             problems = [*explained(error, cls), *problems]
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
+        made.model_fields_set.difference_update(added)
         return made
 
 

@@ -1,4 +1,4 @@
-"""The net: its layers, and what they inherit from it (SINGA's NetProto)."""
+"""The net: its layers, and their defaults (SINGA's NetProto)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import Field
 
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, plain_name, raw_value
-from singa_dask.conf.wiring import check_wiring, read_nodes
+from singa_dask.conf.wiring import check_wiring, read_wiring
 
 __all__ = ["LayerGroupConf", "NetConf"]
 
 
 class LayerGroupConf(Conf):
-    """``layer_group``: read by nothing, in SINGA too."""
+    """``layer_group``: unused, in SINGA too."""
 
     layer: Many[str] = Field(default=[])
     """Names of layers."""
@@ -35,13 +35,13 @@ class NetConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that names are unique, sources exist, no layer waits for itself, and windows of text have all steps."""
-        for path, message in (*check_wiring(read_nodes(data)), *_check_windows(data)):
+        """Check that names are unique, sources exist, there are no cycles, and windows of text have all steps."""
+        for path, message in (*check_wiring(read_wiring(data)), *_check_windows(data)):
             yield ("layer", *path), message
 
 
 def _check_windows(net: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each CharRNN whose windows are not as long as those who read it are."""
+    """Yield ((index, key...), message) for each CharRNN whose windows differ in length from the layers that read it."""
     default = raw_value(net, "unroll_len", int, 1)
     layers = as_list(raw_value(net, "layer", object, None))
     kinds = [plain_name(raw_value(layer, "type", str, "")) for layer in layers]

@@ -1,4 +1,4 @@
-"""Changes to a job from the command line, made in its tree so that messages still know their place."""
+"""Changes to a job from the command line, made in its tree, so that messages keep their places."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from singa_dask.conf import yaml_text
-from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, named
+from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, named
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import suggest
 
@@ -19,7 +19,7 @@ TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
 class _NoPlace(Exception):
-    """A path leads nowhere: how far it goes, and what is wrong there."""
+    """A path does not exist. Arguments: the part of it that exists, and the message."""
 
 
 def apply_set(root: Block, text: str) -> list[Problem]:
@@ -50,8 +50,8 @@ def apply_set(root: Block, text: str) -> list[Problem]:
     return problems
 
 
-def _put(node: Node | None, tokens: Sequence[tuple[bool, str]], value: Node, shown: str) -> Node:
-    """Return the node with the value put where the tokens lead; missing mappings are made."""
+def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
+    """Return the node with the value set at the path of the tokens; missing mappings are created."""
     if not tokens:
         return copy.deepcopy(value)
     (is_item, name), rest = tokens[0], tokens[1:]
@@ -69,7 +69,7 @@ def _put(node: Node | None, tokens: Sequence[tuple[bool, str]], value: Node, sho
     return node
 
 
-def _put_item(node: Node | None, name: str, rest: Sequence[tuple[bool, str]], value: Node, shown: str) -> Node:
+def _put_item(node: Tree | None, name: str, rest: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
     if node is None:
         raise _NoPlace(shown, f"there is no item {name!r}: the job has no such list.")
     if not isinstance(node, Items):
@@ -86,7 +86,7 @@ def _put_item(node: Node | None, name: str, rest: Sequence[tuple[bool, str]], va
 
 
 def replace_cluster(root: Block, text: str, file: str) -> list[Problem]:
-    """Put a cluster file's block, with or without ``cluster:`` above it, in the place of the job's.
+    """Replace the job's cluster by that of a cluster file, with or without ``cluster:`` above it.
 
     Raises
     ------

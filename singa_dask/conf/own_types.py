@@ -1,11 +1,11 @@
-"""Types that a job in SINGA's format has of the user's own, in C++: told once, with what to do about them."""
+"""User-defined C++ types of jobs in SINGA's format: reported once, with what to do about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from singa_dask.conf.tree import Block, Items, Node, Scalar, step
+from singa_dask.conf.tree import Block, Items, Scalar, Tree, step
 from singa_dask.errors import Problem
 
 __all__ = ["OwnType", "list_known_once", "merge_own_types"]
@@ -20,8 +20,8 @@ class OwnType(Scalar):
     """The value of a ``user_type``."""
 
 
-def merge_own_types(root: Node, problems: Sequence[Problem]) -> list[Problem]:
-    """Put one problem in the place of all those that call a ``user_type`` unknown."""
+def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
+    """Merge all problems with an unknown ``user_type`` into one."""
     problems = [_named(root, problem) for problem in problems]
     found = dict(_own_types(root, ()))
     paths = {problem.path for problem in problems} & {path for path, name in found.items() if "." not in name}
@@ -40,9 +40,9 @@ def merge_own_types(root: Node, problems: Sequence[Problem]) -> list[Problem]:
     return [Problem(first, message), *(problem for problem in problems if problem.path not in paths)]
 
 
-def _named(root: Node, problem: Problem) -> Problem:
-    """Ask for the name of a part of the user's own where a job only says that it is one."""
-    node: Node | None = root
+def _named(root: Tree, problem: Problem) -> Problem:
+    """Ask for the name of a user-defined type where a job gives SINGA's placeholder only."""
+    node: Tree | None = root
     for key in problem.path:
         node = step(node, key)
     if isinstance(node, Scalar) and node.value in UNNAMED:
@@ -56,7 +56,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _own_types(node: Node, path: Path) -> Iterator[tuple[Path, str]]:
+def _own_types(node: Tree, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(node, OwnType):
         yield path, str(node.value)
     elif isinstance(node, Block):
@@ -68,7 +68,7 @@ def _own_types(node: Node, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
-    """Leave what is known out of a message where an earlier one has the same list."""
+    """Shorten the list of known names in a message if an earlier message has the same list."""
     seen: set[str] = set()
     shown = []
     for problem in problems:

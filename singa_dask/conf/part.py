@@ -18,9 +18,10 @@ from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_valu
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 
-__all__ = ["PartConf", "blocks_of", "required_keys"]
+__all__ = ["PartConf", "blocks_of", "raw_blocks", "required_keys"]
 
 B = TypeVar("B", bound=Conf)
+P = TypeVar("P", bound="PartConf")
 
 
 def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
@@ -33,6 +34,12 @@ def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
     return found
 
 
+def raw_blocks(part: object) -> list[str]:
+    """Return the keys of the blocks in raw values, or in a `PartConf`."""
+    keys = part.blocks if isinstance(part, PartConf) else part if isinstance(part, Mapping) else ()
+    return [key for key in keys if str(key).endswith("_conf")]
+
+
 def required_keys(block: type[Conf]) -> list[str]:
     """Return the keys of a block that have no default."""
     return [key for key, field in block.model_fields.items() if field.is_required()]
@@ -41,8 +48,9 @@ def required_keys(block: type[Conf]) -> list[str]:
 class PartConf(Conf):
     """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
 
-    With ``registries`` in the validation context every block is validated by the class that is declared for its key.
-    Without them blocks stay plain values, which `block` validates when they are asked for.
+    With ``registries`` in the validation context every block is validated by the class that is declared for its key,
+    and the block of the named class is added with its defaults where it is left out. Without them blocks stay plain
+    values, which `block` validates when they are asked for.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -85,34 +93,37 @@ class PartConf(Conf):
             elif value is not None:
                 yield problem(PLAIN, f"expected a mapping of keys to values, got {shown(value)}.", (key,), value)
         if own and own.block_key in known and own.block_key not in data:
-            yield from cls._without_own_block(own, data, name)
+            yield from cls._add_own_block(own, data, name)
 
     @classmethod
-    def _without_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
-        """Check that a job may leave out the block of the type."""
+    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
+        """Add the block of the type with its defaults, if a job may leave it out."""
         needed = required_keys(block)
         if needed or block.must_be_given:
             with_keys = f"with {', '.join(needed)}, " if needed else ""
             message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
             yield problem(PLAIN, message, (block.block_key,), data)
+        else:
+            data[block.block_key] = block()
 
     @model_serializer(mode="wrap")
-    def _with_defaults(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Write the defaults of the block that the class reads, too, where the caller gives the registries."""
+    def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave out blocks of defaults that the job has not given, where only what is set is asked for."""
         values: dict[str, Any] = handler(self)
-        registry = registry_of(self.kind, info.context)
-        own = self.own_block(getattr(self, self.type_key), registry) if registry else None
-        if own and own.block_key not in values and not required_keys(own):
-            values[own.block_key] = own().model_dump(exclude_none=info.exclude_none)
-        return values
+        added = self.blocks.keys() - self.model_fields_set if info.exclude_unset else ()
+        return {key: value for key, value in values.items() if key not in added}
 
     @property
     def blocks(self) -> dict[str, Any]:
         """The blocks that are there, by key."""
         return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
 
+    def with_block(self: P, block: Conf) -> P:
+        """Return a copy with another block of this kind."""
+        return self.model_copy(update={block.block_key: block})
+
     def given_block(self, kind: type[B]) -> B | None:
-        """Return the block of a kind, None where the job leaves it out.
+        """Return the block of a kind, None where there is none.
 
         Raises
         ------

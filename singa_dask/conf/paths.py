@@ -1,11 +1,11 @@
-"""Paths in a job file, which are expanded as in a shell, and the cluster files that come with the package."""
+"""Expansion of paths in a job file, as in a shell, and the cluster files of the package."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
 
-from singa_dask.conf.tree import Block, Items, Node
+from singa_dask.conf.tree import Block, Items, Tree
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.paths import expand
 from singa_dask.registry import suggest
@@ -20,9 +20,9 @@ PATH_KEYS = {
 FREE = ("user_conf", "storage_options")
 
 
-def expand_paths(node: Node, path: tuple[str | int, ...] = ()) -> list[Problem]:
-    """Expand all paths in a job's tree, in place; return what cannot be. ``path`` leads to the node."""
-    inner: list[tuple[str | int, Node]] = []
+def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
+    """Expand all paths in a job's tree, in place, and return the problems. ``path`` is that of the node."""
+    inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, Block):
         inner = [(name, entry.node) for name, entry in node.entries.items() if name not in FREE]
     elif isinstance(node, Items):
@@ -36,12 +36,12 @@ def expand_paths(node: Node, path: tuple[str | int, ...] = ()) -> list[Problem]:
 
 
 def cluster_text(name: str) -> str | None:
-    """Return the text of the cluster file of ours that has a name; None where it is that of another file.
+    """Return the text of a built-in cluster file; None if the name is that of another file.
 
     Raises
     ------
     ConfigError
-        It is neither ours nor there.
+        There is neither a built-in cluster nor a file of this name.
     """
     if Path(name).exists() or "/" in name or "." in name:
         return None

@@ -1,4 +1,4 @@
-"""What a pass through the net is for; SINGA's phases, as flags that combine."""
+"""Phase: the purpose of a pass through the net, as flags (SINGA's phases)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["Phase"]
 
 
 class Phase(enum.IntFlag):
-    """Flags told to every layer; the numbers are SINGA's.
+    """Flags that every layer is given; the numbers are SINGA's.
 
-    ``TRAIN``, ``VALIDATION`` and ``TEST`` choose a net; the others say what a pass does.
+    ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the others describe the pass.
     """
 
     NONE = 0

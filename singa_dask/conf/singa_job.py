@@ -1,4 +1,4 @@
-"""A job in SINGA's text format, versions 0.2 and 0.3, as the tree of a job of ours that computes what SINGA does.
+"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, as trees that compute the same here.
 
 Keys are those of the models, which have SINGA's names, so all keys of ours may stand in such a file, too. The models
 say which may be repeated; the user's own extensions become ``user_conf``; the rest is in `singa_rules`.
@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic.fields import FieldInfo
 
+from singa_dask.conf.deprecated import DEPRECATED
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.model import Conf, RegisteredName
-from singa_dask.conf.neuron import SliceConf, SplitConf
 from singa_dask.conf.own_types import OwnType
 from singa_dask.conf.part import PartConf, blocks_of
 from singa_dask.conf.singa_rules import apply_rules
 from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
-from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, show
+from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, show
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -28,11 +28,6 @@ __all__ = ["read_job"]
 
 Path = tuple[str | int, ...]
 
-# names that keys had in older versions
-RENAMED: dict[type[Conf], dict[str, str]] = {
-    SliceConf: {"slice_num": "num_slices"},
-    SplitConf: {"split_num": "num_splits"},
-}
 # keys that SINGA writes and reads itself
 INTERNAL: dict[type[Conf], set[str]] = {
     JobConf: {"id"},
@@ -71,7 +66,7 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
 
 
 class _Kind(NamedTuple):
-    """What a key of a model holds."""
+    """Type of a key of a model."""
 
     base: Any
     repeated: bool
@@ -93,7 +88,7 @@ def _kind(info: FieldInfo) -> _Kind:
 
 
 class _Mapper:
-    """Turns messages into blocks, by the models that will check them."""
+    """Turns messages into blocks, guided by the models that check them later."""
 
     def __init__(self, registries: Mapping[str, Registry[Any]]) -> None:
         self.registries = registries
@@ -107,7 +102,7 @@ class _Mapper:
             fields = message.fields[key]
             if not fields or key in INTERNAL.get(model, ()):
                 continue
-            name = {**model.aliases, **RENAMED.get(model, {})}.get(key, key)
+            name = model.aliases.get(key, key)
             kind = kinds.get(name)
             if kind is not None:
                 node = self.known(fields, kind, (*path, name))
@@ -121,15 +116,16 @@ class _Mapper:
         return block
 
     def kinds(self, model: type[Conf]) -> dict[str, _Kind]:
-        """Return what the keys of a model hold, those of blocks of registered classes included."""
+        """Return the types of a model's keys, including the blocks of registered classes."""
         kinds = {name: _kind(info) for name, info in model.model_fields.items()}
         if issubclass(model, PartConf) and model.kind in self.registries:
             known = blocks_of(self.registries[model.kind])
+            known = {**DEPRECATED, **known} if model is LayerConf else known
             kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
         return kinds
 
-    def known(self, fields: list[Field], kind: _Kind, path: Path) -> Node:
-        """Return the values of a key that a model has."""
+    def known(self, fields: list[Field], kind: _Kind, path: Path) -> Tree:
+        """Return the values of a known key."""
         if kind.repeated:
             items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
             return Items(fields[0].value.place, items)
@@ -138,7 +134,7 @@ class _Mapper:
             self.problems.append(Problem(path, message, fields[1].place))
         return self.value(fields[0].value, kind, path)
 
-    def value(self, value: Value, kind: _Kind, path: Path) -> Node:
+    def value(self, value: Value, kind: _Kind, path: Path) -> Tree:
         if isinstance(value, Message):
             is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
             return self.block(value, kind.base, path) if is_model else _free_block(value)
@@ -174,13 +170,13 @@ class _Mapper:
                 entry.node.entries[name] = Entry(values[0].place, _free(values))
 
 
-def _free(fields: list[Field]) -> Node:
-    """Return values that no model describes: one by itself, several as a list."""
+def _free(fields: list[Field]) -> Tree:
+    """Return free-form values: one as it is, several as a list."""
     nodes = [_free_value(each.value) for each in fields]
     return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
 
 
-def _free_value(value: Value) -> Node:
+def _free_value(value: Value) -> Tree:
     if isinstance(value, Message):
         return _free_block(value)
     given = value.value

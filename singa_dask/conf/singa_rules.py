@@ -1,4 +1,4 @@
-"""What SINGA computes where our defaults are others, and its deprecated input layers, told in keys of ours.
+"""Rules that make a job in SINGA's format compute what SINGA does: other defaults, and deprecated input layers.
 
 The rules change the tree of a job that `singa_job` has read; places stay those of the file.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from singa_dask.conf.deprecated import LMDBDataConf, MnistConf, ShardDataConf
 from singa_dask.conf.explain import MISPLACED_KEY
-from singa_dask.conf.input import LMDBDataConf, MnistConf, RGBImageConf, ShardDataConf
 from singa_dask.conf.model import Conf, phase_name, plain_name
-from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar, locate, plain
+from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, locate, plain
 from singa_dask.errors import Mark, Problem
 
 __all__ = ["apply_rules"]
@@ -27,7 +27,7 @@ def apply_rules(root: Block) -> list[Problem]:
     Returns
     -------
     list of Problem
-        What is wrong with blocks that are not there any more.
+        Problems in blocks that have been replaced.
     """
     _set_steps(root)
     _set_updater(root)
@@ -44,8 +44,8 @@ def apply_rules(root: Block) -> list[Problem]:
 # -- reading and changing blocks ---------------------------------------------------------------------------------
 
 
-def _node(block: Node | None, *keys: str) -> Node | None:
-    """Return what lies under some keys, None where there is nothing."""
+def _node(block: Tree | None, *keys: str) -> Tree | None:
+    """Return the node under a path of keys, None if there is none."""
     node = block
     for key in keys:
         entry = node.entries.get(key) if isinstance(node, Block) else None
@@ -54,12 +54,12 @@ def _node(block: Node | None, *keys: str) -> Node | None:
 
 
 def _inner(block: Block, key: str) -> Block:
-    """Return the block under a key; an empty one is made where nothing is."""
+    """Return the block under a key; create an empty one if there is none."""
     node = block.entries.setdefault(key, Entry(block.place, Block(block.place, {}))).node
     return node if isinstance(node, Block) else Block(block.place, {})
 
 
-def _items(block: Block, key: str) -> list[Node]:
+def _items(block: Block, key: str) -> list[Tree]:
     node = _node(block, key)
     return node.items if isinstance(node, Items) else []
 
@@ -69,7 +69,7 @@ def _layers(root: Block) -> list[Block]:
     return [layer for layer in _items(net, "layer") if isinstance(layer, Block)] if isinstance(net, Block) else []
 
 
-def _type(block: Node | None) -> str:
+def _type(block: Tree | None) -> str:
     node = _node(block, "type")
     return plain_name(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
 
@@ -90,7 +90,7 @@ def _put(block: Block, key: str, value: bool | int | float | str | list[int], pl
     block.entries.setdefault(key, Entry(at, node))
 
 
-def _drop(block: Node | None, *keys: str) -> None:
+def _drop(block: Tree | None, *keys: str) -> None:
     if isinstance(block, Block):
         for key in keys:
             block.entries.pop(key, None)
@@ -100,14 +100,14 @@ def _drop(block: Node | None, *keys: str) -> None:
 
 
 def _set_steps(root: Block) -> None:
-    """Write down SINGA's default of no batches for a test or a validation."""
+    """Set SINGA's default of 0 batches for tests and validations."""
     for phase in ("test", "validate"):
         if entry := root.entries.get(f"{phase}_freq"):
             _put(root, f"{phase}_steps", 0, entry.place)
 
 
 def _set_updater(root: Block) -> None:
-    """Compute as SINGA's updaters and schedules do: see the notes of each in `singa_dask.train`."""
+    """Compute as SINGA's updaters and schedules do; the docstring of each says how."""
     updater = _node(root, "updater")
     rate = _node(updater, "learning_rate")
     if isinstance(rate, Block) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
@@ -126,7 +126,7 @@ def _set_updater(root: Block) -> None:
 
 
 def _set_layer(layer: Block, validates: bool) -> None:
-    """Leave out what SINGA does not read, and say what it does by itself."""
+    """Remove keys that SINGA does not read, and make its implicit behaviour explicit."""
     kind = _type(layer)
     excluded = _node(layer, "exclude")
     if isinstance(excluded, Items) and not validates:
@@ -157,7 +157,7 @@ def _set_layer(layer: Block, validates: bool) -> None:
 
 
 def _refuse_hdfsfile(layers: list[Block]) -> list[Problem]:
-    """Say what to do with SINGA's own format of records on HDFS."""
+    """Refuse SINGA's own format of records on HDFS, with advice."""
     problems = []
     for index, layer in enumerate(layers):
         backend = _node(layer, "store_conf", "backend")
@@ -172,14 +172,14 @@ def _refuse_hdfsfile(layers: list[Block]) -> list[Problem]:
 
 
 def _runs(root: Block, phase: str) -> bool:
-    """Say whether SINGA builds the net of tests or validations."""
+    """Tell whether SINGA builds the net of tests or validations."""
     return all(isinstance(n := _node(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
 
 
 def _part_test_net(root: Block, layers: list[Block]) -> None:
-    """Take the training net's layers out of a test net that SINGA does not build, where others have their names.
+    """Exclude layers of the training net from a test net that SINGA does not build, if names would clash.
 
-    Old jobs give the data layers of training and validation one name, and ``exclude`` the other phase only.
+    Old jobs give the data layers of training and validation the same name, and ``exclude`` only the other phase.
     """
     if _runs(root, "test") or not any(_phases(layer, "exclude") for layer in layers):
         return
@@ -196,7 +196,7 @@ def _phases(layer: Block, key: str) -> set[object]:
 
 
 def _set_labels(layers: list[Block]) -> None:
-    """Read the labels of records where a layer wants them: SINGA takes whatever a record has, and 0 of one without."""
+    """Read labels only where a layer uses them: SINGA takes 0 as the label of a record without one."""
     wanted = {
         source.value
         for layer in layers
@@ -215,10 +215,10 @@ def _set_labels(layers: list[Block]) -> None:
 
 
 def _replace_deprecated(root: Block, layers: list[Block]) -> list[Problem]:
-    """Put today's layers in the place of ShardData, LMDBData, Mnist, RGBImage and Label.
+    """Replace ShardData, LMDBData, Mnist, RGBImage and Label by current layers.
 
-    A Mnist layer is what its source does to pixels, a Label layer its source's labels: both go, and who reads them
-    reads the source.
+    A Mnist layer scales the pixels of its source, a Label layer gives the labels of its source. Both are removed, and
+    their readers read the source.
     """
     problems: list[Problem] = []
     by_name: dict[object, list[Block]] = {}
@@ -244,7 +244,7 @@ def _replace_deprecated(root: Block, layers: list[Block]) -> list[Problem]:
 
 
 def _checked(layer: Block, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
-    """Return a block that is about to go as its model; None and what is wrong where that fails."""
+    """Return a block that is about to be replaced as its model, or None and its problems."""
     node = _node(layer, key)
     path = ("neuralnet", "layer", str(_name(layer)), key)
     shown = f"neuralnet.layer[{_name(layer)}].{key}"
@@ -295,14 +295,13 @@ def _replace_mnist(layer: Block, sources: list[Block]) -> list[Problem]:
 
 def _replace_rgb(layer: Block, sources: list[Block]) -> list[Problem]:
     """Make an ImagePreprocess of RGBImage; its sources subtract the mean."""
-    # what is wrong in it, the models say
-    conf, _ = _checked(layer, "rgbimage_conf", RGBImageConf)
+    cropped, mean = (_node(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
     # its records said their shape themselves: 32 x 32 in CIFAR, 256 x 256 in ImageNet
-    size = 256 if conf is not None and conf.cropsize > 32 else 32
+    size = 256 if isinstance(cropped, Scalar) and isinstance(cropped.value, int) and cropped.value > 32 else 32
     for source in sources:
         _put(_inner(source, "store_conf"), "shape", [3, size, size], layer.place)
-        if conf is not None and conf.meanfile:
-            _put(_inner(source, "store_conf"), "mean_file", conf.meanfile, layer.place)
+        if isinstance(mean, Scalar) and mean.value:
+            _put(_inner(source, "store_conf"), "mean_file", mean.value, layer.place)
     _drop(_node(layer, "rgbimage_conf"), "meanfile")
     layer.entries["type"].node = Scalar(layer.entries["type"].node.place, "ImagePreprocess")
     return []

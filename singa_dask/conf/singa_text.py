@@ -1,4 +1,4 @@
-"""SINGA's own job files, protobuf's text format: text to messages with places. Knows nothing of jobs.
+"""Parser of protobuf's text format, SINGA's own job files: text to messages with places. Knows nothing of jobs.
 
 A message keeps each key's values in a list, since only `singa_job` knows which keys may be repeated.
 """
@@ -31,12 +31,12 @@ BLOCK = re.compile(r"^[ \t]*[A-Za-z_]\w*[ \t]*[{<]", re.MULTILINE)
 
 
 class Word(str):
-    """A text without quotes, as the names of enumerations are."""
+    """A text without quotes, as names of enumerations."""
 
 
 @dataclass
 class Message:
-    """What stands between braces.
+    """The content of a pair of braces.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class _Parser:
         return token
 
     def skip(self, *marks: str) -> bool:
-        """Go over the next token if it is one of these marks."""
+        """Skip the next token if it is one of these marks."""
         found = self.next.kind == "mark" and self.next.text in marks
         if found:
             self.take()

@@ -1,6 +1,6 @@
-"""What a job file says, as a tree whose nodes know their place in it. Knows nothing of models or of YAML.
+"""The content of a job file as a tree whose nodes know their places in it. Knows nothing of models or YAML.
 
-The places serve every message about the job: those of the reader, and later ones about shapes or data.
+All messages about the job use these places: those of the reader, and later ones about shapes or data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from singa_dask.errors import Mark
 
-__all__ = ["Block", "Entry", "Items", "Node", "Path", "Scalar", "locate", "named", "plain", "show", "step"]
+__all__ = ["Block", "Entry", "Items", "Path", "Scalar", "Tree", "locate", "named", "plain", "show", "step"]
 
 Path: TypeAlias = Sequence[str | int]
 
@@ -29,7 +29,7 @@ class Items:
     """A list."""
 
     place: Mark
-    items: list[Node]
+    items: list[Tree]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Entry:
     """A key's place, and its value."""
 
     place: Mark
-    node: Node
+    node: Tree
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Block:
     entries: dict[str, Entry]
 
 
-Node: TypeAlias = Scalar | Items | Block
+Tree: TypeAlias = Scalar | Items | Block
 
 
-def plain(node: Node) -> Any:
-    """Return the values alone, as dicts, lists and scalars."""
+def plain(node: Tree) -> Any:
+    """Return the values as dicts, lists and scalars, without places."""
     if isinstance(node, Block):
         return {key: plain(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Items):
@@ -60,15 +60,15 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def named(node: Node) -> str:
+def named(node: Tree) -> str:
     """Return the text of a mapping's ``name``, empty where there is none."""
     entry = node.entries.get("name") if isinstance(node, Block) else None
     value = entry.node.value if entry and isinstance(entry.node, Scalar) else None
     return value if isinstance(value, str) else ""
 
 
-def step(node: Node | None, key: str | int) -> Node | None:
-    """Go one key down; item 0 of what is no list is the thing itself, since one value may stand for a list."""
+def step(node: Tree | None, key: str | int) -> Tree | None:
+    """Return the child under a key; item 0 of a node that is no list is the node itself, as in `Many`."""
     if isinstance(node, Block) and isinstance(key, str):
         entry = node.entries.get(key)
         return entry.node if entry else None
@@ -77,8 +77,8 @@ def step(node: Node | None, key: str | int) -> Node | None:
     return node if key == 0 and not isinstance(node, Items) else None
 
 
-def locate(root: Node, path: Path, at_key: bool = False) -> Mark:
-    """Return the place of a value, or of its key; where the path ends early, of what it reaches.
+def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
+    """Return the place of a value, or of its key; if the path ends early, of the last node on it.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def locate(root: Node, path: Path, at_key: bool = False) -> Mark:
     return place
 
 
-def show(root: Node, path: Path) -> str:
-    """Write a path as people do, items by their names: ``neuralnet.layer[fc1].type``."""
+def show(root: Tree, path: Path) -> str:
+    """Format a path for messages, items by their names: ``neuralnet.layer[fc1].type``."""
     shown = ""
-    node: Node | None = root
+    node: Tree | None = root
     for key in path:
         after = step(node, key)
         if isinstance(key, str):

@@ -1,4 +1,4 @@
-"""Warnings on a valid job: what it says and nothing reads, and what is likely a mistake.
+"""Warnings about a valid job: keys that nothing reads, and likely mistakes.
 
 Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.warnings` has those that need
 nets.
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.layer import BLOCKS
+from singa_dask.conf.model import raw_value
 from singa_dask.conf.part import PartConf, required_keys
 from singa_dask.conf.updater import UpdaterConf
-from singa_dask.conf.wiring import PHASES, Node, read_nodes
+from singa_dask.conf.wiring import PHASES, LayerWiring, read_wiring
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -33,7 +33,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     ----------
     job : JobConf
     registries : mapping of str to Registry
-        As for `load`. Of parts of the user's own nothing is known but what they are called.
+        As for `load`. User-defined parts are not checked.
     training : bool
         Whether the job is to be trained: else nothing is said of its updater and algorithm.
     """
@@ -46,7 +46,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
 
 
 def _is_own(registry: Registry[Any], name: str) -> bool:
-    """Tell whether a part is the user's own."""
+    """Tell whether a part is user-defined."""
     return not registry.find(name).__module__.startswith("singa_dask.")
 
 
@@ -55,16 +55,16 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
     for index, layer in enumerate(job.neuralnet.layer):
         if _is_own(layers, layer.type):
             continue
-        block = layers.find(layer.type).block
-        reads = BLOCKS[block] if block else ""
-        hint = f"It reads {reads}." if reads else "It reads no block."
-        for name in [name for name in BLOCKS.values() if name != reads and getattr(layer, name)]:
+        reads = _block_key(layers.find(layer.type))
+        hint = f"It reads {reads[0]}." if reads else "It reads no block."
+        given = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
+        for name in [name for name in given if name not in reads]:
             yield Problem(("neuralnet", "layer", index, name), f"{layer.type} does not read this block. {hint}")
 
 
 def _softmax_twice(job: JobConf) -> Iterator[Problem]:
     """Yield the softmax losses that read a softmax."""
-    nodes = read_nodes(job.neuralnet)
+    nodes = read_wiring(job.neuralnet)
     for node in nodes:
         found = _softmax_below(node, nodes) if node.type in SOFTMAX_LOSS else None
         if found:
@@ -76,7 +76,7 @@ def _softmax_twice(job: JobConf) -> Iterator[Problem]:
             yield Problem(("neuralnet", "layer", node.index, "srclayers", 0), message)
 
 
-def _softmax_below(loss: Node, nodes: list[Node]) -> Node | None:
+def _softmax_below(loss: LayerWiring, nodes: list[LayerWiring]) -> LayerWiring | None:
     """Return the softmax that a loss reads in some phase."""
     below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in SOFTMAX]
     return next((node for node in below if any(p in node.phases and p in loss.phases for p in PHASES)), None)
@@ -84,10 +84,10 @@ def _softmax_below(loss: Node, nodes: list[Node]) -> Node | None:
 
 def _channels_last(job: JobConf) -> Iterator[Problem]:
     """Yield the shapes of records that look like (height, width, channels) and are read by layers for images."""
-    nodes = read_nodes(job.neuralnet)
+    nodes = read_wiring(job.neuralnet)
     readers = {source for node in nodes if any(part in node.type for part in IMAGE_LAYERS) for source in node.sources}
     for index, layer in enumerate(job.neuralnet.layer):
-        shape = list(layer.store_conf.shape) if layer.store_conf else []
+        shape = raw_value(layer.blocks.get("store_conf"), "shape", list, [])
         if layer.name in readers and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4:
             first = [shape[2], *shape[:2]]
             message = (

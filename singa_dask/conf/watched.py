@@ -28,7 +28,7 @@ def split_metric(metric: str) -> tuple[str, str]:
 
 
 def is_less_better(metric: str, mode: Mode) -> bool | None:
-    """Return whether less is better; None where ``auto`` does not know."""
+    """Return whether less is better; None if ``auto`` cannot tell."""
     if mode != "auto":
         return mode == "min"
     if metric.endswith(LESS_IS_BETTER):
@@ -67,7 +67,7 @@ class KeepConf(Conf):
 
 
 class EarlyStoppingConf(Conf):
-    """``early_stopping``: end the training when a metric no longer becomes better."""
+    """``early_stopping``: end the training when a metric no longer improves."""
 
     metric: str
     """Metric of a test or validation, e.g. validation.loss."""
@@ -80,7 +80,7 @@ class EarlyStoppingConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that it is known what is better."""
+        """Check that it is known whether less or more is better."""
         return _check(data)
 
 

@@ -1,4 +1,4 @@
-"""Wiring of a net, checked on names alone: it works even where the rest of a layer makes no sense."""
+"""Checks of a net's wiring by names alone, which work even if the rest of a layer is invalid."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from singa_dask.conf.model import Finding, as_list, phase_name, plain_name, raw_value
 from singa_dask.registry import suggest
 
-__all__ = ["PHASES", "Node", "check_phases", "check_wiring", "read_nodes"]
+__all__ = ["PHASES", "LayerWiring", "check_phases", "check_wiring", "read_wiring"]
 
 STYLES = ("include", "exclude")
 PHASES = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Node:
-    """What the wiring of a layer is made of.
+class LayerWiring:
+    """The wiring of one layer.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Node:
     earlier : frozenset of int
         Places of the sources whose earlier time steps the layer reads, in an unrolled net.
     phases : frozenset of str
-        Phases whose nets have the layer; all where the job's words for them make no sense.
+        Phases whose nets have the layer; all if they cannot be read.
     includes, excludes : bool
         Whether the layer uses ``include``, or the deprecated ``exclude``.
     clear : bool
@@ -44,8 +44,8 @@ class Node:
     clear: bool
 
     @classmethod
-    def of(cls, index: int, layer: object) -> Node:
-        """Read a layer's raw values, or a LayerConf; what is wrong with them is not said here."""
+    def of(cls, index: int, layer: object) -> LayerWiring:
+        """Read a layer's raw values, or a LayerConf; mistakes in them are not reported here."""
         included, excluded = ([phase_name(v) for v in as_list(raw_value(layer, k, object, None))] for k in STYLES)
         clear = all(name in PHASES for name in (*included, *excluded))
         sources = as_list(raw_value(layer, "srclayers", object, None))
@@ -73,16 +73,16 @@ def _earlier(layer: object) -> Iterator[int]:
             yield place
 
 
-def read_nodes(net: object) -> list[Node]:
-    """Return the nodes of a net's raw values, or of a NetConf."""
-    return [Node.of(index, layer) for index, layer in enumerate(as_list(raw_value(net, "layer", object, None)))]
+def read_wiring(net: object) -> list[LayerWiring]:
+    """Return the wiring of all layers of a net's raw values, or of a NetConf."""
+    return [LayerWiring.of(index, layer) for index, layer in enumerate(as_list(raw_value(net, "layer", object, None)))]
 
 
-def check_wiring(nodes: Sequence[Node]) -> Iterator[Finding]:
+def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
 
     Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
-    no layer waits for itself, but for the two layers of an RBM, which read each other, and earlier time steps.
+    there are no cycles, except for the two layers of an RBM, which read each other, and earlier time steps.
     """
     included = any(node.includes for node in nodes)
     for node in nodes:
@@ -98,7 +98,7 @@ def check_wiring(nodes: Sequence[Node]) -> Iterator[Finding]:
                 yield path, message
 
 
-def check_phases(nodes: Sequence[Node], phases: Sequence[str]) -> Iterator[Finding]:
+def check_phases(nodes: Sequence[LayerWiring], phases: Sequence[str]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each source that a net lacks, though the job has it in other phases.
 
     Parameters
@@ -116,7 +116,7 @@ def check_phases(nodes: Sequence[Node], phases: Sequence[str]) -> Iterator[Findi
                     yield path, f"layer {source!r} is not in the {phase} net, which {node.name!r} is in."
 
 
-def _unknown_sources(nodes: Sequence[Node]) -> Iterator[Finding]:
+def _unknown_sources(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
     counts = Counter(node.name for node in nodes)
     for node in nodes:
         for place, source in enumerate(node.sources):
@@ -128,15 +128,15 @@ def _unknown_sources(nodes: Sequence[Node]) -> Iterator[Finding]:
                 yield path, "a layer cannot read itself."
 
 
-def _unique(present: Sequence[Node]) -> Iterator[Finding]:
+def _unique(present: Sequence[LayerWiring]) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for node in present:
         if node.name and node.clear and first.setdefault(node.name, node.index) != node.index:
             yield (node.index, "name"), f"layer {node.name!r} is already there, as item {first[node.name]} of the list."
 
 
-def _cycles(present: Sequence[Node]) -> Iterator[Finding]:
-    """Take away layers that wait for nothing until none is left; a loop among the rest is a mistake."""
+def _cycles(present: Sequence[LayerWiring]) -> Iterator[Finding]:
+    """Yield each cycle: remove layers without open sources until none is left; the rest contains the cycles."""
     by_name = {node.name: node for node in present}
     waits = {
         name: [s for s in _at_once(node) if s in by_name and s != name and not _mutual(node, by_name[s])]
@@ -154,18 +154,18 @@ def _cycles(present: Sequence[Node]) -> Iterator[Finding]:
         waits = _without(waits, set(loop))
 
 
-def _at_once(node: Node) -> list[str]:
-    """Return the sources that a layer waits for in each time step."""
+def _at_once(node: LayerWiring) -> list[str]:
+    """Return the sources that a layer needs in each time step."""
     return [source for place, source in enumerate(node.sources) if place not in node.earlier]
 
 
-def _mutual(node: Node, source: Node) -> bool:
-    """Tell whether this edge is the one back from the hidden to the visible layer of an RBM."""
+def _mutual(node: LayerWiring, source: LayerWiring) -> bool:
+    """Tell whether this is the edge from the hidden back to the visible layer of an RBM."""
     return node.type == "RBMVis" and source.type == "RBMHid" and node.name in source.sources
 
 
 def _loop(waits: dict[str, list[str]]) -> list[str]:
-    """Follow first sources until a layer comes again; the loop starts at its first layer of the list."""
+    """Follow first sources until a layer repeats; the cycle starts at its first layer in the list."""
     order = list(waits)
     seen = [order[0]]
     while (after := waits[seen[-1]][0]) not in seen:
@@ -177,7 +177,7 @@ def _loop(waits: dict[str, list[str]]) -> list[str]:
 
 
 def _without(waits: dict[str, list[str]], gone: set[str]) -> dict[str, list[str]]:
-    """Take layers away, and then those that wait for nothing else."""
+    """Remove layers, and then all that have no open sources left."""
     rest = {name: [s for s in sources if s not in gone] for name, sources in waits.items() if name not in gone}
     while ready := {name for name, sources in rest.items() if not sources}:
         rest = {n: [s for s in sources if s not in ready] for n, sources in rest.items() if n not in ready}

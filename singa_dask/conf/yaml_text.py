@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from singa_dask.conf.tree import Block, Entry, Items, Node, Scalar
+from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree
 from singa_dask.errors import ConfigError, Mark, Problem
 
 __all__ = ["dump", "parse"]
@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts texts in quotes that either version of YAML would read as something else."""
+    """Quotes texts that YAML 1.1 or 1.2 would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write everything out."""
@@ -69,7 +69,7 @@ _Loader.add_implicit_resolver(TAG + "null", re.compile("^$"), [""])
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours; aliases are written out, so that no two places share a node."""
+    """Turns PyYAML's nodes into a tree; aliases are expanded, so that no node has two places."""
 
     def __init__(self, file: str, with_lines: bool) -> None:
         self.file = file
@@ -82,7 +82,7 @@ class _Reader:
     def complain(self, path: tuple[str | int, ...], message: str, mark: Any) -> None:
         self.problems.append(Problem(path, message, self.mark(mark)))
 
-    def read(self, node: Any, path: tuple[str | int, ...] = (), above: tuple[int, ...] = ()) -> Node:
+    def read(self, node: Any, path: tuple[str | int, ...] = (), above: tuple[int, ...] = ()) -> Tree:
         place = self.mark(node.start_mark)
         if id(node) in above:
             self.complain(path, "this alias stands inside of what it stands for.", node.start_mark)
@@ -134,7 +134,7 @@ def _convert(kind: str, text: str) -> bool | int | float | str | None:
     raise KeyError(kind)
 
 
-def parse(text: str, file: str, with_lines: bool = True) -> tuple[Node | None, list[Problem]]:
+def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, list[Problem]]:
     """Read YAML.
 
     Parameters
@@ -148,7 +148,7 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Node | None, l
 
     Returns
     -------
-    node : Node or None
+    node : Tree or None
         None for an empty text.
     problems : list of Problem
         Keys given twice, and what else a job's YAML may not have.

@@ -1,22 +1,10 @@
-"""Layers: one file a family; importing this room fills `LAYERS` with all of them."""
+"""Layers, each with its block of the job file, one file a family.
+
+A new layer is a class in any file of this directory: all of them are imported.
+"""
 
 from __future__ import annotations
 
-from singa_dask.layers import (
-    bridge,
-    connection,
-    conv,
-    embedding,
-    image,
-    input,
-    loss,
-    neuron,
-    norm,
-    output,
-    rbm,
-    recurrent,
-    text,
-)
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, Records
@@ -24,8 +12,10 @@ from singa_dask.layers.input import StoreInput
 from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.param import Gate, Param
 from singa_dask.layers.rbm import RBMHid
+from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Shard, Site, Span
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.registry import import_members
 
 LAYERS.base = Layer
 
@@ -44,19 +34,9 @@ __all__ = [
     "Shard",
     "Site",
     "Span",
+    "StoreConf",
     "StoreInput",
     "Traits",
-    "bridge",
-    "connection",
-    "conv",
-    "embedding",
-    "image",
-    "input",
-    "loss",
-    "neuron",
-    "norm",
-    "output",
-    "rbm",
-    "recurrent",
-    "text",
 ]
+
+import_members(__name__)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.conf import ConcateConf, DummyConf, Phase, SliceConf, SplitConf
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature, Records
@@ -16,7 +17,47 @@ from singa_dask.layers.memory import Memory
 from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Traits
 
-__all__ = ["Concate", "Dummy", "Slice", "Split"]
+__all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Slice", "SliceConf", "Split", "SplitConf"]
+
+
+class ConcateConf(Conf):
+    """``concate_conf`` (SINGA's ConcateProto)."""
+
+    concate_dim: Count = 0
+    """Axis along which the sources are joined; 0 is the batch."""
+    num_concates: Size = 1
+    """Number of outputs."""
+
+
+class DummyConf(Conf):
+    """``dummy_conf`` (SINGA's DummyProto)."""
+
+    input: bool = False
+    """Make random data of the shape."""
+    output: bool = False
+    """Make random gradients."""
+    shape: Many[Size] = Field(default=[])
+    """Shape of the data, batch first."""
+
+
+class SliceConf(Conf):
+    """``slice_conf`` (SINGA's SliceProto)."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"slice_num": "num_slices"}
+
+    slice_dim: Count = 0
+    """Axis along which the source is cut; 0 is the batch."""
+    num_slices: Size = 1
+    """Number of pieces."""
+
+
+class SplitConf(Conf):
+    """``split_conf`` (SINGA's SplitProto)."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"split_num": "num_splits"}
+
+    num_splits: Size = 1
+    """Number of readers."""
 
 
 class _Several(Layer):

@@ -7,9 +7,10 @@ floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from singa_dask.conf import ConvolutionConf, LayerConf, Phase, PoolingConf
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf.model import Conf, Count, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature
@@ -17,7 +18,78 @@ from singa_dask.layers.initial_values import ZEROS, glorot
 from singa_dask.layers.memory import Buffer
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["Convolution", "Pooling", "as_images", "image_shape"]
+__all__ = ["Convolution", "ConvolutionConf", "Pooling", "PoolingConf", "WindowConf", "as_images", "image_shape"]
+
+
+class WindowConf(Conf):
+    """A window that moves over images: one number for both axes where it is given, else one for each.
+
+    ``kernel``, ``pad`` and ``stride`` rule over the keys that end in ``_x`` and ``_y``.
+    """
+
+    kernel: Size | None = None
+    """Height and width of the window."""
+    pad: Count | None = None
+    """Rows and columns of padding on each side."""
+    stride: Size | None = None
+    """Step of the window on both axes."""
+    kernel_x: Size = 3
+    """Width of the window."""
+    kernel_y: Size = 3
+    """Height of the window."""
+    pad_x: Count = 0
+    """Columns of padding on the left and on the right."""
+    pad_y: Count = 0
+    """Rows of padding above and below."""
+    stride_x: Size = 1
+    """Step of the window to the right."""
+    stride_y: Size = 1
+    """Step of the window down."""
+
+    @property
+    def kernel_size(self) -> tuple[int, int]:
+        """Height and width of the window."""
+        return (self.kernel_y, self.kernel_x) if self.kernel is None else (self.kernel, self.kernel)
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Padding on (each of top and bottom, each of left and right)."""
+        return (self.pad_y, self.pad_x) if self.pad is None else (self.pad, self.pad)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Step (down, to the right)."""
+        return (self.stride_y, self.stride_x) if self.stride is None else (self.stride, self.stride)
+
+    def key(self, of: Literal["kernel", "pad", "stride"], axis: int) -> str:
+        """Return the key that rules over an axis, 0 for height, 1 for width."""
+        return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
+
+
+class ConvolutionConf(WindowConf):
+    """``convolution_conf`` (SINGA's ConvolutionProto)."""
+
+    num_filters: Size
+    """Channels of the output."""
+    bias_term: bool = True
+    """Whether each filter has a bias."""
+    workspace_byte_limit: Count = 512
+    """Most memory for cuDNN, in MB."""
+
+
+class PoolingConf(WindowConf):
+    """``pooling_conf`` (SINGA's PoolingProto)."""
+
+    pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
+    """Take the largest value of a window, or the mean."""
+    ties: Literal["first", "all"] = "first"
+    """Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's kPooling."""
+    count_include_pad: bool | None = None
+    """Whether padding counts in a mean; when not given it does, but for CudnnPool."""
+    stride_x: Size = 2
+    """Step of the window to the right."""
+    stride_y: Size = 2
+    """Step of the window down."""
 
 
 def image_shape(conf: LayerConf, source: Feature) -> tuple[int, int, int, int]:

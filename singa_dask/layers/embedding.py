@@ -6,13 +6,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.conf import EmbeddingConf, InitConf, LayerConf, OneHotConf, Phase
+from singa_dask.conf import InitConf, LayerConf, Phase
+from singa_dask.conf.model import Conf, Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["Embedding", "OneHot", "RNNLabel"]
+__all__ = ["Embedding", "EmbeddingConf", "OneHot", "OneHotConf", "RNNLabel"]
+
+
+class OneHotConf(Conf):
+    """``onehot_conf`` (SINGA's OnehotProto)."""
+
+    vocab_size: Count = 0
+    """Length of a one-hot row."""
+
+
+class EmbeddingConf(Conf):
+    """``embedding_conf`` (SINGA's EmbeddingProto)."""
+
+    vocab_size: Count = 0
+    """Rows of the table."""
+    feature_dim: Size = 100
+    """Values of a row."""
+
 
 INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
 

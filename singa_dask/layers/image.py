@@ -6,13 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import Phase, RGBImageConf
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Count, NonNegative
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Raw
 from singa_dask.layers.traits import Traits
 
-__all__ = ["ImagePreprocess"]
+__all__ = ["ImagePreprocess", "RGBImageConf"]
+
+
+class RGBImageConf(Conf):
+    """``rgbimage_conf``: crop, mirror and scale images (SINGA's RGBImageProto)."""
+
+    scale: NonNegative = 1.0
+    """Multiplies each pixel."""
+    cropsize: Count = 0
+    """Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image."""
+    mirror: bool = False
+    """Mirror half of the training images."""
+    meanfile: str = ""
+    """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 
 
 @LAYERS.register()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase, StoreConf
+from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import (
     Arrays,
     BadPolicy,
@@ -31,7 +31,15 @@ from singa_dask.layers.base import LAYERS
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.records import check_shape, in_layout, open_records, open_text, same_shape, stored_shape
+from singa_dask.layers.records import (
+    StoreConf,
+    check_shape,
+    in_layout,
+    open_records,
+    open_text,
+    same_shape,
+    stored_shape,
+)
 from singa_dask.layers.site import Site
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]

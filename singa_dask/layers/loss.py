@@ -6,12 +6,22 @@ net those of the sum over the time steps.
 
 from __future__ import annotations
 
-from singa_dask.conf import Phase, SoftmaxLossConf
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
 
-__all__ = ["EuclideanLoss", "SoftmaxLoss"]
+__all__ = ["EuclideanLoss", "SoftmaxLoss", "SoftmaxLossConf"]
+
+
+class SoftmaxLossConf(Conf):
+    """``softmaxloss_conf`` (SINGA's SoftmaxLossProto)."""
+
+    topk: Size = 1
+    """A record counts as right when its label is among the best this many."""
+    scale: float = 1.0
+    """Multiplies loss, accuracy and gradient."""
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")

@@ -7,23 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from singa_dask.conf import (
-    ActivationConf,
-    Conf,
-    DropoutConf,
-    InnerProductConf,
-    Phase,
-    ReLUConf,
-    SoftmaxConf,
-)
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.initial_values import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["Activation", "Dropout", "InnerProduct", "ReLU", "STanh", "Sigmoid", "Softmax", "Tanh"]
+__all__ = [
+    "Activation",
+    "ActivationConf",
+    "Dropout",
+    "DropoutConf",
+    "InnerProduct",
+    "InnerProductConf",
+    "ReLU",
+    "ReLUConf",
+    "STanh",
+    "Sigmoid",
+    "Softmax",
+    "SoftmaxConf",
+    "Tanh",
+]
+
+
+class ActivationConf(Conf):
+    """``activation_conf`` (SINGA's ActivationProto)."""
+
+    type: Annotated[Literal["RELU", "SIGMOID", "TANH", "STANH"], choice()] = "RELU"
+    """The function."""
+
+
+class InnerProductConf(Conf):
+    """``innerproduct_conf`` (SINGA's InnerProductProto)."""
+
+    num_output: Size
+    """Values of an output row."""
+    bias_term: bool = True
+    """Whether a bias is added."""
+    transpose: bool = False
+    """Keep the weights as (inputs, outputs) instead of (outputs, inputs)."""
+
+
+class ReLUConf(Conf):
+    """``relu_conf`` (SINGA's ReLUProto)."""
+
+    negative_slope: NonNegative = 0.0
+    """Slope below zero."""
+
+
+class SoftmaxConf(Conf):
+    """``softmax_conf`` (SINGA's SoftmaxProto)."""
+
+    num_softmax_per_instance: Size = 1
+    """Softmaxes over equal parts of a row; of images 1, or as many as they have pixels: over the channels of each."""
+
+
+class DropoutConf(Conf):
+    """``dropout_conf`` (SINGA's DropoutProto)."""
+
+    dropout_ratio: float = Field(default=0.5, ge=0, lt=1)
+    """Part of the values that is dropped in training."""
 
 
 @LAYERS.register()

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from singa_dask.conf import BMConf, LRNConf, Phase
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["LRN", "BatchNorm"]
+__all__ = ["LRN", "BMConf", "BatchNorm", "LRNConf"]
+
+
+class LRNConf(Conf):
+    """``lrn_conf``: local response normalisation (SINGA's LRNProto)."""
+
+    local_size: Size = 5
+    """Channels of the window, an odd number."""
+    alpha: float = 1.0
+    """Weight of the squares; divided by local_size."""
+    beta: float = 0.75
+    """Exponent."""
+    knorm: float = 1.0
+    """Added to the sum."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the window has a middle."""
+        size = raw_value(data, "local_size", int, 5)
+        if size > 0 and size % 2 == 0:
+            yield ("local_size",), f"expected an odd number, got {size}."
+
+
+class BMConf(Conf):
+    """``bm_conf``: batch normalisation (SINGA's BMProto, which has no keys)."""
+
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Part of the running mean and variance that stays at each step; the rest comes from the batch."""
+    epsilon: float = Field(default=1e-5, gt=0)
+    """Added to the variance."""
 
 
 def _lrn_memory(ops: Any, how: tuple[Any, ...], shape: Sequence[int], dtype: Any) -> Any:

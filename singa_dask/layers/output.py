@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import ArgSortConf, LayerConf, Phase, StoreConf
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf.model import Conf, Size
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.context import Context
+from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Site
 from singa_dask.layers.traits import Traits
 
-__all__ = ["Accuracy", "ArgSort", "CSVOutput", "RecordOutput", "Writer"]
+__all__ = ["Accuracy", "ArgSort", "ArgSortConf", "CSVOutput", "RecordOutput", "Writer"]
+
+
+class ArgSortConf(Conf):
+    """``argsort_conf`` (SINGA's ArgSortProto)."""
+
+    topk: Size = 1
+    """Labels kept for each record, best first."""
 
 
 @LAYERS.register()

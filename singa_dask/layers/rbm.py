@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import InitConf, Phase, RBMConf
+from singa_dask.conf import InitConf, Phase
+from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature
@@ -20,7 +21,19 @@ from singa_dask.layers.memory import Buffer
 from singa_dask.layers.param import Param
 from singa_dask.layers.traits import Traits
 
-__all__ = ["RBMHid", "RBMVis", "Units"]
+__all__ = ["RBMConf", "RBMHid", "RBMVis", "Units"]
+
+
+class RBMConf(Conf):
+    """``rbm_conf``, in the visible and in the hidden layer (SINGA's RBMProto)."""
+
+    hdim: Size
+    """Hidden units; both layers say it."""
+    bias_term: bool = True
+    """Whether there is a bias."""
+    gaussian: bool = False
+    """Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+
 
 # After Hinton, "A practical guide to training restricted Boltzmann machines" (2010).
 INITIAL = InitConf(type="Gaussian", std=0.01)

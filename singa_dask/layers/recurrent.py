@@ -1,4 +1,4 @@
-"""Recurrent layers: GRU, LSTM and the plain RNN.
+"""The base of the recurrent layers GRU, LSTM and RNN.
 
 A layer computes all time steps that it is given rows of: what the input gives to the gates is one matrix product for
 all steps, or a look-up of rows where the source says the places of ones; in the loop over steps only what depends on
@@ -10,15 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from singa_dask.conf import GRUConf, LSTMConf, Phase, RNNConf
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import Layer
 from singa_dask.layers.fused import FusedParams, padded_matrix
 from singa_dask.layers.initial_values import ONES, ORTHOGONAL, ZEROS, glorot
 from singa_dask.layers.memory import Buffer
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["Recurrent", "RecurrentConf", "gate_names"]
+
+
+class RecurrentConf(Conf):
+    """What the blocks of the recurrent layers share."""
+
+    dim_hidden: Size
+    """Units of the hidden state."""
+    bias_term: bool = True
+    """Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing else."""
+    carry_state: bool = False
+    """Begin each batch with the state at the end of the batch before, where it goes on with the same stream."""
 
 
 class Recurrent(Layer):
@@ -52,7 +64,7 @@ class Recurrent(Layer):
         accumulates=True,
         feature_parallel=Connection.ONE_TO_ALL,
     )
-    block: ClassVar[type[GRUConf | LSTMConf | RNNConf]]
+    block: ClassVar[type[RecurrentConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
     state_order: ClassVar[tuple[int, ...]]
@@ -81,7 +93,7 @@ class Recurrent(Layer):
         if self.biases:
             self.fused["b"] = FusedParams(by_input[1])
 
-    def _add_params(self, block: GRUConf | LSTMConf | RNNConf) -> None:
+    def _add_params(self, block: RecurrentConf) -> None:
         """Add the params; at first a W is Glorot's, a U orthogonal, a b 0, but 1 for the forget gate of an LSTM."""
         n_gates, n_inputs = len(self.gates), self.sources[0].size
         self.weights = [
@@ -286,109 +298,6 @@ class Recurrent(Layer):
             ops.linear_grad_bias(grad, out=param.grad, accumulate=more)
 
 
-def _names(gates: Sequence[str]) -> tuple[str, ...]:
+def gate_names(gates: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the params of gates."""
     return tuple(f"{kind}_{gate}" for kind in "WUb" for gate in gates)
-
-
-@LAYERS.register()
-class GRU(Recurrent):
-    """Gated recurrent units: h' = z h + (1 - z) c.
-
-    z = sigmoid(x W_z^T + h U_z^T + b_z), r = sigmoid(x W_r^T + h U_r^T + b_r), c = tanh(x W_c^T + r (h U_c^T) + b_c).
-
-    Notes
-    -----
-    After SINGA's GRULayer: z keeps the old state, and r is applied after the matrix product. Its gradient of h lacks
-    the factor of the term with z; ours has it.
-    """
-
-    block = GRUConf
-    gates = ("z", "r", "c")
-    traits = Recurrent.traits.replace(params=_names(gates))
-    input_order, state_order = (2, 0, 1), (0, 1, 2)
-    n_kept = 4
-    skips = True
-
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
-        self.ops.gru_step(xw, hu, self.states[rows], out=self.states[after], gates=self.kept[rows])
-
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
-        self.ops.gru_step_grad(self.kept[rows], self.states[rows], gy, gh)
-
-
-@LAYERS.register()
-class LSTM(Recurrent):
-    """Long short-term memory: c' = f c + i g, h' = o tanh(c').
-
-    i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c begins as the
-    state h does, but at zeros where h comes from another layer.
-    """
-
-    block = LSTMConf
-    gates = ("i", "f", "g", "o")
-    traits = Recurrent.traits.replace(params=_names(gates))
-    input_order = state_order = (0, 1, 3, 2)
-    n_kept = 4
-
-    def _add_buffers(self) -> None:
-        super()._add_buffers()
-        self.cell_memory = self.buffer("cells", self.state_memory.shape, self.context.dtype)
-        self.cell_grad_memory = self.buffer("cell gradient", (self.n_rows, self.dim), self.context.dtype)
-
-    def attach(self) -> None:
-        super().attach()
-        self.cells, self.cell_grad = self.cell_memory.data, self.cell_grad_memory.data
-        self.last_cell: Any = None
-
-    def begin(self) -> None:
-        super().begin()
-        if self.site.first_step:
-            self.ops.copy(self.first.last_cell, out=self.cells[: self.n_rows])
-        else:
-            self.take_over(self.cells, 1)
-        # copies hand on the state as any layer does, and the cell by the first of them
-        self.first.last_cell = self.cells[len(self.kept) :]
-
-    def last(self) -> tuple[Any, ...]:
-        return (*super().last(), self.cells[len(self.kept) :])
-
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
-        cells, states = self.cells, self.states
-        self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
-
-    def through_time(self, more: bool) -> None:
-        if not more:
-            self.first.cell_grad[...] = 0
-        super().through_time(more)
-
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
-        self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)
-
-
-@LAYERS.register()
-class RNN(Recurrent):
-    """h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID."""
-
-    block = RNNConf
-    gates = ("",)
-    traits = Recurrent.traits.replace(params=("W", "U", "b"))
-    input_order = state_order = (0,)
-    n_kept = 1
-
-    def setup(self) -> None:
-        super().setup()
-        known = {
-            "TANH": (self.ops.tanh, self.ops.tanh_grad),
-            "RELU": (self.ops.relu, self.ops.relu_grad),
-            "SIGMOID": (self.ops.sigmoid, self.ops.sigmoid_grad),
-        }
-        self.function, self.derivative = known[self.conf.block(RNNConf).activation]
-
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
-        self.ops.add(xw, hu, out=hu)
-        self.function(hu, out=self.states[after])
-
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
-        self.ops.add(gh, gy, out=gh)
-        self.derivative(self.states[after], gh, out=self.kept[rows])

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, TextIO
 
 import numpy as np
 
-from singa_dask.conf import CharRNNConf, LayerConf, Phase, RNNDummyConf, SamplingConf
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
 from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
@@ -24,7 +25,66 @@ from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.site import Site
 from singa_dask.layers.traits import Traits
 
-__all__ = ["CharRNN", "CharRNNOutput", "RNNDummy", "Sampling", "read_vocabulary"]
+__all__ = [
+    "CharRNN",
+    "CharRNNConf",
+    "CharRNNOutput",
+    "RNNDummy",
+    "RNNDummyConf",
+    "Sampling",
+    "SamplingConf",
+    "read_vocabulary",
+]
+
+
+class CharRNNConf(Conf):
+    """``char_rnn_conf``: characters of a text (SINGA's CharRNNProto)."""
+
+    block_key = "char_rnn_conf"
+
+    path: str = ""
+    """URL or path of the text: UTF-8, gzipped or not."""
+    vocab_path: str = ""
+    """File that holds each character once; its place there is its number. When empty, the characters of the text in the
+    order of their codes."""
+    unroll_len: Size = 50
+    """Characters a step; equal to unroll_len of the net."""
+    batchsize: Size = 1
+    """Places in the text that are read at the same time, for the whole worker group."""
+
+
+class RNNDummyConf(Conf):
+    """``rnn_dummy_conf``: data of the last batch fed back, for sampling (SINGA's RNNDummyProto)."""
+
+    block_key = "rnn_dummy_conf"
+
+    dynamic_srclayer: str = ""
+    """Layer whose output of the batch before is this layer's data, in a test."""
+    shape: Many[Size] = Field(default=[])
+    """Shape of the data, batch first."""
+    integer: bool = False
+    """Round the random start down."""
+    low: float = 0.0
+    """Least random start."""
+    high: float = 0.0
+    """Bound of the random start, itself not drawn."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the bounds are in order."""
+        low, high = (raw_value(data, key, float, raw_value(data, key, int, 0)) for key in ("low", "high"))
+        if low > high:
+            yield ("high",), f"expected at least low, which is {low:g}, got {high:g}."
+
+
+class SamplingConf(Conf):
+    """``sampling_conf``: how a column is drawn."""
+
+    temperature: NonNegative = 1.0
+    """Divides what the probabilities are made of: likely columns become likelier below 1; at 0 the best is taken."""
+    probabilities: bool = False
+    """Whether the source gives probabilities, as Softmax does, and not what they are made of."""
+
 
 # Characters after which what was written is sent on.
 FLUSH_EVERY = 64

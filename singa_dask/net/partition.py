@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from singa_dask.conf import LayerConf, SliceConf, SplitConf
+from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Connection
-from singa_dask.layers.connection import Slice, Split
+from singa_dask.layers.connection import ConcateConf, Slice, SliceConf, Split, SplitConf
 from singa_dask.net.node import Node
 
 __all__ = ["TABLE", "WHOLE", "Way", "cut_by_features", "partition"]
@@ -125,7 +125,8 @@ def _n_pieces(node: Node) -> int:
     """Return how many pieces a layer of the job gives its readers, 0 where it gives all the same."""
     if node.gives or not issubclass(LAYERS.find(node.conf.type), Slice | Split):
         return 0
-    return node.conf.block(SliceConf).num_slices if node.conf.slice_conf else node.conf.block(SplitConf).num_splits
+    sliced = node.conf.given_block(SliceConf)
+    return sliced.num_slices if sliced else node.conf.block(SplitConf).num_splits
 
 
 class _Plan(NamedTuple):
@@ -154,10 +155,9 @@ class _Plan(NamedTuple):
             return cls(WHOLE, conf.location or 0)
         if dim == 1 and (kind.is_input or (kind.time_from_columns and not kind.feature_parallel)):
             return cls(WHOLE, copied=True)
-        joins_rows = (conf.slice_conf or conf.concate_conf) is not None and not (
-            conf.slice_conf.slice_dim if conf.slice_conf else conf.concate_conf and conf.concate_conf.concate_dim
-        )
-        return cls(dim if kind.feature_parallel or joins_rows else 0)
+        sliced, joined = conf.given_block(SliceConf), conf.given_block(ConcateConf)
+        axis = sliced.slice_dim if sliced else joined.concate_dim if joined else None
+        return cls(dim if kind.feature_parallel or axis == 0 else 0)
 
 
 class _Partitioner:

@@ -9,6 +9,7 @@ from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.connection import Slice
+from singa_dask.layers.records import StoreConf
 from singa_dask.net.node import Node
 
 __all__ = ["check_equal_parts", "check_shares", "find_shares"]
@@ -17,7 +18,8 @@ __all__ = ["check_equal_parts", "check_shares", "find_shares"]
 def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
     """Return the proportions in which the workers of a group share a batch; empty if the parts are equal."""
     for layer in net.layer:
-        sizes = layer.store_conf.batchsize if layer.store_conf and layer.in_phase(phase) else []
+        store = layer.given_block(StoreConf)
+        sizes = store.batchsize if store and layer.in_phase(phase) else []
         if len(sizes) == n_workers and len(set(sizes)) > 1:
             return tuple(size // math.gcd(*sizes) for size in sizes)
     return ()

@@ -17,6 +17,7 @@ from singa_dask.conf import JobConf, load
 from singa_dask.layers import Param
 from singa_dask.ops import get_ops
 from singa_dask.train import SCHEDULES
+from singa_dask.train.updaters.rmsprop import RMSPropConf
 from tests.benchmarks.loop import Loop
 
 SEED = 1
@@ -49,8 +50,7 @@ class Theirs:
         self.schedule = SCHEDULES.find(job.updater.learning_rate.type)(job.updater.learning_rate)
         self.clip = job.updater.clip_high
         self.params = [p for p in (*self.rnn.parameters(), *self.out.parameters()) if p.requires_grad]
-        assert job.updater.rmsprop_conf is not None
-        self.rho, self.delta = job.updater.rmsprop_conf.rho, job.updater.delta
+        self.rho, self.delta = job.updater.block(RMSPropConf).rho, job.updater.delta
         self.squares = [torch.zeros_like(p) for p in self.params]
         self.state: Any = None
         assert n * dim == self.rnn.weight_ih_l0.shape[0]

@@ -12,6 +12,8 @@ from PIL import Image
 
 from singa_dask.conf import LayerConf, load
 from singa_dask.data import STORES
+from singa_dask.layers.neuron import InnerProductConf
+from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import ROOT, Call, digits
 from tests.contracts.foreign import FOREIGN, shape_of, write_foreign
 from tests.contracts.records import pixels
@@ -49,8 +51,9 @@ def written(call: Call, *arguments: object) -> list[LayerConf]:
 
 
 def store_of(layer: LayerConf) -> dict[str, object]:
-    assert layer.store_conf is not None
-    return layer.store_conf.model_dump(exclude_defaults=True)
+    store = layer.given_block(StoreConf)
+    assert store is not None
+    return store.model_dump(exclude_defaults=True)
 
 
 # -- what is found -------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def test_tables(call: Call) -> None:
     assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
     assert (layers[2].type, layers[2].srclayers) == ("BatchNorm", ["data"])
     assert "of 4 values in 3 classes" in call("init", "train.csv", "--overwrite").stderr
-    assert layers[-2].innerproduct_conf is not None and layers[-2].innerproduct_conf.num_output == 3
+    assert layers[-2].block(InnerProductConf).num_output == 3
     ran = call("run", "job.yaml", "--set", "train_steps=20", "--quiet")
     assert ran.exit_code == 0, ran.output
 

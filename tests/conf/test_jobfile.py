@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from singa_dask import conf
+from singa_dask import conf, layers
 from singa_dask.conf import yaml_text
 from singa_dask.conf.json_schema import field_docs
 from singa_dask.conf.tree import plain
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.neuron import InnerProductConf
+from singa_dask.layers.records import StoreConf
+from singa_dask.registry import Registry
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 GOOD = """\
@@ -73,7 +76,10 @@ def test_good_job(good: Path, registries: Any) -> None:
     assert made.text == good.read_text()
     assert made.job.updater.learning_rate.base_lr == 1e-2
     assert made.job.neuralnet.layer[1].type == "InnerProduct"
-    assert conf.load(good).job == made.job
+    plain = conf.load(good).job
+    for layer, other in zip(made.job.neuralnet.layer, plain.neuralnet.layer, strict=True):
+        assert layer.given_block(StoreConf) == other.given_block(StoreConf)
+    assert conf.JobConf.from_json(plain.model_dump_json(), registries) == made.job
 
 
 def test_kinds_without_a_registry_are_not_checked(good: Path, registries: Any) -> None:
@@ -88,7 +94,7 @@ def test_sets_and_cluster_file(good: Path, tmp_path: Path) -> None:
     sets = ["cluster.nservers_per_group=2", "neuralnet.layer[fc1].innerproduct_conf.num_output=20"]
     made = conf.load(good, sets, cluster).job
     assert (made.cluster.nworkers_per_group, made.cluster.nservers_per_group) == (4, 2)
-    assert made.neuralnet.layer[1].block(conf.InnerProductConf).num_output == 20
+    assert made.neuralnet.layer[1].block(InnerProductConf).num_output == 20
 
 
 def test_mistakes_of_sets_and_cluster_file_come_after_those_of_the_job(good: Path, tmp_path: Path) -> None:
@@ -148,13 +154,13 @@ def test_later_errors_are_located(good: Path) -> None:
     ]
 
 
-def test_resolved_has_every_default(good: Path, tmp_path: Path) -> None:
-    made = conf.load(good)
+def test_resolved_has_every_default(good: Path, tmp_path: Path, registries: Any) -> None:
+    made = conf.load(good, registries=registries)
     text = made.resolved()
     assert "sync_freq: 1\n" in text and "momentum: 0.0\n" in text and "random_skip: 0" in text
     path = tmp_path / "resolved.yaml"
     path.write_text(text, encoding="utf-8")
-    assert conf.load(path).job == made.job
+    assert conf.load(path, registries=registries).job == made.job
 
 
 NAMES = st.text("abcdefgh#0123-e", min_size=1, max_size=6)
@@ -196,16 +202,19 @@ JOBS = st.fixed_dictionaries(
         "gpu": LISTED,
     }
 )
+OF_JOBS = {"layer": Registry[Any]("layer type")}
+for name, part in {"Tanh": "Tanh", "Pooling": "Pooling", "my.Layer": "ReLU", "RecordInput": "RecordInput"}.items():
+    OF_JOBS["layer"].register(name)(layers.LAYERS.find(part))
 
 
 @given(JOBS)
 def test_resolved_loads_back_to_an_equal_job(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("job") / "job.yaml"
     path.write_text(yaml_text.dump(values), encoding="utf-8")
-    made = conf.load(path)
-    assert made.job == conf.JobConf.model_validate(values)
+    made = conf.load(path, registries=OF_JOBS)
+    assert made.job == conf.JobConf.model_validate(values, context={"registries": OF_JOBS})
     path.write_text(made.resolved(), encoding="utf-8")
-    assert conf.load(path).job == made.job
+    assert conf.load(path, registries=OF_JOBS).job == made.job
 
 
 RUBBISH = st.recursive(

@@ -10,6 +10,11 @@ from pydantic import ValidationError
 
 from singa_dask import conf
 from singa_dask.errors import ConfigError
+from singa_dask.layers.conv import ConvolutionConf, PoolingConf
+from singa_dask.layers.neuron import DropoutConf, InnerProductConf
+from singa_dask.layers.norm import LRNConf
+from singa_dask.layers.records import StoreConf
+from singa_dask.layers.text import RNNDummyConf
 
 LAYER: dict[str, Any] = {"name": "fc1", "type": "InnerProduct"}
 UPDATER: dict[str, Any] = {"type": "SGD", "learning_rate": {"type": "Fixed"}}
@@ -47,7 +52,7 @@ def test_defaults_are_singas() -> None:
     assert (param.name, param.lr_scale, param.wd_scale, param.init) == ("", 1, 1, None)
     init = conf.InitConf(type="Uniform")
     assert (init.value, init.mean, init.std, init.low, init.high) == (1, 0, 1, -1, 1)
-    store = conf.StoreConf()
+    store = StoreConf()
     assert (store.separator, store.random_skip, store.has_label, store.prefetching) == (",", 0, True, False)
     assert store.mean_value is None and store.std_value is None
 
@@ -82,7 +87,7 @@ def test_threads_may_have_singas_name() -> None:
 
 
 def test_kvfile_keeps_its_k() -> None:
-    assert conf.StoreConf(backend="kvfile").backend == "kvfile"
+    assert StoreConf(backend="kvfile").backend == "kvfile"
 
 
 def test_user_type_goes_before_type() -> None:
@@ -97,16 +102,16 @@ def test_user_type_goes_before_type() -> None:
 
 @pytest.mark.parametrize(("value", "read"), [(3, [3]), ([3, 4], [3, 4]), ((3, 4), [3, 4]), (None, [])])
 def test_one_value_stands_for_a_list(value: Any, read: list[int]) -> None:
-    assert conf.StoreConf.model_validate({"shape": value}).shape == read
+    assert StoreConf.model_validate({"shape": value}).shape == read
 
 
-@pytest.mark.parametrize("kind", [conf.ConvolutionConf, conf.PoolingConf])
+@pytest.mark.parametrize("kind", [ConvolutionConf, PoolingConf])
 def test_scalars_of_a_window_rule_over_both_axes_only_where_given(kind: Any) -> None:
-    needed = {"num_filters": 4} if kind is conf.ConvolutionConf else {}
+    needed = {"num_filters": 4} if kind is ConvolutionConf else {}
     window = kind(kernel=5, kernel_x=3, pad_x=1, pad_y=2, **needed)
     assert (window.kernel_size, window.padding) == ((5, 5), (2, 1))
     assert kind(**needed).kernel_size == (3, 3)
-    assert kind(**needed).strides == ((1, 1) if kind is conf.ConvolutionConf else (2, 2))
+    assert kind(**needed).strides == ((1, 1) if kind is ConvolutionConf else (2, 2))
     assert kind(stride=3, stride_x=7, **needed).strides == (3, 3)
 
 
@@ -124,11 +129,11 @@ def test_a_layer_is_in_the_nets_it_says() -> None:
 
 
 def test_block_of_a_layer() -> None:
-    layer = conf.LayerConf(**LAYER, innerproduct_conf=conf.InnerProductConf(num_output=3))
-    assert layer.block(conf.InnerProductConf).num_output == 3
-    assert layer.block(conf.DropoutConf).dropout_ratio == 0.5
+    layer = conf.LayerConf(**LAYER, innerproduct_conf=InnerProductConf(num_output=3))
+    assert layer.block(InnerProductConf).num_output == 3
+    assert layer.block(DropoutConf).dropout_ratio == 0.5
     with pytest.raises(ConfigError, match=r"^convolution_conf: InnerProduct needs this block, with num_filters\.$"):
-        layer.block(conf.ConvolutionConf)
+        layer.block(ConvolutionConf)
 
 
 def test_models_are_frozen_and_travel() -> None:
@@ -148,17 +153,17 @@ def test_models_of_python_and_plain_values_mix() -> None:
 @pytest.mark.parametrize(
     ("model", "data", "path", "words"),
     [
-        (conf.StoreConf, {"std_value": 0}, ("std_value",), "another number than 0"),
-        (conf.StoreConf, {"std_value": 0.0}, ("std_value",), "another number than 0"),
-        (conf.StoreConf, {"max_bad": 0}, ("max_bad",), "expected more than 0.0"),
-        (conf.StoreConf, {"max_bad": 2.5}, ("max_bad",), "a whole number, or a share below 1, got 2.5"),
-        (conf.StoreConf, {"separator": ""}, ("separator",), "not empty"),
-        (conf.StoreConf, {"shuffle": "blocks"}, ("shuffle",), "Did you mean 'block'?"),
-        (conf.StoreConf, {"batchsize": [0]}, ("batchsize", 0), "at least 1, got 0"),
-        (conf.StoreConf, {"has_label": 1}, ("has_label",), "true or false, got 1"),
-        (conf.DropoutConf, {"dropout_ratio": 1.0}, ("dropout_ratio",), "less than 1.0, got 1.0"),
-        (conf.DropoutConf, {"dropout_ratio": float("nan")}, ("dropout_ratio",), "a finite number, got nan"),
-        (conf.LRNConf, {"local_size": 4}, ("local_size",), "an odd number, got 4"),
+        (StoreConf, {"std_value": 0}, ("std_value",), "another number than 0"),
+        (StoreConf, {"std_value": 0.0}, ("std_value",), "another number than 0"),
+        (StoreConf, {"max_bad": 0}, ("max_bad",), "expected more than 0.0"),
+        (StoreConf, {"max_bad": 2.5}, ("max_bad",), "a whole number, or a share below 1, got 2.5"),
+        (StoreConf, {"separator": ""}, ("separator",), "not empty"),
+        (StoreConf, {"shuffle": "blocks"}, ("shuffle",), "Did you mean 'block'?"),
+        (StoreConf, {"batchsize": [0]}, ("batchsize", 0), "at least 1, got 0"),
+        (StoreConf, {"has_label": 1}, ("has_label",), "true or false, got 1"),
+        (DropoutConf, {"dropout_ratio": 1.0}, ("dropout_ratio",), "less than 1.0, got 1.0"),
+        (DropoutConf, {"dropout_ratio": float("nan")}, ("dropout_ratio",), "a finite number, got nan"),
+        (LRNConf, {"local_size": 4}, ("local_size",), "an odd number, got 4"),
         (conf.InitConf, {"type": "Uniform", "low": 2}, ("low",), "at most high, which is 1, got 2"),
         (conf.LayerConf, {**LAYER, "partition_dim": 2}, ("partition_dim",), "at most 1, got 2"),
         (conf.LayerConf, {**LAYER, "name": ""}, ("name",), "not empty"),
@@ -271,8 +276,8 @@ def test_windows_of_text_are_as_long_as_those_who_read_them() -> None:
 
 
 def test_bounds_of_a_random_start_are_in_order() -> None:
-    assert conf.RNNDummyConf(low=2, high=2)
-    assert mistakes(conf.RNNDummyConf, {"low": 3, "high": 2.5}) == [
+    assert RNNDummyConf(low=2, high=2)
+    assert mistakes(RNNDummyConf, {"low": 3, "high": 2.5}) == [
         (("high",), "expected at least low, which is 3, got 2.5.")
     ]
 

@@ -79,7 +79,8 @@ def test_a_block_that_the_type_needs(registries: Any) -> None:
     missing = (("bump_conf",), "Bump needs this block, with width, and it is missing.")
     assert mistakes(registries, type="kBump") == [missing]
     assert mistakes(registries, type="Bump", bump_conf=None) == [missing]
-    assert rate(registries, type="Odd", very_odd_conf=None).blocks == {}
+    assert rate(registries, type="Odd", very_odd_conf=None).blocks == {"very_odd_conf": OddConf()}
+    assert rate(registries, type="Fixed", very_odd_conf=None).blocks == {}
 
 
 def test_a_block_that_must_be_given(registries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +137,13 @@ def test_the_block_of_the_type_goes_before_others_of_its_name(registries: Any) -
     assert rate(registries, type="Bump", bump_conf={"width": 2}).block(BumpConf).width == 2
 
 
-def test_defaults_are_written_where_the_registries_are_given(registries: Any) -> None:
+def test_the_block_of_the_type_is_added_with_its_defaults(registries: Any) -> None:
     made = rate(registries, type="Odd")
-    assert "very_odd_conf" not in made.model_dump()
-    assert made.model_dump(context={"registries": registries})["very_odd_conf"] == {"n": 3}
+    assert made.given_block(OddConf) == OddConf()
+    assert made.model_dump()["very_odd_conf"] == {"n": 3}
     assert made.model_dump(exclude_unset=True) == {"type": "Odd"}
+    assert rate(registries, **made.model_dump()) == made
+    assert rate(None, type="Odd").given_block(OddConf) is None
 
 
 def test_the_schema_knows_blocks(registries: Any) -> None:

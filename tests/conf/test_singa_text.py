@@ -14,11 +14,18 @@ from singa_dask import conf
 from singa_dask.conf.singa_text import Message, Word, is_singa_text, parse
 from singa_dask.conf.tree import Scalar
 from singa_dask.errors import ConfigError
+from singa_dask.layers.connection import SplitConf
+from singa_dask.layers.conv import ConvolutionConf
+from singa_dask.layers.gru import GRUConf
+from singa_dask.layers.image import RGBImageConf
+from singa_dask.layers.neuron import InnerProductConf, ReLUConf
+from singa_dask.layers.rbm import RBMConf
+from singa_dask.layers.records import StoreConf
 from singa_dask.train.schedules.inverse import InverseConf
 from singa_dask.train.schedules.linear import LinearConf
 from singa_dask.train.schedules.step import StepConf
 from singa_dask.train.updaters.adam import AdamConf, AdamMaxConf
-from tests.conf.test_jobfile import JOBS
+from tests.conf.test_jobfile import JOBS, OF_JOBS
 
 HERE = Path(__file__).parent / "singa"
 GOLD = Path(__file__).parents[1] / "gold"
@@ -205,7 +212,7 @@ def test_a_job_is_told_by_its_text_too(tmp_path: Path) -> None:
 
 def test_changes_of_the_command_line_are_made_in_it_too() -> None:
     made = conf.load(HERE / "mlp.conf", sets=["neuralnet.layer[fc1].innerproduct_conf.num_output=7"]).job
-    assert made.neuralnet.layer[2].block(conf.InnerProductConf).num_output == 7
+    assert made.neuralnet.layer[2].block(InnerProductConf).num_output == 7
 
 
 # -- what is read --------------------------------------------------------------------------------------------------
@@ -217,8 +224,8 @@ def test_mlp() -> None:
     assert made.updater.learning_rate.block(StepConf) == StepConf(gamma=0.5, change_freq=10)
     train, test = made.neuralnet.layer[:2]
     assert (train.include, test.include) == (["train"], ["test", "val"])
-    assert test.block(conf.StoreConf).path == "data/small_mnist_test.bin"
-    assert train.block(conf.StoreConf).prefetching and train.block(conf.StoreConf).has_label
+    assert test.block(StoreConf).path == "data/small_mnist_test.bin"
+    assert train.block(StoreConf).prefetching and train.block(StoreConf).has_label
     assert [param.name for param in made.neuralnet.layer[4].param] == ["w2", "b2"]
 
 
@@ -227,10 +234,10 @@ def test_what_singa_does_not_read_is_left_out() -> None:
     layers = {layer.name: layer for layer in made.neuralnet.layer}
     assert made.updater.block(AdamConf) == AdamConf(beta1=0.9, beta2=0.99, bias_correction=False)
     assert (made.updater.clip_low, made.updater.clip_high) == (0, 0)
-    assert layers["relu1"].block(conf.ReLUConf).negative_slope == 0
-    assert layers["crop"].block(conf.RGBImageConf).meanfile == ""
-    assert layers["conv1"].block(conf.ConvolutionConf).bias_term
-    assert layers["conv1"].block(conf.ConvolutionConf).kernel_size == (5, 3)
+    assert layers["relu1"].block(ReLUConf).negative_slope == 0
+    assert layers["crop"].block(RGBImageConf).meanfile == ""
+    assert layers["conv1"].block(ConvolutionConf).bias_term
+    assert layers["conv1"].block(ConvolutionConf).kernel_size == (5, 3)
     assert job("autoencoder.conf").updater.delta == 1e-8
 
 
@@ -238,8 +245,8 @@ def test_shared_params_and_records_without_labels() -> None:
     made = job("rbm.conf")
     assert made.checkpoint_path == ["ws/rbm1/checkpoint/step6000-worker0", "ws/more"]
     assert made.neuralnet.layer[-1].param[0].share_from == "w2"
-    assert made.neuralnet.layer[-1].block(conf.RBMConf).bias_term
-    assert not made.neuralnet.layer[0].block(conf.StoreConf).has_label
+    assert made.neuralnet.layer[-1].block(RBMConf).bias_term
+    assert not made.neuralnet.layer[0].block(StoreConf).has_label
     assert job("autoencoder.conf").neuralnet.layer[3].param[0].share_from == "w1"
 
 
@@ -259,15 +266,15 @@ def test_labels_are_read_of_records_that_a_layer_wants_them_of(tmp_path: Path) -
     """
     (tmp_path / "job.conf").write_text(text)
     inputs = conf.load(tmp_path / "job.conf").job.neuralnet.layer[:3]
-    assert [layer.block(conf.StoreConf).has_label for layer in inputs] == [True, False, True]
+    assert [layer.block(StoreConf).has_label for layer in inputs] == [True, False, True]
 
 
 def test_a_gru_has_biases_when_it_has_params_for_them(tmp_path: Path) -> None:
     text = (HERE / "char_rnn.conf").read_text()
-    assert not conf.load(HERE / "char_rnn.conf").job.neuralnet.layer[3].block(conf.GRUConf).bias_term
+    assert not conf.load(HERE / "char_rnn.conf").job.neuralnet.layer[3].block(GRUConf).bias_term
     biases = "".join(f'param {{ name: "{name}" init {{ type: kConstant }} }}' for name in ("z_b", "r_b", "c_b"))
     (tmp_path / "job.conf").write_text(text.replace("dim_hidden: 8 }", f"dim_hidden: 8 bias_term: false }} {biases}"))
-    assert conf.load(tmp_path / "job.conf").job.neuralnet.layer[3].block(conf.GRUConf).bias_term
+    assert conf.load(tmp_path / "job.conf").job.neuralnet.layer[3].block(GRUConf).bias_term
 
 
 def test_extensions_are_for_user_parts() -> None:
@@ -302,10 +309,10 @@ def test_deprecated_input_layers_become_todays() -> None:
     train, test, fc, loss = made.neuralnet.layer
     normed: dict[str, Any] = {"shape": [1, 28, 28], "mean_value": 127.5, "std_value": 127.5}
     assert train.type == test.type == "RecordInput"
-    assert train.block(conf.StoreConf) == conf.StoreConf(
+    assert train.block(StoreConf) == StoreConf(
         backend="kvfile", path="data/small_mnist_train.bin", batchsize=[32], random_skip=5, **normed
     )
-    assert test.block(conf.StoreConf) == conf.StoreConf(backend="lmdb", path="data/test", batchsize=[8], **normed)
+    assert test.block(StoreConf) == StoreConf(backend="lmdb", path="data/test", batchsize=[8], **normed)
     assert (train.exclude, test.exclude) == (["test", "val"], ["train", "val"])
     assert (fc.srclayers, loss.srclayers) == (["data"], ["fc", "data"])
     assert (made.updater.clip_low, made.updater.clip_high) == (0, 0)
@@ -318,10 +325,10 @@ def test_rgb_image_becomes_image_preprocess(tmp_path: Path, crop: int, size: int
     text = text.replace("kMnist", "kRGBImage").replace("mnist_conf { norm_a: 127.5 norm_b: 1 }", wanted)
     (tmp_path / "job.conf").write_text(text)
     train, _, image, fc, loss = conf.load(tmp_path / "job.conf").job.neuralnet.layer
-    store = train.block(conf.StoreConf)
+    store = train.block(StoreConf)
     assert (store.shape, store.mean_file, store.std_value) == ([3, size, size], "mean.bin", None)
     assert image.type == "ImagePreprocess"
-    assert image.block(conf.RGBImageConf) == conf.RGBImageConf(scale=0.5, cropsize=crop, mirror=True)
+    assert image.block(RGBImageConf) == RGBImageConf(scale=0.5, cropsize=crop, mirror=True)
     assert (fc.srclayers, loss.srclayers) == (["mnist"], ["fc", "data"])
 
 
@@ -347,7 +354,7 @@ def test_an_extension_of_the_job_and_a_schedule_without_its_block(tmp_path: Path
 def test_names_of_older_versions(tmp_path: Path) -> None:
     added = 'layer { name: "s" type: kSplit srclayers: "fc2" split_conf { split_num: 2 } }\n}\ncluster'
     (tmp_path / "job.conf").write_text((HERE / "mlp.conf").read_text().replace("}\ncluster", added))
-    assert conf.load(tmp_path / "job.conf").job.neuralnet.layer[-1].block(conf.SplitConf).num_splits == 2
+    assert conf.load(tmp_path / "job.conf").job.neuralnet.layer[-1].block(SplitConf).num_splits == 2
 
 
 # -- from YAML to SINGA's format and back ------------------------------------------------------------------------------
@@ -374,8 +381,8 @@ def test_any_simple_job_is_read_as_from_yaml(tmp_path_factory: pytest.TempPathFa
             layer["pooling_conf"] = {"ties": "all"}
     path = tmp_path_factory.mktemp("job") / "job.conf"
     path.write_text(written(values), encoding="utf-8")
-    made = conf.load(path)
-    assert made.job == conf.JobConf.model_validate(values)
+    made = conf.load(path, registries=OF_JOBS)
+    assert made.job == conf.JobConf.model_validate(values, context={"registries": OF_JOBS})
     path = path.with_suffix(".yaml")
     path.write_text(made.given(), encoding="utf-8")
-    assert conf.load(path).job == made.job
+    assert conf.load(path, registries=OF_JOBS).job == made.job

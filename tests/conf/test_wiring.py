@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf.wiring import check_phases, check_wiring, read_nodes
+from singa_dask.conf.wiring import check_phases, check_wiring, read_wiring
 
 
 def layer(name: str, *sources: str, kind: str = "ReLU", **words: Any) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def layer(name: str, *sources: str, kind: str = "ReLU", **words: Any) -> dict[st
 
 
 def findings(*layers: Any) -> list[tuple[tuple[str | int, ...], str]]:
-    return list(check_wiring(read_nodes({"layer": layers})))
+    return list(check_wiring(read_wiring({"layer": layers})))
 
 
 def test_a_good_net() -> None:
@@ -80,4 +80,4 @@ def test_rubbish_is_for_others_to_tell(rubbish: Any) -> None:
 def test_phases_that_cannot_be_read_hide_nothing_and_add_nothing() -> None:
     layers = [layer("data", include="tain"), layer("data", include="test"), layer("a", "data", "dta")]
     assert [path for path, _ in findings(*layers)] == [(2, "srclayers", 1)]
-    assert list(check_phases(read_nodes({"layer": layers}), ["train", "val"])) == []
+    assert list(check_phases(read_wiring({"layer": layers}), ["train", "val"])) == []

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.conf.input import StoreConf
 from singa_dask.data import STORES, convert
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers.records import check_shape
+from singa_dask.layers.records import StoreConf, check_shape
 from tests.layers.test_input import layer_of, read
 from tests.net.jobs import build, layer
 

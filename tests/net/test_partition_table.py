@@ -8,6 +8,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
+from singa_dask.layers.connection import ConcateConf, SliceConf, SplitConf
 from singa_dask.net import Node, plan
 from singa_dask.net.partition import TABLE
 from tests.net.group import Group
@@ -64,13 +65,13 @@ def put_in(layers: list[dict[str, Any]], n_workers: int, name: str) -> dict[str,
         conf, core = node.conf, node.name.replace("split(", "").partition("(")[2] or node.name[6:]
         if "(" not in node.name or core.split("@")[0].split("(")[-1].rstrip(")").split(",")[0] != name:
             continue
-        if conf.split_conf:
-            place = conf.split_conf.num_splits
-        elif conf.slice_conf:
-            assert len(node.gives) == conf.slice_conf.num_slices == n_workers
-            place = conf.slice_conf.slice_dim
+        if conf.type == "Split":
+            place = conf.block(SplitConf).num_splits
+        elif conf.type == "Slice":
+            assert len(node.gives) == conf.block(SliceConf).num_slices == n_workers
+            place = conf.block(SliceConf).slice_dim
         else:
-            place = conf.concate_conf.concate_dim if conf.concate_conf else node.peer
+            place = conf.block(ConcateConf).concate_dim if conf.type == "Concate" else node.peer
         found[node.name] = (conf.type, node.worker, node.sources, place)
     return found
 

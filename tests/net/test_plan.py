@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
+from singa_dask.layers.connection import SplitConf
 from singa_dask.net import Node, plan
 from singa_dask.net.plan import add_splits, select, sort
 from tests.net.jobs import DATA, dense, job, layer, mlp
@@ -59,9 +60,8 @@ def test_split_after_a_layer_with_several_readers() -> None:
     planned = nodes_of(layers)
     assert names(planned) == ["data", "fc", "split(fc)", "a", "b"]
     split = planned[2]
-    assert (split.index, split.sources, split.conf.split_conf) == (1, ("fc",), split.conf.split_conf)
-    assert split.conf.split_conf is not None
-    assert split.conf.split_conf.num_splits == 2
+    assert (split.index, split.sources) == (1, ("fc",))
+    assert split.conf.block(SplitConf).num_splits == 2
     assert [node.sources for node in planned[3:]] == [("split(fc)",), ("split(fc)",)]
 
 

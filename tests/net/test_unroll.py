@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import BMConf, JobConf, Phase
+from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context
+from singa_dask.layers.norm import BMConf
 from singa_dask.net import NeuralNet, plan
 from singa_dask.net.plan import check_types, open_loops, select
 from singa_dask.net.unroll import merge, unroll

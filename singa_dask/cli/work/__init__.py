@@ -1,4 +1,4 @@
-"""What the verbs do that need the run time: a file each, imported when its command is called, not for its help."""
+"""The work of verbs that need the run time, a file each; imported when the verb is called, not for its help."""
 
 from __future__ import annotations
 

@@ -74,13 +74,13 @@ def build(conf: JobConf, phase: str) -> NeuralNet:
 
 
 def title(conf: JobConf, phase: str) -> str:
-    """Say what is drawn."""
+    """Return the title of the picture."""
     n_workers = conf.cluster.nworkers_per_group
     return f"{conf.name}: {phase} net of {f'a group of {n_workers} workers' if n_workers > 1 else 'one worker'}"
 
 
 def draw(text: str, suffix: str, output: str) -> bytes:
-    """Have Graphviz draw a picture.
+    """Draw a picture by Graphviz.
 
     Raises
     ------

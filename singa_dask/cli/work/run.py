@@ -109,7 +109,7 @@ def run(
 
 
 def describe_command(ctx: click.Context, place: Place) -> dict[str, Any]:
-    """Return what the run directory is to say of this command."""
+    """Return what the run directory records about this command."""
     return {
         "time": time.time(),
         "arguments": [*ctx.command_path.split(), *given_arguments(ctx)],
@@ -126,7 +126,7 @@ def describe_command(ctx: click.Context, place: Place) -> dict[str, Any]:
 def choose_cluster(
     conf: JobConf, scheduler: str | None, scheduler_file: str | None, patience: Patience
 ) -> Iterator[Client]:
-    """Take the cluster that was named, once there is room for the job, or one of its size for the time of the run."""
+    """Use the named cluster once there is room for the job, or start one of its size for this run."""
     layout = plan_processes(conf.cluster)
     with contextlib.ExitStack() as stack:
         if scheduler or scheduler_file:
@@ -141,7 +141,7 @@ def choose_cluster(
 
 
 def tell_start(conf: JobConf, place: Place) -> None:
-    """Say where the run is written, and whose values it starts with."""
+    """Print where the run is written, and where its initial values come from."""
     click.echo(f"run directory: {short_url(place.url)}", err=True)
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
         click.echo(f"initial values from {find_values(url)}", err=True)
@@ -152,7 +152,7 @@ def tell_start(conf: JobConf, place: Place) -> None:
 
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:
-    """Say how the job ended; a failure is told even when quiet."""
+    """Print how the job ended; a failure even when quiet."""
     for text in (result.reason, result.error.rstrip()):
         if text and (result.state == "failed" or not quiet):
             click.echo(text, err=True)

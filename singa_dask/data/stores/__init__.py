@@ -1,43 +1,15 @@
-"""Stores: records at a URL as blocks of arrays, one file per format. Importing this room registers all `STORES`."""
+"""Stores: records at a URL as blocks of arrays, one file per format.
+
+A new store is a file in this directory: all of them are imported.
+"""
 
 from __future__ import annotations
 
-from singa_dask.data.stores import (
-    arrow,
-    cifar,
-    idx,
-    image,
-    kvfile,
-    lines,
-    lmdb,
-    npz,
-    parquet,
-    shards,
-    tar,
-    text,
-    tfrecord,
-)
 from singa_dask.data.stores.manifest import write_manifest
 from singa_dask.data.stores.opening import detect, open_store
 from singa_dask.data.stores.store import STORES, Store
+from singa_dask.registry import import_members
 
-__all__ = [
-    "STORES",
-    "Store",
-    "arrow",
-    "cifar",
-    "detect",
-    "idx",
-    "image",
-    "kvfile",
-    "lines",
-    "lmdb",
-    "npz",
-    "open_store",
-    "parquet",
-    "shards",
-    "tar",
-    "text",
-    "tfrecord",
-    "write_manifest",
-]
+__all__ = ["STORES", "Store", "detect", "open_store", "write_manifest"]
+
+import_members(__name__)

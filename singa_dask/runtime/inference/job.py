@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase, StoreConf
-from singa_dask.conf.wiring import check_phases, read_nodes
+from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
+from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
 from singa_dask.data.codecs.image import IMAGE_STORES, IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.planning.paths import absolute_paths
 
 __all__ = ["PhaseJob", "classifier", "inference_job", "with_batchsize", "with_data"]
@@ -71,7 +72,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     name = NAMES[phase]
     problems = [
         Problem(("neuralnet", "layer", *path), message)
-        for path, message in check_phases(read_nodes(job.neuralnet), [name])
+        for path, message in check_phases(read_wiring(job.neuralnet), [name])
     ]
     indices = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
     if not indices:
@@ -183,9 +184,8 @@ def _with_stores(job: JobConf, change: Callable[[StoreConf], StoreConf]) -> JobC
 
 
 def _with_store(layer: LayerConf, change: Callable[[StoreConf], StoreConf]) -> LayerConf:
-    if not _reads(layer) or layer.store_conf is None:
-        return layer
-    return layer.model_copy(update={"store_conf": change(layer.store_conf)})
+    store = layer.given_block(StoreConf)
+    return layer.with_block(change(store)) if store and _reads(layer) else layer
 
 
 def _with_layers(job: JobConf, layers: list[LayerConf]) -> JobConf:

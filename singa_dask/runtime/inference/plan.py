@@ -82,8 +82,7 @@ def _is_sequential(layer: Layer) -> bool:
     """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
     if layer.traits.is_input:
         return not isinstance(layer, StoreInput)
-    blocks = (getattr(layer.conf, name) for name in type(layer.conf).model_fields if name.endswith("_conf"))
-    keeps = any(getattr(block, "carry_state", False) for block in blocks)
+    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
     return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
 
 

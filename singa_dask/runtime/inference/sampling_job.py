@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from singa_dask.conf import CharRNNConf, ClusterConf, Conf, JobConf, LayerConf, NetConf, OneHotConf, Phase, SamplingConf
+from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
-from singa_dask.layers.embedding import OneHot
-from singa_dask.layers.text import CharRNN, CharRNNOutput, Sampling, read_vocabulary
+from singa_dask.layers.embedding import OneHot, OneHotConf
+from singa_dask.layers.text import CharRNN, CharRNNConf, CharRNNOutput, Sampling, SamplingConf, read_vocabulary
 
 __all__ = ["sampling_job", "writes"]
 
@@ -99,23 +99,22 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
     """Set the size of one-hot rows to that of the vocabulary if the job does not set it, as in SINGA's sample.conf."""
     write = _of_kind(layers, CharRNNOutput, Phase.TEST)[0]
     short = [layer for layer in _of_kind(layers, OneHot) if not layer.block(OneHotConf).vocab_size]
-    block = OneHotConf(vocab_size=len(read_vocabulary(write.block(CharRNNConf)))) if short else None
-    return [layer.model_copy(update={"onehot_conf": block}) if layer in short else layer for layer in layers]
+    if not short:
+        return list(layers)
+    block = OneHotConf(vocab_size=len(read_vocabulary(write.block(CharRNNConf))))
+    return [layer.with_block(block) if layer in short else layer for layer in layers]
 
 
 def _with_state(layer: LayerConf) -> LayerConf:
     """Let a recurrent layer keep its state from batch to batch."""
-    blocks = {name: getattr(layer, name) for name in type(layer).model_fields if name.endswith("_conf")}
-    changed = {
-        name: block.model_copy(update={"carry_state": True})
-        for name, block in blocks.items()
-        if isinstance(block, Conf) and "carry_state" in type(block).model_fields
-    }
-    return layer.model_copy(update=changed)
+    kind = LAYERS.find(layer.type).block
+    block = layer.given_block(kind) if kind else None
+    if block is None or "carry_state" not in type(block).model_fields:
+        return layer
+    return layer.with_block(block.model_copy(update={"carry_state": True}))
 
 
 def _with_temperature(layer: LayerConf, temperature: float) -> LayerConf:
     if not _of_kind([layer], Sampling):
         return layer
-    block = layer.block(SamplingConf).model_copy(update={"temperature": temperature})
-    return layer.model_copy(update={"sampling_conf": block})
+    return layer.with_block(layer.block(SamplingConf).model_copy(update={"temperature": temperature}))

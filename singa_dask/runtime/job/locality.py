@@ -18,9 +18,10 @@ from distributed import Worker
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
-from singa_dask.conf import JobConf, Phase, StoreConf
+from singa_dask.conf import JobConf, Phase
 from singa_dask.data import HostSpan, Sampler, Survey, deal_by_host, fs, host_names, same_host
 from singa_dask.layers import StoreInput
+from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout
@@ -48,8 +49,8 @@ class Surveyed(NamedTuple):
 
 def reads_remote_stores(job: JobConf) -> bool:
     """Return whether a job may read records that only some hosts store."""
-    confs = [layer.block(StoreConf) for layer in job.neuralnet.layer if layer.store_conf is not None]
-    return any(conf.path and fs.local_path(conf.path) is None for conf in confs)
+    confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
+    return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
 def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -60,8 +61,8 @@ def absent_records(job: JobConf) -> dict[int, Problem]:
     for index, layer in enumerate(job.neuralnet.layer):
         if not LAYERS.find(layer.type).traits.is_input:
             continue
-        for block, key in (("store_conf", "path"), ("char_rnn_conf", "path"), ("char_rnn_conf", "vocab_path")):
-            path = getattr(getattr(layer, block), key, "")
+        for block, key in itertools.product(layer.blocks, ("path", "vocab_path")):
+            path = getattr(layer.blocks[block], key, "")
             if path and "://" not in path and not is_pattern(path) and not os.path.exists(path):
                 message = f"{path}: no such file or directory, so the records were not looked at."
                 found[index] = Problem(("neuralnet", "layer", index, block, key), message)

@@ -1,4 +1,4 @@
-"""Checkpoints of SINGA: reading, byte-exact writing, and rejection of other files."""
+"""Checkpoints of SINGA: read, written byte for byte, and refused when they are something else."""
 
 from __future__ import annotations
 

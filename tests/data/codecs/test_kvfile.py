@@ -1,4 +1,4 @@
-"""SINGA's key-value file: the cases of SINGA's own tests, and byte-exact files written by SINGA."""
+"""SINGA's key-value file: its own tests' cases, and the very bytes of files that SINGA wrote."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_a_writer_refuses(path: Path) -> None:
         assert writer.write("twice", b"2")
 
 
-def test_append_removes_an_incomplete_pair(path: Path) -> None:
+def test_append_cuts_a_torn_pair_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     assert KVFile(str(path)).truncated_bytes == 8 + 4 + 8 + 6 - 3
     with KVFileWriter(str(path), append=True) as writer:
@@ -115,7 +115,7 @@ def write_values(path: Path, values: list[bytes]) -> str:
     return str(path)
 
 
-def test_truncated_and_other_bad_files(tmp_path: Path) -> None:
+def test_torn_and_other_bad_files(tmp_path: Path) -> None:
     good = encode_record((2, 2), 7, bytes(4))
     url = write_values(tmp_path / "cut.bin", [good] * 3)
     data = Path(url).read_bytes()
@@ -138,7 +138,7 @@ def test_truncated_and_other_bad_files(tmp_path: Path) -> None:
                 store.read_block(0)
 
 
-def test_records_without_a_shape(tmp_path: Path) -> None:
+def test_records_that_do_not_say_their_shape(tmp_path: Path) -> None:
     floats = np.array([3.2, 1, 14.1], np.float32)
     with open_store(write_values(tmp_path / "floats.bin", [encode_record((), 12, data=floats)] * 2)) as store:
         np.testing.assert_array_equal(read_all(store)["data"], [floats, floats])

@@ -1,4 +1,4 @@
-"""Labels that are not 32-bit integers: every store, converter and layer rejects them, with position and value."""
+"""Labels that are no integers of 32 bits: refused by every store, converter and layer, with the place and the value."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_none_wraps_in_a_tfrecord(label: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [as_npz, as_npz_compressed, as_csv])
-def test_fractions_are_rejected(make: Callable[[Path, float], str], tmp_path: Path) -> None:
+def test_no_fraction_is_cut_off(make: Callable[[Path, float], str], tmp_path: Path) -> None:
     with open_store(make(tmp_path, 1.7)) as store:
         with pytest.raises(DataError, match=r"(record 3|line 4): the label 1.7 is not an integer"):
             read_all(store)

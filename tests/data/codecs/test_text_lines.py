@@ -1,4 +1,4 @@
-"""CSV files as they occur in practice: headers, quotes, empty fields; parsed, or rejected with line and column."""
+"""Lines of CSV files as people have them: headers, quotes, empty fields; right, or refused with line and column."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_nothing_is_shifted(rows: list[list[str]], separator: str, block_bytes: 
     assert found == [[8, 9], [8, 9], *([float(row[1]), float(row[2])] for row in rows)]
 
 
-def test_a_bad_line_below_a_header_is_skipped(tmp_path: Path) -> None:
+def test_a_bad_line_below_a_header_is_passed_over(tmp_path: Path) -> None:
     with csv(tmp_path, "label,x\n1,2\n3,\n4,5\n", truncated=True) as store:
         arrays, bad = store.salvage(0)
     assert bad == {1: f"line 3, column 2 (x): {EMPTY}"}

@@ -1,4 +1,4 @@
-"""Characters as indices in a vocabulary."""
+"""Characters as their places in a vocabulary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.errors import DataError
 
 
 @given(st.text(min_size=1))
-def test_indices_decode_to_the_characters(text: str) -> None:
+def test_places_lead_back_to_the_characters(text: str) -> None:
     known = vocabulary_of(text)
     assert list(known) == sorted(set(text))
     places = encode_text(text, known, "text")
@@ -24,7 +24,7 @@ def test_indices_decode_to_the_characters(text: str) -> None:
     assert "".join(known[place] for place in places) == text
 
 
-def test_the_first_index_of_a_repeated_character_counts() -> None:
+def test_of_a_character_that_is_there_twice_the_first_place_counts() -> None:
     np.testing.assert_array_equal(encode_text("abcab", "cabac", "text"), [1, 2, 0, 1, 2])
     assert encode_text("", "abc", "text").size == 0
 

@@ -1,4 +1,4 @@
-"""WordRecords of SINGA's rnnlm example: equal to the records that we make of the same text."""
+"""Words as SINGA's rnnlm example stores them, a WordRecord a word: read as those that we make of the same text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def made(tmp_path: Path) -> tuple[str, str, np.ndarray]:
     return write_words(str(tmp_path / "train_data.bin"), words, numbers), str(path), numbers
 
 
-def test_they_equal_the_records_that_we_make(made: tuple[str, str, np.ndarray], tmp_path: Path) -> None:
+def test_they_are_those_that_we_make(made: tuple[str, str, np.ndarray], tmp_path: Path) -> None:
     url, _, numbers = made
     with open_store(url) as store:
         assert {name: (field.dtype, field.shape) for name, field in store.schema.items()} == {

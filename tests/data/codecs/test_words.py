@@ -1,4 +1,4 @@
-"""Words of rnnlm: splitting, numbering and classes of words, compared with a slow reference implementation."""
+"""Words of rnnlm: how text is parted, numbered and classed, against a slow program that does it step by step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_word(characters: list[str]) -> str:
 
 
 @given(st.text(alphabet="ab \t\n\r", max_size=40))
-def test_words_are_split_as_by_rnnlm(text: str) -> None:
+def test_words_are_parted_as_by_rnnlm(text: str) -> None:
     characters, expected = list(text), []
     while characters:
         expected += [word] if (word := read_word(characters)) else []
@@ -82,7 +82,7 @@ def test_records_of_words(tmp_path: Path) -> None:
         ("a b", "</s> 1\na 1\na 1\n", 1, r"vocab\.txt, line 3"),
     ],
 )
-def test_invalid_files(text: str, vocabulary: str | None, class_size: int, message: str, tmp_path: Path) -> None:
+def test_what_is_wrong(text: str, vocabulary: str | None, class_size: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     if vocabulary:
         (tmp_path / "vocab.txt").write_text(vocabulary)

@@ -1,4 +1,4 @@
-"""Converters: other formats to stores, with shuffling and splits, atomically; the digits in the repository."""
+"""Converters: from the formats of others to ours, shuffled and split, whole or not at all; the digits they made."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
         ({"writing": {"compresion": "lz4"}}, "unknown option 'compresion' of what is written.*'compression'"),
     ],
 )
-def test_invalid_arguments(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_arguments_that_make_no_sense(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     arguments = {"kind": "idx", "sources": sources(tmp_path, "idx", RECORDS), "destination": str(tmp_path / "o.arrow")}
     with pytest.raises(ConfigError, match=message):
         convert(**{**arguments, **changes})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Converters from every kind to every format: shards, images, characters, and verification."""
+"""Converters from every kind to every store of ours: shards, images, characters, and the look at what was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and tasks of conversions: the same bytes for any executor and order of tasks, resumed or not."""
+"""Plans and tasks of conversions: the same bytes whoever does the tasks and in whatever order, resumed or not."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_each_record_is_written_once(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_stopped_conversion_is_resumed(source: str, tmp_path: Path) -> None:
+def test_it_goes_on_where_it_was_stopped(source: str, tmp_path: Path) -> None:
     done: list[tuple[str, int]] = []
     said: list[str] = []
 
@@ -129,7 +129,7 @@ def stop(tasks: Sequence[Task]) -> Iterator[int]:
     return (task() for task in tasks)
 
 
-def test_another_conversion_starts_again(source: str, tmp_path: Path) -> None:
+def test_another_conversion_starts_anew(source: str, tmp_path: Path) -> None:
     target, said = str(tmp_path / "out" / "x.arrow"), list[str]()
     with pytest.raises(KeyboardInterrupt):
         convert("arrow", [source], target, run=lambda tasks: stop([Task(tasks[0].plan, "manifest", 0, "")]))
@@ -140,7 +140,7 @@ def test_another_conversion_starts_again(source: str, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "out")) == ["_singa", "x.arrow"]
 
 
-def test_stopped_after_all_was_moved(source: str, tmp_path: Path) -> None:
+def test_stopped_when_all_is_in_its_place(source: str, tmp_path: Path) -> None:
     target, mean = str(tmp_path / "out" / "x.arrow"), str(tmp_path / "out" / "mean.bin")
     with pytest.raises(KeyboardInterrupt):
         convert("arrow", [source], target, mean=mean, run=stop)
@@ -153,7 +153,7 @@ def stop_never(tasks: Sequence[Task]) -> Iterator[int]:
     return (task() for task in tasks)
 
 
-def test_a_directory_of_others_is_not_touched(source: str, tmp_path: Path) -> None:
+def test_a_directory_of_others_is_left_alone(source: str, tmp_path: Path) -> None:
     precious = tmp_path / ".x.arrow.convert" / "thesis.tex"
     precious.parent.mkdir()
     precious.touch()
@@ -162,7 +162,7 @@ def test_a_directory_of_others_is_not_touched(source: str, tmp_path: Path) -> No
     assert precious.exists()
 
 
-def test_sources_that_change_during_the_conversion(source: str, tmp_path: Path) -> None:
+def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
     def run(tasks: Sequence[Task]) -> Iterator[int]:
         written(tmp_path, "arrow", pixels(30, (4, 5)), "source")
         return by_other_sessions(tasks)

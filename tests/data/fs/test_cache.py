@@ -1,4 +1,4 @@
-"""The cache on disk: its directory, atomic entries, single downloads, the limit, and safety of other files."""
+"""The cache on disk: its own directory, whole entries, one download, a limit, and nothing of others deleted."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_an_error_of_the_fetch_passes_and_leaves_nothing(cache: Cache) -> None:
 # -- the directory -----------------------------------------------------------------------------------
 
 
-def test_a_directory_of_others_is_rejected(folder: Path) -> None:
+def test_a_directory_of_others_is_refused(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").write_text("all of it")
     with pytest.raises(DataError, match=r"not a cache of singa-dask: it holds thesis\.tex"):
@@ -225,14 +225,14 @@ def test_nothing_of_others_is_deleted(cache: Cache) -> None:
     assert len(entries(cache)) <= 5
 
 
-def test_a_limit_below_one_block_is_an_error(folder: Path) -> None:
+def test_a_limit_below_one_block_is_told(folder: Path) -> None:
     with pytest.raises(DataError, match=r"2000 bytes exceeds the limit of 1000 bytes\. Set"):
         Cache(folder, 1000).read(key_of("a"), 2000, never)
     with pytest.raises(DataError, match="the limit of 1000"):
         Cache(folder, 1000).file(key_of("a"), 2000, lambda: iter([never()]))
 
 
-def test_a_full_disk_is_logged_once(
+def test_a_full_disk_is_told_once(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = put(cache, "kept", b"abc")
@@ -322,7 +322,7 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def test_waiting_has_a_limit(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_ever(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "WAIT_S", 0.02)
     monkeypatch.setattr(caching, "WAIT_FOR_FILE_S", 0.02)
     key = key_of("a")

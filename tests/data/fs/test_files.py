@@ -1,4 +1,4 @@
-"""Files at URLs: local and remote, atomic writes, errors that name the URL."""
+"""Files at URLs: local and others alike, written whole or not at all, errors with the URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDFS without a cluster: choice of the client, its options, and answers of the NameNode."""
+"""HDFS without one: which client is taken, what it is told, and what the NameNode's answers mean."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from singa_dask.errors import DataError
         ({"client": "pyarrow"}, r"client pyarrow: .*It needs a Java machine \(JAVA_HOME\), Hadoop's libhdfs"),
     ],
 )
-def test_a_client_that_is_not_installed_is_named(
+def test_a_client_that_cannot_be_had_is_named(
     options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hdfs3", None)
@@ -80,7 +80,7 @@ def test_paths_and_roots() -> None:
         assert filesystem.unstrip_protocol(path).startswith(filesystem.root)
 
 
-def test_the_web_addresses_of_a_namenode() -> None:
+def test_where_the_namenode_is_asked() -> None:
     web = hdfs_blocks.web_addresses
     assert web("nn:8020", {}) == ["http://nn:9870", "http://nn:50070"]
     assert web("", {}) == []
@@ -122,7 +122,9 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [http.client.BadStatusLine("what?"), ConnectionRefusedError(), ValueError("no JSON")])
-def test_without_an_answer_of_webhdfs_there_are_no_locations(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_where_webhdfs_does_not_answer_there_are_no_locations(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def answer(_: Any, url: str, timeout: float) -> io.BytesIO:
         raise error
 

@@ -1,4 +1,4 @@
-"""Bad records: detection, exact substitutes, counts and reports."""
+"""Bad records: which ones are found, exactly which others take their places, how many are counted, what is reported."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def expected(ids: npt.NDArray[np.int64], bad: Sequence[int], count: int, on_erro
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("shuffle", ["none", "block", "full"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_bad_records_are_replaced(broken: Damaged, on_error: Any, shuffle: Any, prefetch: bool) -> None:
+def test_others_take_the_places_of_bad_records(broken: Damaged, on_error: Any, shuffle: Any, prefetch: bool) -> None:
     with opened(broken) as store:
         order = order_of(store, shuffle)
         with Loader(store, order, prefetch=prefetch, policy=BadPolicy(on_error, 3)) as loader:
@@ -165,7 +165,7 @@ def test_bad_records_are_replaced(broken: Damaged, on_error: Any, shuffle: Any, 
     assert found == [each for each in broken.bad if int(starts.searchsorted(each, side="right")) - 1 not in whole]
 
 
-def test_the_policy_raise_names_url_and_block(broken: Damaged) -> None:
+def test_under_raise_url_and_block_are_named(broken: Damaged) -> None:
     with opened(broken) as store, Loader(store, order_of(store)) as loader:
         with pytest.raises(DataError, match=broken.told):
             run(loader, N // BATCH)
@@ -210,7 +210,7 @@ def test_max_bad(tmp_path: Path, small_blocks: None, prefetch: bool) -> None:
     assert [BadPolicy("skip", share).max_records(400) for share in (0.01, 0.001, 0.5, 1, 7)] == [4, 1, 200, 1, 7]
 
 
-def test_only_bad_records_in_batches_are_counted(tmp_path: Path, small_blocks: None) -> None:
+def test_only_what_a_batch_wants_is_counted(tmp_path: Path, small_blocks: None) -> None:
     with opened(damaged(tmp_path, "kvfile")) as store:
         with Loader(store, order_of(store), policy=BadPolicy("skip", 3)) as loader:
             run(loader, 1)

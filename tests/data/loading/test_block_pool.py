@@ -1,4 +1,4 @@
-"""BlockPool: rows of the blocks in it, and least-recently-used replacement."""
+"""Table: rows of the blocks it holds, and the one used least goes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loader: batches in order, bounded prefetching, immediate stop, and errors raised in the caller."""
+"""Loader: whole batches in order, read ahead within a bound, stopped at once, and errors that reach the caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_right(batch: Batch) -> None:
 
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("shuffle", ["none", "block", "full"])
-def test_batches_have_the_records_of_the_sampler(store: Store, shuffle: str, prefetch: bool) -> None:
+def test_batches_are_what_the_order_says(store: Store, shuffle: str, prefetch: bool) -> None:
     order = order_of(store, 70, shuffle)
     with Loader(store, order, 1, 2, prefetch=prefetch) as loader:
         for step in range(2 * N // 70):
@@ -118,7 +118,7 @@ def test_blocks_are_read_once_an_epoch(small: Store) -> None:
         assert len(watched.reads) <= 2 * len(small.blocks)
 
 
-def test_prefetching_is_bounded(small: Store) -> None:
+def test_reading_ahead_is_bounded(small: Store) -> None:
     batch_bytes = 10 * 604
     watched = Watched(small)
     with Loader(watched, order_of(small, 10), bytes_bound=10 * batch_bytes) as loader:
@@ -150,7 +150,7 @@ def test_closing_while_batches_wait(small: Store) -> None:
     loader.close()
 
 
-def test_closing_wakes_a_waiting_caller(small: Store) -> None:
+def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     watched = Watched(small)
     watched.leave.clear()
     loader = Loader(watched, order_of(small, 60))
@@ -174,7 +174,7 @@ def test_closing_wakes_a_waiting_caller(small: Store) -> None:
 
 
 @pytest.mark.parametrize("shuffle", ["none", "block"])
-def test_start_prefetches_before_the_first_batch(small: Store, shuffle: str) -> None:
+def test_reading_begins_before_the_first_batch_is_asked_for(small: Store, shuffle: str) -> None:
     watched = Watched(small)
     with Loader(watched, order_of(small, 60, shuffle)) as loader:
         loader.start()
@@ -189,7 +189,7 @@ def test_start_prefetches_before_the_first_batch(small: Store, shuffle: str) -> 
             loader.wait()
 
 
-def test_errors_of_prefetching_are_raised_at_the_first_batch(small: Store) -> None:
+def test_what_goes_wrong_ahead_is_said_at_the_first_batch(small: Store) -> None:
     with Loader(Watched(small, 0, RuntimeError("disk on fire")), order_of(small, 60)) as loader:
         loader.start()
         loader.wait()
@@ -197,7 +197,7 @@ def test_errors_of_prefetching_are_raised_at_the_first_batch(small: Store) -> No
             loader.next()
 
 
-def test_start_does_nothing_without_prefetching(small: Store) -> None:
+def test_nothing_begins_without_prefetching(small: Store) -> None:
     watched = Watched(small)
     with Loader(watched, order_of(small, 60), prefetch=False) as loader:
         loader.start()
@@ -209,14 +209,14 @@ def test_closing_before_the_first_batch(small: Store) -> None:
     Loader(small, order_of(small)).close()
 
 
-def test_more_blocks_than_the_pool_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singa_dask.data.loading.collator.POOL_BYTES", 0)
     with Loader(small, order_of(small, 60, "full")) as loader:
         for _ in range(2 * N // 60):
             assert_right(loader.next())
 
 
-def test_a_pool_of_only_the_blocks_in_use(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_the_blocks_in_use_alone(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     order = order_of(small, 60, "block", window=2, streams=2)
     in_use = order.blocks_in_use()
     assert in_use is not None and in_use < len(small.blocks)
@@ -229,7 +229,7 @@ def test_a_pool_of_only_the_blocks_in_use(small: Store, monkeypatch: pytest.Monk
     assert 3 * len(small.blocks) <= len(watched.reads) <= 8 * len(small.blocks)
 
 
-def test_kept_blocks_are_read_only(small: Store) -> None:
+def test_what_is_kept_cannot_be_written(small: Store) -> None:
     with Loader(small, order_of(small, 5)) as loader:
         with pytest.raises(ValueError, match="read-only"):
             loader.next().arrays["pixel"][0] = 0

@@ -1,4 +1,4 @@
-"""A deal by host: equal counts, every block once, and as many local blocks as possible."""
+"""A deal by host: counts stay equal, each block comes once, and what can be read locally is."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_deal_names_each_block_once_whatever_is_where(
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False))
-def test_all_blocks_are_local_if_possible(n_hosts: int, per_host: int, copies: int, random: Any) -> None:
+def test_all_is_local_where_that_is_possible(n_hosts: int, per_host: int, copies: int, random: Any) -> None:
     # one copy of each block is where its reader is; the others are anywhere
     hosts = [tuple({i % n_hosts, *random.choices(range(n_hosts), k=copies - 1)}) for i in range(n_hosts * per_host)]
     random.shuffle(hosts)
@@ -132,7 +132,7 @@ class Told:
         return self.answers[url]
 
 
-def test_locations_are_queried_once_per_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locations_are_asked_once_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     places = [
         {"hosts": ["b", "c"], "offset": 100, "length": 100},
         {"hosts": ["a", "b"], "offset": 0, "length": 100},
@@ -148,7 +148,7 @@ def test_locations_are_queried_once_per_file(monkeypatch: pytest.MonkeyPatch) ->
     assert told.asked == ["hdfs://n/x"]
 
 
-def test_a_filesystem_without_an_answer_is_queried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filesystem_that_does_not_tell_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told({}, monkeypatch)
     locations = Locations()
     for name in ("x", "x", "y"):

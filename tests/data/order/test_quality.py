@@ -1,4 +1,4 @@
-"""How well shuffled orders mix records sorted by class, and the size of a cursor."""
+"""How well the shuffled orders mix records that are sorted by class, and how little a cursor is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampler: every record once per epoch, the same for any number of workers, resumable from a few integers."""
+"""Order: each record once an epoch, the same for any number of workers, found again by a cursor of a few integers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_step_is_the_same_for_any_number_of_workers(parts: dict[str, Any], ste
 
 
 @given(orders(), st.lists(st.integers(1, 20), min_size=1, max_size=5), st.data())
-def test_resumed_with_other_workers_it_reads_the_same(
+def test_killed_and_resumed_with_other_workers_it_reads_the_same(
     parts: dict[str, Any], lives: list[int], data: st.DataObject
 ) -> None:
     whole, cursor, read = Sampler(**parts), Sampler(**parts).cursor(0), []
@@ -118,7 +118,7 @@ def test_resumed_with_other_workers_it_reads_the_same(
 
 
 @given(orders(), st.data())
-def test_the_blocks_that_a_worker_reads(parts: dict[str, Any], data: st.DataObject) -> None:
+def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.DataObject) -> None:
     order = Sampler(**{**parts, "skip": 0})
     n = data.draw(st.sampled_from([k for k in range(1, order.batch_size + 1) if order.batch_size % k == 0]))
     worker = data.draw(st.integers(0, n - 1))
@@ -133,7 +133,7 @@ def test_the_blocks_that_a_worker_reads(parts: dict[str, Any], data: st.DataObje
 
 
 @given(orders(), st.lists(st.integers(0, 60), min_size=1, max_size=6))
-def test_steps_can_be_computed_in_any_order(parts: dict[str, Any], steps: list[int]) -> None:
+def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[int]) -> None:
     order, all_at_once = Sampler(**parts), Sampler(**parts).rows(0, n_steps=61)
     for step in steps:
         np.testing.assert_array_equal(order.ids(step), all_at_once[step])
@@ -146,7 +146,7 @@ def test_a_cursor_leads_back(parts: dict[str, Any], step: int) -> None:
     assert Sampler(**parts, fingerprint="0123456789abcdef").step_at(json.loads(text)) == step
 
 
-def test_file_order_wraps_within_a_batch() -> None:
+def test_file_order_runs_on_inside_a_batch() -> None:
     order = Sampler([4, 3], 5)
     np.testing.assert_array_equal(order.rows(0, n_steps=3), [[0, 1, 2, 3, 4], [5, 6, 0, 1, 2], [3, 4, 5, 6, 0]])
     np.testing.assert_array_equal(Sampler([4, 3], 5, skip=3).ids(0), [3, 4, 5, 6, 0])
@@ -157,7 +157,7 @@ def test_a_batch_may_be_larger_than_the_share() -> None:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 6, 8, 12])
-def test_a_block_is_read_by_one_worker_unless_a_boundary_is_within_it(n_workers: int) -> None:
+def test_a_block_is_read_by_one_worker_but_where_a_cut_goes_through_it(n_workers: int) -> None:
     order, sizes = Sampler([50] * 96, 48, "block", 3), 50
     readers = [set((order.rows(0, w, n_workers, n_steps=100) // sizes).ravel()) for w in range(n_workers)]
     assert sum(map(len, readers)) <= 96 + n_workers - 1
@@ -194,7 +194,7 @@ def test_sorted_records_are_mixed(sizes: list[int]) -> None:
     assert class_spread(Sampler(sizes, 256), labels, 234) > 0.8
 
 
-def test_groups_read_ranges_of_the_deal() -> None:
+def test_groups_take_stretches_of_the_dealt_line() -> None:
     parts: dict[str, Any] = {"batch_size": 8, "shuffle": "block", "seed": 1, "n_groups": 2}
     deal = [5, 0, 3, 6, 1, 7, 2, 4]
     for group in range(2):
@@ -205,7 +205,7 @@ def test_groups_read_ranges_of_the_deal() -> None:
 
 
 @pytest.mark.parametrize("shuffle", ["block", "full"])
-def test_other_records_are_dropped_in_each_epoch(shuffle: Any) -> None:
+def test_other_records_are_left_out_in_each_epoch(shuffle: Any) -> None:
     order = Sampler([9] * 11, 24, shuffle, 4, last_batch="drop_last")
     left_out = [frozenset(range(99)) - set(ids) for ids in epochs_of(order, 5)]
     assert [len(ids) for ids in left_out] == [3] * 4
@@ -252,7 +252,7 @@ def test_a_cursor_of_something_else_is_refused(change: dict[str, Any], field: st
         Sampler([20, 20], **parts).step_at(Sampler([20, 20], **{**parts, **change}).cursor(7))
 
 
-def test_invalid_arguments_of_a_sampler() -> None:
+def test_what_makes_no_order() -> None:
     with pytest.raises(DataError, match="too few for 3 groups"):
         Sampler([2], 1, n_groups=3)
     with pytest.raises(ValueError, match="shared equally by 3"):
@@ -261,7 +261,7 @@ def test_invalid_arguments_of_a_sampler() -> None:
         Sampler([9], 4, streams=3)
 
 
-def test_random_numbers_are_stable() -> None:
+def test_random_numbers_stay_what_they_are() -> None:
     assert permutation(8, 7, "test", 1, 2, 3).tolist() == [6, 5, 2, 7, 0, 1, 3, 4]
     assert [random_skip(1, "data", group, 100) for group in range(4)] == [100, 51, 61, 83]
     assert {random_skip(seed, "data", 0, 3) for seed in range(60)} == {0, 1, 2, 3}

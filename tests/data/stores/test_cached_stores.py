@@ -1,4 +1,4 @@
-"""Stores with a cache: blocks are cached, scans bypass the cache."""
+"""Stores that read by ranges: their blocks come from the cache the second time, scans pass it by."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_loader_reads_through_the_cache(far: Far, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", READ_BY_RANGES)
-def test_an_overwritten_file_is_fetched_again(backend: str, far: Far, tmp_path: Path) -> None:
+def test_a_file_written_again_is_another(backend: str, far: Far, tmp_path: Path) -> None:
     for seed in (0, 1):
         records = pixels(3000, (50,), seed=seed) if backend != "csv" else floats(3000, (50,), seed=seed)
         url = far.put(written(tmp_path, backend, records))
@@ -88,7 +88,7 @@ def test_an_overwritten_file_is_fetched_again(backend: str, far: Far, tmp_path: 
             assert_same(read_all(store), records)
 
 
-def test_small_reads_and_scans_bypass_the_cache(far: Far, tmp_path: Path) -> None:
+def test_small_reads_and_scans_pass_the_cache_by(far: Far, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(300_000))
     reader = RangeReader(far.put(str(path)), far.options)
@@ -109,7 +109,7 @@ def test_local_files_are_not_cached(far: Far, tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_version_changes_when_a_file_is_overwritten(far: Far, tmp_path: Path) -> None:
+def test_a_version_tells_what_was_written_again(far: Far, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one")
     url = far.put(str(path))
@@ -119,7 +119,7 @@ def test_a_version_changes_when_a_file_is_overwritten(far: Far, tmp_path: Path) 
     assert version(url) != first
 
 
-def test_a_file_without_a_version_is_not_cached(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singa_dask.data.fs.range_reader.VERSIONS", ())
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
     with open_store(url, storage_options=far.options) as store:
@@ -127,7 +127,7 @@ def test_a_file_without_a_version_is_not_cached(far: Far, tmp_path: Path, monkey
     assert (far.cache.hits, far.cache.misses) == (0, 0)
 
 
-def test_a_limit_below_one_block_is_an_error_at_opening(far: Far, tmp_path: Path) -> None:
+def test_a_limit_below_one_block_is_told_at_opening(far: Far, tmp_path: Path) -> None:
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
     options = with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 0.0005})
     with pytest.raises(DataError, match="the limit of 500000"):
@@ -144,7 +144,7 @@ def test_shards_are_cached(far: Far, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("constant", [True, False])
-def test_the_index_of_a_key_value_file_is_cached(
+def test_the_index_of_a_key_value_file_is_kept(
     constant: bool, far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = far.put(written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path))

@@ -1,4 +1,4 @@
-"""Class names: kept by every format that can store them, and matched by name."""
+"""Class names: kept by every format that has a place for them, and matched by name."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_table_of_labels() -> None:
         label_table("u", ["z", "a"], ["a", "b"], "training")
 
 
-def test_the_names_for_a_layer() -> None:
+def test_which_names_a_layer_has_to_use() -> None:
     names = ClassNames()
     assert names.learn("data", ["a", "b"]) == ("a", "b")
     assert names.find("data") == names.find("test") == names.common() == ("a", "b")

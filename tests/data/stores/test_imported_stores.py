@@ -1,4 +1,4 @@
-"""Formats of other programs, one by one: their variants, and errors for damaged files."""
+"""Formats of others, one by one: what may vary in them, and what damaged files are said to be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_crc32c() -> None:
 # -- idx, cifar, npz -------------------------------------------------------------------------------
 
 
-def test_the_url_of_idx_labels_can_be_given(tmp_path: Path) -> None:
+def test_labels_of_an_idx_file_may_lie_anywhere(tmp_path: Path) -> None:
     (tmp_path / "y").write_bytes(idx(np.arange(4)))
     found = opened(tmp_path / "x", idx(PIXELS), labels=str(tmp_path / "y"))
     assert found["label"].tolist() == [0, 1, 2, 3]
@@ -161,7 +161,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         opened(path, bytes(whole[:-3]))
 
 
-def test_invalid_parquet_records(tmp_path: Path) -> None:
+def test_parquet_records_that_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for columns, message in (
         ({"a": ["x"]}, "/x.parquet: no column of fixed-size binary or lists of numbers. Columns: a."),

@@ -1,4 +1,4 @@
-"""LMDB: records of Caffe and SINGA, our own blocks, and one environment per file."""
+"""LMDB: Caffe's and SINGA's records, blocks of our own, and one environment a file."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_file_may_be_open_twice(tmp_path: Path) -> None:
         assert_same(read_all(third), records)
 
 
-def test_a_file_that_replaced_an_open_one(tmp_path: Path) -> None:
+def test_a_file_that_took_the_place_of_an_open_one(tmp_path: Path) -> None:
     with open_store(written(tmp_path, "lmdb", pixels(10))) as old:
         with open_store(written(tmp_path, "lmdb", pixels(20))) as new:
             assert_same(read_all(new), pixels(20))
@@ -114,7 +114,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("make", [pixels, floats])
-def test_a_remote_file_is_downloaded_to_the_cache(make: type, far: str, tmp_path: Path) -> None:
+def test_a_file_far_away_is_fetched_into_the_cache(make: type, far: str, tmp_path: Path) -> None:
     url = written(tmp_path, "lmdb", make(700, (30,)))
     fs.write_atomic(f"{far}/x.lmdb/data.mdb", (Path(url) / "data.mdb").read_bytes())
     for each in (f"{far}/x.lmdb", f"{far}/x.lmdb/data.mdb"):
@@ -155,7 +155,7 @@ for url in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("kind", ["raw", "Datum"])
-def test_a_truncated_file_never_kills_the_process(kind: str, tmp_path: Path) -> None:
+def test_a_file_cut_short_never_kills_the_process(kind: str, tmp_path: Path) -> None:
     if kind == "raw":
         url = written(tmp_path, "lmdb", pixels(900, (50,)))
     else:
@@ -189,7 +189,7 @@ def test_a_truncated_file_never_kills_the_process(kind: str, tmp_path: Path) -> 
         b'{"fields": {"pixel": {"dtype": "no type", "shape": [4]}}, "count": 9, "records_per_value": 9}',
     ],
 )
-def test_a_damaged_description_is_named(note: bytes, tmp_path: Path) -> None:
+def test_a_damaged_note_is_named(note: bytes, tmp_path: Path) -> None:
     url = str(tmp_path / "x.lmdb")
     write_environment(url, iter([(KEY % 0, bytes(36)), (INFO_KEY, note)]))
     with pytest.raises(DataError, match=r"x\.lmdb: a damaged value of b'__singa_dask__'"):

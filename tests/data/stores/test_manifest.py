@@ -1,4 +1,4 @@
-"""Manifests: written next to the data, used at opening if they fit, and blocks verified at their first read."""
+"""Manifests: written beside the data, used at opening where they fit, each block checked at its first read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def opened_quietly(url: str, caplog: pytest.LogCaptureFixture) -> Store:
 
 
 @pytest.mark.parametrize("backend", WITH_MANIFEST)
-def test_a_manifest_has_the_blocks_and_their_checksums(
+def test_a_manifest_tells_the_blocks_and_their_checksums(
     backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = floats(3000, (200,))
@@ -92,7 +92,7 @@ def test_a_flipped_bit_is_found(backend: str, tmp_path: Path) -> None:
         assert store.verify_crc(0, memoryview(store.block_bytes(0) or b""))
 
 
-def test_a_manifest_of_other_data_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_manifest_of_other_data_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for backend in WITH_MANIFEST:
         url = written(tmp_path, backend, floats(50), name="a")
         write_manifest(url)
@@ -109,7 +109,7 @@ def test_a_manifest_of_other_data_is_ignored(tmp_path: Path, caplog: pytest.LogC
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"version": 1, "backend": "arrow", "opening": {"bytes": "x"}, "blocks": [{}]}', "\xff"]
 )
-def test_an_invalid_manifest_is_ignored(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_manifest_is_left_alone(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for backend in WITH_MANIFEST:
         url = written(tmp_path, backend, floats(50))
         fs.write_atomic(manifest_url(url), text.encode("latin-1"))
@@ -131,7 +131,7 @@ def test_blocks_that_are_not_those_of_the_data(tmp_path: Path, caplog: pytest.Lo
         assert "ignored: its blocks" in caplog.text
 
 
-def test_a_wrong_stride_is_ignored(tmp_path: Path) -> None:
+def test_a_stride_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     url = written(tmp_path, "kvfile", pixels(60))
     write_manifest(url)
     noted = json.loads(fs.read_bytes(manifest_url(url)))
@@ -142,7 +142,7 @@ def test_a_wrong_stride_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("constant", [True, False])
-def test_a_key_value_file_with_a_manifest_is_not_scanned(
+def test_a_key_value_file_with_a_manifest_is_not_read_through(
     constant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path)
@@ -172,7 +172,7 @@ def test_formats_with_checksums_of_their_own_have_no_manifest(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == [Path(url).name]
 
 
-def test_a_manifest_of_other_text_blocks_is_ignored(tmp_path: Path) -> None:
+def test_text_cut_into_other_blocks_does_without(tmp_path: Path) -> None:
     url = written(tmp_path, "csv", floats(500))
     write_manifest(url)
     with open_store(url, block_bytes=1000) as store:

@@ -1,4 +1,4 @@
-"""Rechunker: chunks of any lengths in, chunks of equal length out, so a store's bytes do not depend on the chunks."""
+"""Rows: any chunks in, chunks of one length out; so a store's bytes are the same however its records came."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_the_bytes_do_not_depend_on_the_chunks(backend: str, records: Arrays, tm
         ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "of different lengths"),
     ],
 )
-def test_invalid_streams_of_records(stream: list[Arrays], message: str) -> None:
+def test_what_is_no_stream_of_records(stream: list[Arrays], message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(Rechunker("x", stream).chunks(3))
 
 
-def test_a_stream_that_fails_writes_nothing(tmp_path: Path) -> None:
+def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     def stream() -> Iterator[Arrays]:
         yield pixels(5000)
         raise KeyError

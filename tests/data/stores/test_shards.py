@@ -1,4 +1,4 @@
-"""Sets of files as one store: incomplete sets are rejected, unless the pattern selects a part."""
+"""Sets of files as one store: a set of which a file is missing is refused, unless the pattern asks for a part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_missing_files_are_named(missing: list[int], said: str, tmp_path: Path) 
     assert len(shard_urls(str(tmp_path / "b-*.arrow"))) == 2
 
 
-def test_a_pattern_for_a_part_of_a_set(tmp_path: Path) -> None:
+def test_a_part_of_a_set_that_is_asked_for(tmp_path: Path) -> None:
     make(tmp_path, "a.arrow", 4, 3)
     found = shard_urls(str(tmp_path / "a-0000[0-2]-of-00004.arrow"))
     assert [Path(url).name for url in found] == [f"a-0000{i}-of-00004.arrow" for i in range(3)]

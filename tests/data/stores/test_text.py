@@ -1,4 +1,4 @@
-"""Text: blocks end at line ends, are parsed at once, and errors name the line."""
+"""Text: blocks cut at line ends, whole blocks parsed, and the line that is wrong named."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_shape_and_no_label(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("block_bytes", [1 << 20, 7])
-def test_the_invalid_line_is_named(bad: str, message: str, block_bytes: int, tmp_path: Path) -> None:
+def test_the_wrong_line_is_named(bad: str, message: str, block_bytes: int, tmp_path: Path) -> None:
     with lines(tmp_path, f"0,1,2\n1,2,3\n{bad}\n2,2,2\n", block_bytes=block_bytes) as store:
         with pytest.raises(DataError, match=f"lines.csv, {message}"):
             read_all(store)
 
 
-def test_a_truncated_last_line(tmp_path: Path) -> None:
+def test_half_a_line_at_the_end(tmp_path: Path) -> None:
     with lines(tmp_path, "0,1,2\n1,2") as store:
         with pytest.raises(DataError, match="line 2: 2 columns"):
             read_all(store)

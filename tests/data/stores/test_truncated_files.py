@@ -1,4 +1,4 @@
-"""Truncated files: those that can be read up to the last complete record, and those that cannot be opened."""
+"""Files that end within a record, which can be read as far as they go, and those that cannot be opened at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def truncated(folder: Path, backend: str) -> tuple[str, Arrays, str]:
 
 @pytest.mark.parametrize("pattern", [False, True])
 @pytest.mark.parametrize("backend", ["csv", "kvfile"])
-def test_a_truncated_end_is_one_bad_record(tmp_path: Path, backend: str, pattern: bool) -> None:
+def test_a_torn_end_is_one_bad_record(tmp_path: Path, backend: str, pattern: bool) -> None:
     url, records, place = truncated(tmp_path, backend)
     with pytest.raises(DataError, match=rf"{Path(url).name}.*(truncated .*record|line) {place}"):
         with open_store(url) as store, Loader(store, order_of(store)) as loader:
@@ -47,7 +47,7 @@ def test_a_truncated_end_is_one_bad_record(tmp_path: Path, backend: str, pattern
     assert place in bad.reason
 
 
-def test_a_wrong_length_in_the_middle_is_not_a_truncated_end(tmp_path: Path) -> None:
+def test_a_wrong_length_in_the_midst_is_no_torn_end(tmp_path: Path) -> None:
     url = written(tmp_path, "kvfile", pixels(N))
     data = bytearray(Path(url).read_bytes())
     data[10 * len(data) // N + 1] = 255
@@ -58,7 +58,7 @@ def test_a_wrong_length_in_the_middle_is_not_a_truncated_end(tmp_path: Path) -> 
         open_store(url, truncated=True)
 
 
-def test_a_terminated_last_line_is_a_record(tmp_path: Path) -> None:
+def test_a_last_line_that_has_an_end_is_a_record(tmp_path: Path) -> None:
     path = tmp_path / "lines.csv"
     path.write_text("1,2,3\n4,5,6\n7,8\n")
     with open_store(str(path), truncated=True) as store:

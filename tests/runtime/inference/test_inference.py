@@ -12,9 +12,10 @@ import pytest
 from distributed import Client
 
 from singa_dask import modules
-from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase, StoreConf
+from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
+from singa_dask.layers.records import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data

@@ -1,0 +1,105 @@
+"""Descriptions of registered classes, from their docstrings and blocks: for help and for the reference pages."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from singa_dask.conf.json_schema import schema_of
+from singa_dask.conf.model import Conf
+from singa_dask.errors import ConfigError
+from singa_dask.registry import Registry
+
+__all__ = ["Key", "Part", "docs_of", "keys_of", "parts_of"]
+
+HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
+# sections of docstrings for those who write Python, not jobs
+FOR_PYTHON = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
+BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+
+
+class Part(NamedTuple):
+    """A registered class with all its names.
+
+    Attributes
+    ----------
+    name : str
+        The name of the class, or the first of its names.
+    others : list of str
+        Its other names.
+    cls : type or None
+        None if the package that it needs is not installed.
+    missing : str
+        What to install then.
+    """
+
+    name: str
+    others: list[str]
+    cls: type | None
+    missing: str = ""
+
+
+class Key(NamedTuple):
+    """A key of a block, in words."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def parts_of(registry: Registry[Any]) -> list[Part]:
+    """Return the classes of a registry, each once, sorted by name."""
+    names: dict[type, list[str]] = {}
+    found = []
+    for name in registry.names():
+        try:
+            names.setdefault(registry.find(name), []).append(name)
+        except ConfigError as error:
+            found.append(Part(name, [], None, str(error)))
+    for cls, known in names.items():
+        own = cls.__name__ if cls.__name__ in known else known[0]
+        found.append(Part(own, [name for name in known if name != own], cls))
+    return sorted(found)
+
+
+def docs_of(cls: type) -> list[tuple[str, str]]:
+    """Return (title, text) of the sections of a docstring, without those for Python; the first one has no title."""
+    first, *rest = HEADING.split(inspect.getdoc(cls) or "")
+    sections = [("", first), *zip(rest[::2], rest[1::2], strict=True)]
+    return [(title, text.strip()) for title, text in sections if title not in FOR_PYTHON]
+
+
+def keys_of(block: type[Conf]) -> Iterator[Key]:
+    """Yield the keys of a block with types, defaults and meanings."""
+    found = schema_of(block)
+    for name, part in found["properties"].items():
+        meaning = " ".join(part.get("description", "").split())
+        default = "required" if name in found.get("required", ()) else _default(part)
+        yield Key(name, " or ".join(_types(part)), default, meaning)
+
+
+def _default(part: dict[str, Any]) -> str:
+    value = part.get("default")
+    if value is None or value in ("", [], {}):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _types(part: dict[str, Any]) -> list[str]:
+    """Return the types that a value may have."""
+    if "$ref" in part:
+        return ["block"]
+    if "enum" in part:
+        return [", ".join(map(str, part["enum"]))]
+    for key in ("anyOf", "allOf"):
+        if key in part:
+            found = [text for each in part[key] for text in _types(each)]
+            return list(dict.fromkeys(text for text in found if text != "null"))
+    if part.get("type") == "array":
+        return [f"list of {' or '.join(_types(part.get('items', {}))) or 'values'}"]
+    bounds = ", ".join(f"{sign} {part[key]:g}" for key, sign in BOUNDS.items() if key in part)
+    return [f"{part.get('type', 'any value')} {bounds}".rstrip()]
