@@ -33,6 +33,7 @@ VERBS = {
     "extract": "Write what layers of a trained net make of records.",
     "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
     "init": "Write a job file for data.",
+    "layers": "List the layers and other parts of jobs, or describe one.",
     "predict": "Predict the classes of new records.",
     "run": "Train a net as a job file says.",
     "sample": "Let a trained net write text, a character at a time.",
