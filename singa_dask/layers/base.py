@@ -23,6 +23,7 @@ from singa_dask.layers.param import Param, ParamShard
 from singa_dask.layers.site import Shard, Site, Span
 from singa_dask.layers.subclass import define_verbs, inherit_traits
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 
 __all__ = ["LAYERS", "Layer"]
@@ -46,8 +47,8 @@ class Layer(Contiguous):
         What the net knows about this instance.
     context : Context
         What all layers of the net share.
-    ops : NumpyOps
-        Kernels of the device.
+    ops : Ops
+        Kernels of the device; the net gives them before `setup`.
     sources : list of Feature
         What the layer reads.
     features : list of Feature
@@ -66,6 +67,8 @@ class Layer(Contiguous):
 
     traits: Traits = Traits()
     block: ClassVar[type[Conf] | None] = None
+    ops: Ops
+    metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -77,12 +80,10 @@ class Layer(Contiguous):
         self.conf = conf
         self.context = context
         self.site = site or Site(conf.name, conf.name, Shard(context.worker, context.n_workers))
-        self.ops: Any = None
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
         self.buffers: dict[str, Buffer] = {}
-        self.metrics = Metrics(None)
         self.learns = False
 
     @property
@@ -133,7 +134,7 @@ class Layer(Contiguous):
         self,
         shape: Sequence[int],
         *,
-        dtype: Any = None,
+        dtype: DType | None = None,
         requires_grad: bool = True,
         overwritable: bool = False,
         span: Span | None = None,
@@ -246,11 +247,11 @@ class Layer(Contiguous):
         self,
         name: str,
         shape: Sequence[int],
-        dtype: Any = None,
+        dtype: DType | None = None,
         *,
         when: When = "always",
         zeros: bool = False,
-        make: Callable[..., Any] | None = None,
+        make: Callable[..., Array] | None = None,
     ) -> Buffer:
         """Declare memory of the layer's own: its ``data`` is there once the net is allocated.
 
@@ -291,28 +292,25 @@ class Layer(Contiguous):
         shares, index = self.context.shares, self.site.batch_shard.index
         return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
 
-    def labels(self, source: int, n_classes: int) -> Any:
-        """Return the labels of a source, (N,) integers in [0, n_classes).
+    def labels(self, source: int, n_classes: int) -> Array:
+        """Return the labels of a source, (N,) integers; DataError unless all are in [0, n_classes)."""
+        labels = self.labels_of(source)
+        if labels.min() < 0 or labels.max() >= n_classes:
+            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
+            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
+            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
+        return labels
 
-        Raises
-        ------
-        DataError
-            There are none, or one is out of range.
-        """
+    def labels_of(self, source: int) -> Array:
+        """Return the labels of a source, (N,) integers, unchecked; DataError if there are none."""
         labels = self.sources[source].labels
         if labels is None:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
-        if labels.min() < 0 or labels.max() >= n_classes:
-            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
-            raise DataError(
-                f"layer {self.name}: label {wrong} is out of range. Labels from {self.conf.srclayers[source]!r} "
-                f"must be 0 to {n_classes - 1}, for {n_classes} classes."
-            )
         return labels
 
-    def add_metric(self, name: str, total: Any, count: float = 1.0, *, scale: float = 1.0, n: float = 1.0) -> None:
+    def add_metric(self, name: str, total: Scalar, count: float = 1.0, *, scale: float = 1.0, n: float = 1.0) -> None:
         """Add to a metric, which is shown as total / count.
 
         Parameters
@@ -328,7 +326,7 @@ class Layer(Contiguous):
 
     # -- what the net calls ------------------------------------------------------------------------------
 
-    def wire(self, sources: Sequence[Feature], ops: Any) -> None:
+    def wire(self, sources: Sequence[Feature], ops: Ops) -> None:
         """Check the number of sources and params, then `setup`.
 
         Raises
@@ -364,10 +362,8 @@ class Layer(Contiguous):
                 make = np.zeros if feature.on_host else self.ops.features
                 yield Memory(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
             if feature.requires_grad and feature.own_grad:
-                yield Memory(
-                    (feature, "grad"), feature.shape, feature.dtype,
-                    partial(feature.allocate, "grad", self.ops.features),
-                )  # fmt: skip
+                allocate = partial(feature.allocate, "grad", self.ops.features)
+                yield Memory((feature, "grad"), feature.shape, feature.dtype, allocate)
         wanted = {"always": True, "training": bool(self.context.phase & Phase.TRAIN), "backward": self.learns}
         for buffer in self.buffers.values():
             if wanted[buffer.when]:

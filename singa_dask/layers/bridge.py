@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["IN_FLIGHT", "Bridge", "BridgeDst", "BridgeSrc", "Exchange"]
 
@@ -28,10 +29,10 @@ STREAM_START = "stream start"
 class Exchange(Protocol):
     """How the bridges of one worker reach those of the others."""
 
-    def send(self, worker: int, key: str, arrays: Sequence[Any], names: Sequence[str]) -> None:
+    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
         """Hand arrays to another worker of the group; returns at once."""
 
-    def receive(self, key: str) -> dict[str, Any]:
+    def receive(self, key: str) -> dict[str, Array]:
         """Return the oldest arrays with a key, by name; waits for them."""
 
     def has(self, key: str) -> bool:
@@ -68,7 +69,7 @@ class Bridge(Layer):
         """Tell whether a pass through this layer would not wait for another worker."""
         raise NotImplementedError
 
-    def plain(self, values: Any) -> Any:
+    def plain(self, values: Array) -> Array:
         """Return values in host memory in the order in which they lie, images as (N, H, W, C)."""
         ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
         return np.ascontiguousarray(self.ops.to_host(ordered))
@@ -76,8 +77,7 @@ class Bridge(Layer):
     @property
     def exchange(self) -> Exchange:
         """The way to other workers."""
-        exchange: Exchange = self.context.exchange
-        return exchange
+        return self.context.bridges
 
 
 @LAYERS.register(hidden=True)
@@ -115,7 +115,7 @@ class BridgeSrc(Bridge):
         return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
 
     def backward(self, phase: Phase) -> None:
-        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].grad)
+        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].output_grad)
 
 
 @LAYERS.register(hidden=True)
@@ -129,8 +129,9 @@ class BridgeDst(Bridge):
 
     def forward(self, phase: Phase) -> None:
         feature, received = self.features[0], self.exchange.receive(self.key("data"))
-        data = _images(received.get("data"))
-        feature.data = data if data is None or feature.on_host else self.ops.from_host(data)
+        if "data" in received:
+            data = _images(received["data"])
+            feature.data = data if feature.on_host else self.ops.from_host(data)
         if not feature.requires_grad:
             self.exchange.send(self.site.peer, self.key("taken"), (), ())
         records = Records(**{name: received.get(name) for name in CARRIED})
@@ -140,9 +141,9 @@ class BridgeDst(Bridge):
         self.context.stream_start |= STREAM_START in received
 
     def backward(self, phase: Phase) -> None:
-        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].grad)], ["grad"])
+        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].output_grad)], ["grad"])
 
 
-def _images(values: Any) -> Any:
+def _images(values: Array) -> Array:
     """Return what `Bridge.plain` was made of."""
-    return values.transpose(0, 3, 1, 2) if values is not None and values.ndim == 4 else values
+    return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from singa_dask.layers.feature import Feature, Records
 from singa_dask.layers.memory import Memory
 from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Slice", "SliceConf", "Split", "SplitConf"]
 
@@ -106,7 +107,9 @@ class Split(_Several):
         """Hand on what the source has: all that there is to do forward."""
         source = self.sources[0]
         for feature in self.features:
-            feature.data, feature.one_hot_index, feature.records = source.data, source.one_hot_index, source.records
+            if source.has_data:
+                feature.data = source.data
+            feature.one_hot_index, feature.records = source.one_hot_index, source.records
 
     def forward(self, phase: Phase) -> None:
         pass
@@ -121,7 +124,7 @@ class Split(_Several):
             self.ops.add(total, grad, out=total)
 
 
-def _by_steps(values: Any, n_steps: int) -> Any:
+def _by_steps(values: Array, n_steps: int) -> Array:
     """Return a view (T, N, ...) of the rows of so many time steps; values as they are where there is one."""
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
@@ -166,7 +169,7 @@ class Slice(_Several):
         """Whether a piece has memory of its own."""
         return self.axis > 0 or self.steps > 1
 
-    def piece(self, values: Any, k: int) -> Any:
+    def piece(self, values: Array, k: int) -> Array:
         """Return a view of piece k of the source's values."""
         place = (slice(self.spans[k].start, self.spans[k].stop),)
         if self.axis:
@@ -188,7 +191,7 @@ class Slice(_Several):
             if self.copies and feature.data_is_consumed:
                 own = feature.data if self.axis else _by_steps(feature.data, self.steps)
                 self.ops.copy(self.piece(source.data, k), out=own)
-            elif not self.copies and source.data is not None:
+            elif not self.copies and source.has_data:
                 feature.data = self.piece(source.data, k)
 
     def _records(self, source: Feature, k: int) -> Records:
@@ -237,7 +240,7 @@ class Concate(Layer):
         )
         made.span = None if self.axis else self.sources[0].span
 
-    def pieces(self, values: Any) -> Iterator[tuple[Feature, Any]]:
+    def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
         """Yield each source and a view of its place in values of the output."""
         start, steps = 0, 1 if self.axis else self.steps
         for source in self.sources:
@@ -260,14 +263,14 @@ class Concate(Layer):
         if self.axis:
             return Records.first(parts)
 
-        def join(found: list[Any]) -> Any:
+        def join(found: list[Array]) -> Array:
             return np.concatenate([_by_steps(each, steps) for each in found], axis=min(steps - 1, 1)).reshape(-1)
 
         records = Records.join(parts, join)
         return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
 
     def backward(self, phase: Phase) -> None:
-        for source, place in self.pieces(self.features[0].grad):
+        for source, place in self.pieces(self.features[0].output_grad):
             if source.grad is not None:
                 self.ops.copy(place, out=_by_steps(source.grad, 1 if self.axis else self.steps))
 
@@ -308,10 +311,10 @@ class Dummy(Layer):
             self.ops.uniform(self.random_key("data"), out=data, first_row=self.first_row(len(data)))
 
     def backward(self, phase: Phase) -> None:
-        if not self.sources or self.sources[0].grad is None:
+        grad = self.sources[0].grad if self.sources else None
+        if grad is None:
             return
-        grad = self.sources[0].grad
         if self.traits.is_loss:
             self.ops.uniform(self.random_key("grad"), out=grad, first_row=self.first_row(len(grad)))
         else:
-            self.ops.copy(self.features[0].grad, out=grad)
+            self.ops.copy(self.features[0].output_grad, out=grad)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.ops.contract import Array
+
+if TYPE_CHECKING:
+    from singa_dask.layers.bridge import Exchange
 
 __all__ = ["Context"]
 
@@ -40,7 +44,7 @@ class Context:
         What the labels of the training net's input layers mean.
     host_names : collection of str
         What the host of the process is called; bytes that lie there count as local.
-    states : dict of str to object
+    states : dict of str to tuple of ndarray
         What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
     exchange : Exchange or None
         How layers on this worker reach those on other workers of the group, where a net is partitioned so.
@@ -52,7 +56,7 @@ class Context:
 
     phase: Phase = Phase.TRAIN
     seed: int = 0
-    dtype: Any = field(default_factory=lambda: np.dtype(np.float32))
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
     worker: int = 0
     n_workers: int = 1
     shares: tuple[int, ...] = ()
@@ -62,10 +66,17 @@ class Context:
     deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
     class_names: ClassNames = field(default_factory=ClassNames)
     host_names: Collection[str] = ()
-    states: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
     stream_start: bool = False
-    exchange: Any = None
+    exchange: Exchange | None = None
     frozen: bool = False
+
+    @property
+    def bridges(self) -> Exchange:
+        """`exchange`; RuntimeError where the net is not partitioned over workers."""
+        if self.exchange is None:
+            raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
+        return self.exchange
 
     @property
     def weight(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from singa_dask.layers.feature import Feature
+from singa_dask.ops.contract import Array, Ops
 
 __all__ = ["Contiguous"]
 
@@ -14,25 +14,25 @@ __all__ = ["Contiguous"]
 class Contiguous:
     """Rows of sources and of their gradients, a base of `Layer`. Images, which lie as N, H, W, C, are copied."""
 
-    ops: Any
+    ops: Ops
     sources: Sequence[Feature]
 
     def __init__(self) -> None:
-        self._contiguous: dict[str, Any] = {}
+        self._contiguous: dict[str, Array] = {}
 
-    def rows(self, source: int = 0) -> Any:
+    def rows(self, source: int = 0) -> Array:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
         data = self.sources[source].data
         return data if data.ndim == 2 else self.contiguous(data, f"data{source}").reshape(len(data), -1)
 
     @contextmanager
-    def grad_rows(self, source: int = 0) -> Iterator[Any]:
+    def grad_rows(self, source: int = 0) -> Iterator[Array]:
         """Give memory (N, D) to write the gradient of a source to, in the order of `rows`."""
-        grad = self.sources[source].grad
+        grad = self.sources[source].output_grad
         with self.contiguous_out(grad, f"grad{source}") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
 
-    def contiguous(self, values: Any, key: str) -> Any:
+    def contiguous(self, values: Array, key: str) -> Array:
         """Return an array whose memory is in the order of its axes: itself, or a copy in memory kept by ``key``."""
         memory = self._contiguous_memory(values, key)
         if memory is not values:
@@ -40,14 +40,14 @@ class Contiguous:
         return memory
 
     @contextmanager
-    def contiguous_out(self, out: Any, key: str) -> Iterator[Any]:
+    def contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
         """Give memory in the order of the axes for what is to be written to ``out``: itself, or some that is copied."""
         memory = self._contiguous_memory(out, key)
         yield memory
         if memory is not out:
             self.ops.copy(memory, out=out)
 
-    def _contiguous_memory(self, values: Any, key: str) -> Any:
+    def _contiguous_memory(self, values: Array, key: str) -> Array:
         if values.flags.c_contiguous:
             return values
         if key not in self._contiguous:

@@ -7,7 +7,7 @@ floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size, choice
@@ -17,6 +17,7 @@ from singa_dask.layers.feature import Feature
 from singa_dask.layers.initial_values import ZEROS, glorot
 from singa_dask.layers.memory import Buffer
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["Convolution", "ConvolutionConf", "Pooling", "PoolingConf", "WindowConf", "as_images", "image_shape"]
 
@@ -109,7 +110,7 @@ def image_shape(conf: LayerConf, source: Feature) -> tuple[int, int, int, int]:
     return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
 
 
-def as_images(x: Any) -> Any:
+def as_images(x: Array) -> Array:
     """Return images (N, C, H, W); those that come as (N, H, W) have one channel."""
     return x if x.ndim == 4 else x[:, None]
 
@@ -177,7 +178,7 @@ class Convolution(Windowed):
         self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].grad
+        source, gy = self.sources[0], self.features[0].output_grad
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.conv2d_grad_weight(as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=more)
@@ -228,16 +229,18 @@ class Pooling(Windowed):
         if self.takes_mean:
             self.ops.avg_pool(x, y, self.kernel, self.stride, self.pad, self.count_pad)
         else:
-            self.ops.max_pool(x, y, self.where and self.where.data, self.kernel, self.stride, self.pad)
+            where = None if self.where is None else self.where.data_if_needed
+            self.ops.max_pool(x, y, where, self.kernel, self.stride, self.pad)
 
     def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is None:
+        source = self.sources[0]
+        if source.grad is None:
             return
-        gy, gx = self.features[0].grad, as_images(self.sources[0].grad)
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
         if self.takes_mean:
             self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
         elif self.all_ties:
-            x, y = as_images(self.sources[0].data), self.features[0].data
+            x, y = as_images(source.data), self.features[0].data
             self.ops.max_pool_grad_ties(x, y, gy, gx, self.kernel, self.stride, self.pad)
-        else:
-            self.ops.max_pool_grad(gy, self.where and self.where.data, gx, self.kernel, self.stride, self.pad)
+        elif self.where is not None:
+            self.ops.max_pool_grad(gy, self.where.data, gx, self.kernel, self.stride, self.pad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["Embedding", "EmbeddingConf", "OneHot", "OneHotConf", "RNNLabel"]
 
@@ -57,7 +58,7 @@ class Numbers(Layer):
             raise ConfigError(Problem(("srclayers", 0), message))
         self.n_numbers = source.shape[0] * self.site.n_steps // source.n_steps
 
-    def numbers(self) -> Any:
+    def numbers(self) -> Array:
         """Return the numbers of all rows, those of the first time step first: (rows,) int64."""
         data = self.ops.to_host(self.rows())
         if self.sources[0].n_steps > 1:
@@ -66,7 +67,7 @@ class Numbers(Layer):
         columns = data[:, first : first + self.site.n_steps] if self.own_columns else data
         return np.broadcast_to(columns.T, (self.site.n_steps, len(data))).astype(np.int64).reshape(-1)
 
-    def check(self, numbers: Any, least: int, n: int) -> None:
+    def check(self, numbers: Array, least: int, n: int) -> None:
         """Refuse numbers that are not in [``least``, ``n``).
 
         Raises
@@ -108,7 +109,7 @@ class OneHot(Numbers):
         feature, numbers = self.features[0], self.numbers()
         self.check(numbers, 0, self.n_values)
         feature.one_hot_index = self.ops.labels(numbers, feature.one_hot_index)
-        if feature.data is not None:
+        if feature.has_data:
             self.ops.one_hot(feature.one_hot_index, out=feature.data)
 
 
@@ -129,19 +130,20 @@ class Embedding(Numbers):
         n_values, span = _vocab_size(block, self.conf, "embedding_conf"), self.feature_span(block.feature_dim)
         self.add_output((self.n_numbers, span.size), overwritable=True, span=span)
         self.table = self.add_param((n_values, span.size), initial=lambda whole: INITIAL, axis=1)
-        self.index: Any = None
+        self._last_index: Array | None = None
 
     def forward(self, phase: Phase) -> None:
         numbers = self.numbers()
         self.check(numbers, -1, self.table.shape[0])
-        self.index = self.ops.labels(numbers, self.index)
+        self.index = self._last_index = self.ops.labels(numbers, self._last_index)
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.add_rows(self.features[0].grad, self.index, out=self.table.grad, accumulate=more)
-        if self.sources[0].grad is not None:
-            self.sources[0].grad[...] = 0
+        self.ops.add_rows(self.features[0].output_grad, self.index, out=self.table.grad, accumulate=more)
+        grad = self.sources[0].grad
+        if grad is not None:
+            grad[...] = 0
 
 
 @LAYERS.register()
@@ -157,6 +159,7 @@ class RNNLabel(Numbers):
 
     def forward(self, phase: Phase) -> None:
         feature = self.features[0]
-        feature.records = Records(self.ops.labels(self.numbers().astype(np.int32), feature.labels))
+        labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
+        feature.records = Records(labels)
         if "data" in feature.consumed_as:
-            self.ops.copy(feature.labels[:, None], out=feature.data)
+            self.ops.copy(labels[:, None], out=feature.data)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Consumed
+from singa_dask.ops.contract import Array, DType
 
 __all__ = ["Feature", "Raw", "Records"]
 
@@ -26,19 +27,20 @@ class Records:
         Number of each record in its store, and the epoch in which it is read.
     """
 
-    labels: Any = None
-    ids: Any = None
-    epochs: Any = None
+    labels: Array | None = None
+    ids: Array | None = None
+    epochs: Array | None = None
 
-    def slice(self, take: Callable[[Any], Any]) -> Records:
+    def slice(self, take: Callable[[Array], Array]) -> Records:
         """Return the records of some rows: ``take`` returns these of an array (N,)."""
         return Records(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
-    def join(cls, parts: Sequence[Records], join: Callable[[list[Any]], Any]) -> Records:
+    def join(cls, parts: Sequence[Records], join: Callable[[list[Array]], Array]) -> Records:
         """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
         columns = zip(*(part._values() for part in parts), strict=True)
-        return cls(*(None if any(each is None for each in column) else join(list(column)) for column in columns))
+        given = ([each for each in column if each is not None] for column in columns)
+        return cls(*(join(column) if len(column) == len(parts) else None for column in given))
 
     @classmethod
     def first(cls, parts: Sequence[Records]) -> Records:
@@ -46,8 +48,8 @@ class Records:
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((each for each in column if each is not None), None) for column in columns))
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
+    def _values(self) -> tuple[Array | None, ...]:
+        return self.labels, self.ids, self.epochs
 
 
 class Raw(NamedTuple):
@@ -57,13 +59,13 @@ class Raw(NamedTuple):
     ----------
     values : ndarray, shape (N, ...), uint8 or float32
         Valid until the next batch is computed.
-    mean, std : ndarray of one record's shape, float, or None
+    mean, std : ndarray of one record's shape, a number, or None
         What is subtracted, and what then divides.
     """
 
-    values: Any
-    mean: Any = None
-    std: Any = None
+    values: Array
+    mean: Array | float | None = None
+    std: Array | float | None = None
 
 
 class Feature:
@@ -75,6 +77,7 @@ class Feature:
         Batch first; that of images is (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
         Written by the layer that owns this feature; an array of the device, except that integers are in host memory.
+        RuntimeError where it has no memory; see `has_data`.
     grad : ndarray, shape ``shape``, or None
         Overwritten by the one consumer; None where no gradient is needed.
     requires_grad : bool
@@ -102,7 +105,7 @@ class Feature:
     def __init__(
         self,
         shape: Sequence[int],
-        dtype: Any = np.float32,
+        dtype: DType = np.float32,
         requires_grad: bool = True,
         overwritable: bool = False,
         own_data: bool | Literal["consumed"] = True,
@@ -114,17 +117,39 @@ class Feature:
         self.overwritable = overwritable
         self.own_data = own_data
         self.own_grad = own_grad
-        self.data: Any = None
-        self.grad: Any = None
+        self._data: Array | None = None
+        self.grad: Array | None = None
         self.records = Records()
         self.raw: Raw | None = None
-        self.one_hot_index: Any = None
+        self.one_hot_index: Array | None = None
         self.n_steps = 1
         self.span: Span | None = None
         self.consumed_as: set[Consumed] = set()
 
     @property
-    def labels(self) -> Any:
+    def data(self) -> Array:
+        if self._data is None:
+            raise RuntimeError(f"feature {self.shape}: it has no data. Expected memory, or a layer that sets it.")
+        return self._data
+
+    @data.setter
+    def data(self, values: Array | None) -> None:
+        self._data = values
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is `data`."""
+        return self._data is not None
+
+    @property
+    def output_grad(self) -> Array:
+        """`grad`, for the layer that owns this feature; RuntimeError where there is none."""
+        if self.grad is None:
+            raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one, where a layer goes back.")
+        return self.grad
+
+    @property
+    def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
         return self.records.labels
 
@@ -140,7 +165,7 @@ class Feature:
             return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
         return self.own_data
 
-    def allocate(self, name: str, make: Callable[..., Any]) -> None:
+    def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
         setattr(self, name, make(self.shape, self.dtype))
 

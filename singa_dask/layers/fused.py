@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from singa_dask.layers.param import Param
+from singa_dask.ops.contract import Array, DType, Ops
 
 __all__ = ["FusedParams", "padded_matrix"]
 
@@ -13,7 +13,7 @@ __all__ = ["FusedParams", "padded_matrix"]
 GAP = 32
 
 
-def padded_matrix(ops: Any, n_rows: int, n_columns: int, dtype: Any) -> Any:
+def padded_matrix(ops: Ops, n_rows: int, n_columns: int, dtype: DType) -> Array:
     """Return memory (n_rows, n_columns) that holds anything."""
     return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
 
@@ -33,9 +33,9 @@ class FusedParams:
         self.params = params
         self.biases = biases
         self.stale = True
-        self._values: Any = None
+        self._values: Array | None = None
 
-    def value(self, ops: Any) -> Any:
+    def value(self, ops: Ops) -> Array:
         """Return the array."""
         first = self.params[0]
         width = first.shape[0]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.recurrent import Recurrent, RecurrentConf, gate_names
+from singa_dask.ops.contract import Array
 
 __all__ = ["GRU", "GRUConf"]
 
@@ -33,8 +32,8 @@ class GRU(Recurrent):
     n_kept = 4
     skips = True
 
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
         self.ops.gru_step(xw, hu, self.states[rows], out=self.states[after], gates=self.kept[rows])
 
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.gru_step_grad(self.kept[rows], self.states[rows], gy, gh)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from singa_dask.conf import Phase
@@ -12,6 +10,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Raw
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["ImagePreprocess", "RGBImageConf"]
 
@@ -73,7 +72,7 @@ class ImagePreprocess(Layer):
         top, left, mirrored = self.places(phase)
         self.ops.crop_mirror_normalize(raw.values, top, left, mirrored, raw.mean, raw.std, self.scale, out=feature.data)
 
-    def places(self, phase: Phase) -> tuple[Any, Any, Any]:
+    def places(self, phase: Phase) -> tuple[Array, Array, Array]:
         """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""
         n_rows = self.features[0].shape[0]
         if not phase & Phase.TRAIN:
@@ -81,7 +80,7 @@ class ImagePreprocess(Layer):
             return top, left, np.zeros(n_rows, bool)
         source, context = self.sources[0], self.context
         ids, epochs = source.records.ids, source.records.epochs
-        if ids is None:
+        if ids is None or epochs is None:
             # records without numbers: a row of a step stands for one
             ids = self.first_row(n_rows) + np.arange(n_rows)
             epochs = np.full(n_rows, context.step)

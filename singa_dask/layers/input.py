@@ -41,6 +41,7 @@ from singa_dask.layers.records import (
     stored_shape,
 )
 from singa_dask.layers.site import Site
+from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
 
@@ -65,8 +66,8 @@ class StoreInput(InputLayer):
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
         self._labels = LabelMatch()
-        self._mean: Any = None
-        self._std: Any = None
+        self._mean: Array | float | None = None
+        self._std: Array | float | None = None
 
     def setup(self) -> None:
         store = self.store_conf
@@ -96,10 +97,10 @@ class StoreInput(InputLayer):
         batch = loader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
-        if feature.data is None:
-            feature.raw = Raw(values, self._mean, self._std)
-        else:
+        if feature.has_data:
             self.ops.normalize(values, self._mean, self._std, out=feature.data)
+        else:
+            feature.raw = Raw(values, self._mean, self._std)
         if labels is not None:
             # the loader uses its memory again
             labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
@@ -123,7 +124,7 @@ class StoreInput(InputLayer):
         values = arrays["data"] if "data" in arrays else arrays["pixel"]
         return in_layout(values, self.store_conf), arrays.get("label")
 
-    def _parsed(self, arrays: Arrays) -> tuple[Any, Any]:
+    def _parsed(self, arrays: Arrays) -> tuple[Array, Array | None]:
         values, labels = self.parse(arrays)
         values = np.asarray(values)
         n, size = len(next(iter(arrays.values()))), self.features[0].size
@@ -216,11 +217,11 @@ class StoreInput(InputLayer):
         if self.store_conf.has_label and "label" not in store.schema:
             raise DataError(f"{store.url}: the records have no labels. Set has_label: false to do without.")
 
-    def _read_statistic(self, key: str) -> Any:
+    def _read_statistic(self, key: str) -> Array | float | None:
         """Return mean or std: one record of the file, else the value, else None."""
         conf = self.store_conf
         url = getattr(conf, f"{key.removesuffix('_file')}_file")
-        value = getattr(conf, f"{key.removesuffix('_file')}_value")
+        value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
         if not url:
             return value
         backend = detect(url, conf.storage_options) or conf.backend
@@ -233,9 +234,10 @@ class StoreInput(InputLayer):
         if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
             check_shape(url, record.shape, conf, "a record")
             record = in_layout(record[None], conf)[0]
-        return record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
+        made: Array = record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
+        return made
 
-    def _statistic(self, key: str) -> Any:
+    def _statistic(self, key: str) -> Array | float | None:
         """Return mean or std to compute with: a record of it where the device has it at hand."""
         found = self._read_statistic(key)
         return self.ops.constant(found) if isinstance(found, np.ndarray) else found

@@ -58,7 +58,7 @@ class SoftmaxLoss(Layer):
 
     def forward(self, phase: Phase) -> None:
         p = self.features[0].data
-        labels = self.sources[1].labels
+        labels = self.labels_of(1)
         self.ops.softmax(self.rows(), out=p)
         self.add_metric("loss", self.ops.cross_entropy(p, labels), scale=self.scale)
         self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
@@ -66,8 +66,9 @@ class SoftmaxLoss(Layer):
     def backward(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
+            labels = self.labels_of(1)
             with self.grad_rows() as gx:
-                self.ops.cross_entropy_grad(p, self.sources[1].labels, self.scale * self.site.n_steps, out=gx)
+                self.ops.cross_entropy_grad(p, labels, self.scale * self.site.n_steps, out=gx)
 
 
 @LAYERS.register()

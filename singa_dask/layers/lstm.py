@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.recurrent import Recurrent, RecurrentConf, gate_names
+from singa_dask.ops.contract import Array
 
 __all__ = ["LSTM", "LSTMConf"]
 
@@ -28,6 +27,8 @@ class LSTM(Recurrent):
     input_order = state_order = (0, 1, 3, 2)
     n_kept = 4
 
+    last_cell: Array
+
     def _add_buffers(self) -> None:
         super()._add_buffers()
         self.cell_memory = self.buffer("cells", self.state_memory.shape, self.context.dtype)
@@ -36,7 +37,6 @@ class LSTM(Recurrent):
     def attach(self) -> None:
         super().attach()
         self.cells, self.cell_grad = self.cell_memory.data, self.cell_grad_memory.data
-        self.last_cell: Any = None
 
     def begin(self) -> None:
         super().begin()
@@ -47,10 +47,10 @@ class LSTM(Recurrent):
         # copies hand on the state as any layer does, and the cell by the first of them
         self.first.last_cell = self.cells[len(self.kept) :]
 
-    def last(self) -> tuple[Any, ...]:
+    def last(self) -> tuple[Array, ...]:
         return (*super().last(), self.cells[len(self.kept) :])
 
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
         cells, states = self.cells, self.states
         self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
 
@@ -59,5 +59,5 @@ class LSTM(Recurrent):
             self.first.cell_grad[...] = 0
         super().through_time(more)
 
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)

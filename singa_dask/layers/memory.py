@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from singa_dask.ops.contract import Array, DType
+
 __all__ = ["Buffer", "Memory", "When"]
 
 When: TypeAlias = Literal["always", "training", "backward"]
@@ -48,17 +50,33 @@ class Buffer:
         Whether it is needed in every net, in training nets, or where the layer has gradients.
     make : callable
         (shape, dtype) returns the memory.
-    data : ndarray or None
-        The memory; None where it is not needed.
+    data : ndarray
+        The memory; RuntimeError where it is not needed, see `has_data`.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: Any, when: When, make: Callable[..., Any]) -> None:
+    def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.when = when
         self.make = make
-        self.data: Any = None
+        self._data: Array | None = None
 
     def allocate(self) -> None:
         """Allocate the memory."""
-        self.data = self.make(self.shape, self.dtype)
+        self._data = self.make(self.shape, self.dtype)
+
+    @property
+    def data(self) -> Array:
+        if self._data is None:
+            raise RuntimeError(f"buffer {self.shape}: it has no memory, as it is for {self.when}. See Layer.buffer.")
+        return self._data
+
+    @property
+    def data_if_needed(self) -> Array | None:
+        """`data`, None where it is not needed."""
+        return self._data
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is `data`."""
+        return self._data is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+
+from singa_dask.ops.contract import Ops, Scalar
 
 __all__ = ["Metrics"]
 
@@ -13,7 +14,7 @@ class Metrics:
 
     Parameters
     ----------
-    ops : NumpyOps
+    ops : Ops
         Kernels of the device.
 
     Attributes
@@ -22,13 +23,13 @@ class Metrics:
         What each sum is divided by where it is shown.
     """
 
-    def __init__(self, ops: Any) -> None:
+    def __init__(self, ops: Ops) -> None:
         self.ops = ops
         # by name, and by what their sum is multiplied with and divided by: done once, when they are taken
-        self._totals: dict[tuple[str, float, float], Any] = {}
+        self._totals: dict[tuple[str, float, float], Scalar] = {}
         self.counts: dict[str, float] = {}
 
-    def add(self, name: str, value: Any, count: float, scale: float, n: float) -> None:
+    def add(self, name: str, value: Scalar, count: float, scale: float, n: float) -> None:
         """Add ``scale * value / n`` to a metric, and to its count."""
         key = (name, scale, n)
         self._totals[key] = self.ops.accumulate(value, self._totals.get(key, 0.0))
@@ -59,5 +60,5 @@ class Metrics:
             if found is not None:
                 yield name, found
 
-    def _number(self, total: Any) -> float:
+    def _number(self, total: Scalar) -> float:
         return float(self.ops.to_host(total).item())

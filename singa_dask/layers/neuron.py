@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
@@ -15,6 +15,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.initial_values import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
 
 __all__ = [
     "Activation",
@@ -104,7 +105,7 @@ class InnerProduct(Layer):
         self.ops.linear(self.x, self.weight.data, bias, out=self.features[0].data, transpose=self.transpose)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].grad
+        source, gy = self.sources[0], self.features[0].output_grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.linear_grad_weight(self.x, gy, out=self.weight.grad, transpose=self.transpose, accumulate=more)
         if self.bias is not None:
@@ -152,7 +153,7 @@ class Activation(Layer):
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is not None:
-            self.derivative(feature.data, feature.grad, out=source.grad)
+            self.derivative(feature.data, feature.output_grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -242,12 +243,12 @@ class Softmax(Layer):
             return
         p, gy = (
             self.contiguous(self.parts(x), key).reshape(-1, self.width)
-            for x, key in ((feature.data, "y"), (feature.grad, "gy"))
+            for x, key in ((feature.data, "y"), (feature.output_grad, "gy"))
         )
         with self.contiguous_out(self.parts(source.grad), "grad") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
-    def parts(self, x: Any) -> Any:
+    def parts(self, x: Array) -> Array:
         """Return a view in whose order of axes each softmax is one stretch."""
         return x.transpose(0, 2, 3, 1) if self.by_pixel else x
 
@@ -279,7 +280,7 @@ class Dropout(Layer):
             self.draw(self.random_key(*step), mask)
         self.ops.multiply(x, self.mask.data, out=y)
 
-    def draw(self, key: tuple[int | str, ...], mask: Any) -> None:
+    def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
         """Draw the mask of a time step; of a part of the features that part of what is drawn for all of them."""
         span, first_row = self.features[0].span, self.first_row(len(mask))
         if span is None:
@@ -290,5 +291,6 @@ class Dropout(Layer):
         self.ops.copy(whole[:, span.start : span.stop], out=mask)
 
     def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            self.ops.multiply(self.features[0].grad, self.mask.data, out=self.sources[0].grad)
+        grad = self.sources[0].grad
+        if grad is not None:
+            self.ops.multiply(self.features[0].output_grad, self.mask.data, out=grad)

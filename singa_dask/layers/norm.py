@@ -12,6 +12,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array, DType, Ops
 
 __all__ = ["LRN", "BMConf", "BatchNorm", "LRNConf"]
 
@@ -45,7 +46,7 @@ class BMConf(Conf):
     """Added to the variance."""
 
 
-def _lrn_memory(ops: Any, how: tuple[Any, ...], shape: Sequence[int], dtype: Any) -> Any:
+def _lrn_memory(ops: Ops, how: tuple[int, float, float, float], shape: Sequence[int], dtype: DType) -> Array:
     return ops.lrn_memory(shape, dtype, *how)
 
 
@@ -68,12 +69,14 @@ class LRN(Layer):
         self.work = self.buffer("work", self.shape, self.sources[0].dtype, when="backward", make=make)
 
     def forward(self, phase: Phase) -> None:
-        self.ops.lrn(as_images(self.sources[0].data), as_images(self.features[0].data), self.work.data, *self.how)
+        self.ops.lrn(
+            as_images(self.sources[0].data), as_images(self.features[0].data), self.work.data_if_needed, *self.how
+        )
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
         if source.grad is not None:
-            x, gy, gx = as_images(source.data), as_images(feature.grad), as_images(source.grad)
+            x, gy, gx = as_images(source.data), as_images(feature.output_grad), as_images(source.grad)
             self.ops.lrn_grad(x, gy, gx, self.work.data, *self.how)
 
 
@@ -120,7 +123,7 @@ class BatchNorm(Layer):
         self.ops.batch_norm(x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.channels(self.features[0].grad)
+        source, gy = self.sources[0], self.channels(self.features[0].output_grad)
         gx = None if source.grad is None else self.channels(source.grad)
         self.ops.batch_norm_grad(
             self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
@@ -130,6 +133,6 @@ class BatchNorm(Layer):
             self.ops.subtract(running.data, of_batch.data, out=running.grad)
             self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
 
-    def channels(self, x: Any) -> Any:
+    def channels(self, x: Array) -> Array:
         """Return rows (N, C) as they are, all else as images."""
         return x if self.rows_of_values else as_images(x)

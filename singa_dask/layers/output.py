@@ -70,7 +70,7 @@ class Accuracy(ArgSort):
     def forward(self, phase: Phase) -> None:
         super().forward(phase)
         scores = self.rows()
-        labels = self.sources[1].labels
+        labels = self.labels_of(1)
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
 
 

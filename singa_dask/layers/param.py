@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import InitConf, ParamConf
 from singa_dask.errors import Aborted
 from singa_dask.layers.site import Span
+from singa_dask.ops.contract import Array, DType
 
 __all__ = ["Gate", "Param", "ParamShard"]
 
@@ -46,9 +47,10 @@ class ParamShard(NamedTuple):
         """Return the shape of the whole, of a part of ``shape``."""
         return (*shape[: self.axis], self.span.total, *shape[self.axis + 1 :])
 
-    def of(self, values: Any) -> Any:
+    def of(self, values: Array) -> Array:
         """Return this part of the whole's values, a view."""
-        return values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
+        part: Array = values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
+        return part
 
 
 class Param:
@@ -74,7 +76,7 @@ class Param:
     view : ParamShard or None
         In place of ``shard`` where this process keeps the whole param, as others see other parts of it.
     grad : ndarray, shape ``shape``
-        Gradient of this sharer alone; None until allocated.
+        Gradient of this sharer alone; RuntimeError where it has none, see `has_grad`.
     memory : ndarray, shape `memory_shape`
         What ``grad`` lies in.
     initial : InitConf or None
@@ -96,7 +98,7 @@ class Param:
         name: str,
         shape: Sequence[int],
         conf: ParamConf,
-        dtype: np.dtype[Any] | type = np.float32,
+        dtype: DType = np.float32,
         running_statistic: bool = False,
         shard: ParamShard | None = None,
     ) -> None:
@@ -107,9 +109,9 @@ class Param:
         self.running_statistic = running_statistic
         self.shard = shard
         self.view: ParamShard | None = None
-        self._data: Any = None
-        self.grad: Any = None
-        self.memory: Any = None
+        self._data: Array | None = None
+        self._grad: Array | None = None
+        self._memory: Array | None = None
         self.is_idle = False
         self.initial: InitConf | None = None
         self.owner: Param = self
@@ -143,22 +145,29 @@ class Param:
         return math.prod(self.memory_shape)
 
     @property
-    def values(self) -> Any:
+    def values(self) -> Array:
         """All values that are kept, shape `memory_shape`: the owner's memory, which units of one process may share.
 
-        None until given.
+        RuntimeError where it has none yet; see `has_data`.
         """
         values = self.owner._data
+        if values is None:
+            raise RuntimeError(f"param {self.name!r}: it has no values. Expected some to be given or drawn first.")
         # A sharer may see the same values in another shape, as SINGA allows.
-        return values if values is None or values.shape == self.memory_shape else values.reshape(self.memory_shape)
+        return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
     @property
-    def data(self) -> Any:
+    def has_data(self) -> bool:
+        """Whether it has `values`."""
+        return self.owner._data is not None
+
+    @property
+    def data(self) -> Array:
         """What the layer computes with, shape ``shape``: `values`, or a part of them."""
-        return self.values if self.view is None or self.values is None else self.view.of(self.values)
+        return self.values if self.view is None else self.view.of(self.values)
 
     @data.setter
-    def data(self, values: Any) -> None:
+    def data(self, values: Array) -> None:
         self.owner._data = values
 
     @classmethod
@@ -171,11 +180,32 @@ class Param:
         """Keep the whole param and compute with a part of it."""
         self.view, self.shard = self.shard, None
 
-    def allocate_grad(self, zeros: Callable[..., Any]) -> None:
+    @property
+    def has_grad(self) -> bool:
+        """Whether it has a gradient: it does where it is trained, and does not idle."""
+        return self._grad is not None
+
+    @property
+    def grad(self) -> Array:
+        if self._grad is None:
+            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+        return self._grad
+
+    @grad.setter
+    def grad(self, values: Array) -> None:
+        self._grad = values
+
+    @property
+    def memory(self) -> Array:
+        if self._memory is None:
+            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+        return self._memory
+
+    def allocate_grad(self, zeros: Callable[..., Array]) -> None:
         """Allocate the gradient, unless there is one; ``zeros`` makes memory of a shape and dtype."""
-        if self.grad is None:
-            self.memory = zeros(self.memory_shape, self.dtype)
-            self.grad = self.memory if self.view is None else self.view.of(self.memory)
+        if self._grad is None:
+            self._memory = zeros(self.memory_shape, self.dtype)
+            self._grad = self._memory if self.view is None else self.view.of(self._memory)
 
     def share(self, owner: Param) -> None:
         """Use the values of ``owner``; the gradient stays this param's own."""

@@ -8,7 +8,6 @@ a reconstruction is a sample, of the hidden units.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from singa_dask.conf import InitConf, Phase
 from singa_dask.conf.model import Conf, Size
@@ -20,6 +19,7 @@ from singa_dask.layers.initial_values import ZEROS
 from singa_dask.layers.memory import Buffer
 from singa_dask.layers.param import Param
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array, DType
 
 __all__ = ["RBMConf", "RBMHid", "RBMVis", "Units"]
 
@@ -56,11 +56,12 @@ class Units(Feature):
         Between the two layers.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: Any, gaussian: bool, weight: Param, both: Buffer) -> None:
+    model: Array
+
+    def __init__(self, shape: Sequence[int], dtype: DType, gaussian: bool, weight: Param, both: Buffer) -> None:
         super().__init__(shape, dtype, requires_grad=False, own_data=False)
         self.gaussian = gaussian
         self.weight = weight
-        self.model: Any = None
         self.both = both
 
 
@@ -83,7 +84,7 @@ class _RBMLayer(Layer):
         units, n_rows = self.units, self.units.shape[0]
         units.data, units.model = units.both.data[:n_rows], units.both.data[n_rows:]
 
-    def drive(self, x: Any, out: Any, transpose: bool = False) -> None:
+    def drive(self, x: Array, out: Array, transpose: bool = False) -> None:
         """Compute the probabilities, or the means, of the units given those of the other layer."""
         bias = None if self.bias is None else self.bias.data
         self.ops.linear(x, self.weight.data, bias, out=out, transpose=transpose)
@@ -152,7 +153,7 @@ class RBMVis(Feedback, _RBMLayer):
             self.ops.subtract(units.data, units.model, out=difference)
             self.add_metric("squared_error", self.ops.sum_squares(difference), n=len(difference))
 
-    def draw(self, chances: Any, gaussian: bool) -> None:
+    def draw(self, chances: Array, gaussian: bool) -> None:
         """Sample the hidden units."""
         key, first_row = self.random_key("hidden", self.n_samples), self.first_row(len(chances))
         self.n_samples += 1

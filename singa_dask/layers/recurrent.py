@@ -8,7 +8,7 @@ the state is left; weights get their gradients of all steps at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar, cast
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
@@ -18,6 +18,7 @@ from singa_dask.layers.fused import FusedParams, padded_matrix
 from singa_dask.layers.initial_values import ONES, ORTHOGONAL, ZEROS, glorot
 from singa_dask.layers.memory import Buffer
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array, DType
 
 __all__ = ["Recurrent", "RecurrentConf", "gate_names"]
 
@@ -31,6 +32,9 @@ class RecurrentConf(Conf):
     """Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing else."""
     carry_state: bool = False
     """Begin each batch with the state at the end of the batch before, where it goes on with the same stream."""
+
+
+Own = TypeVar("Own", bound="Recurrent")
 
 
 class Recurrent(Layer):
@@ -77,7 +81,6 @@ class Recurrent(Layer):
         self.dim, self.carries = self.own.size, block.carry_state
         self.n_rows = self.sources[0].shape[0] // self.site.n_steps
         self._check()
-        self.x: Any = None
         self.add_output((self.sources[0].shape[0], self.dim), span=self.own, own_data=False)
         self._add_params(block)
         self._add_buffers()
@@ -115,7 +118,7 @@ class Recurrent(Layer):
             self.before_memory = self.buffer("states before", (n_rows, self.own.total), dtype)
         self.kept_memory = self.buffer("kept", (n_rows, self.n_kept * self.dim), dtype, make=self._padded)
 
-    def _padded(self, shape: Sequence[int], dtype: Any) -> Any:
+    def _padded(self, shape: Sequence[int], dtype: DType) -> Array:
         return padded_matrix(self.ops, shape[0], shape[1], dtype)
 
     def attach(self) -> None:
@@ -145,7 +148,7 @@ class Recurrent(Layer):
 
     # -- what a type of layer says -----------------------------------------------------------------------
 
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
         """Compute a time step: from ``states[rows]`` to ``states[after]``, what its gradient takes in ``kept[rows]``.
 
         Parameters
@@ -156,7 +159,7 @@ class Recurrent(Layer):
         """
         raise TypeError(f"{type(self).__name__} has no step()")
 
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         """Put the gradients of a time step in the places of ``kept[rows]``.
 
         Parameters
@@ -171,15 +174,15 @@ class Recurrent(Layer):
     # -- forward -------------------------------------------------------------------------------------------
 
     @property
-    def first(self) -> Any:
+    def first(self: Own) -> Own:
         """The copy of the first time step, where there is one for each, else this layer."""
-        return self.site.prototype or self
+        return cast(Own, self.site.prototype or self)
 
-    def weights_of(self, key: str) -> Any:
+    def weights_of(self, key: str) -> Array:
         """Return params of all gates side by side."""
         return self.first.fused[key].value(self.ops)
 
-    def columns(self, order: Sequence[int], gate: int, values: Any) -> Any:
+    def columns(self, order: Sequence[int], gate: int, values: Array) -> Array:
         """Return the columns that belong to a gate."""
         place = order.index(gate) * self.dim
         return values[:, place : place + self.dim]
@@ -195,8 +198,8 @@ class Recurrent(Layer):
                 fused.stale = True
         self.begin()
         n_rows, width, large = self.n_rows, len(self.gates) * self.dim, self.ops.prefers_large_kernels
-        xw, look_up = self.kept[:, :width], self.sources[0].one_hot_index is not None and not large
-        if not look_up:
+        xw, index = self.kept[:, :width], None if large else self.sources[0].one_hot_index
+        if index is None:
             self.from_input(out=xw)
         hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
         # a GPU multiplies by weights that lie either way
@@ -204,11 +207,11 @@ class Recurrent(Layer):
         for first in range(0, len(self.kept), n_rows):
             rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
             self.ops.linear(self.before[rows], u, None, out=hu, transpose=not large)
-            self.step(self.looked_up(rows) if look_up else xw[rows], hu, rows, after)
+            self.step(xw[rows] if index is None else self.looked_up(index, rows), hu, rows, after)
         if self.carries:
             self.context.states[self.conf_name] = self.last()
 
-    def from_input(self, out: Any) -> None:
+    def from_input(self, out: Array) -> None:
         """Compute what the input gives to the gates in all time steps."""
         index = self.sources[0].one_hot_index
         if index is None:
@@ -217,11 +220,11 @@ class Recurrent(Layer):
         else:
             self.ops.take_rows(self.weights_of("table"), self.ops.from_host(index), out=out)
 
-    def looked_up(self, rows: slice) -> Any:
-        """Return what the input gives to the gates in one time step, good until the next one."""
+    def looked_up(self, index: Array, rows: slice) -> Array:
+        """Return what the input gives to the gates in one time step, valid until the next one."""
         table = self.weights_of("table")
         out = self.ops.scratch("input products", (self.n_rows, table.shape[1]), self.kept.dtype)
-        self.ops.take_rows(table, self.sources[0].one_hot_index[rows], out=out)
+        self.ops.take_rows(table, index[rows], out=out)
         return out
 
     def begin(self) -> None:
@@ -233,7 +236,7 @@ class Recurrent(Layer):
         if self.site.feature_shard.count > 1:
             self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
-    def take_over(self, values: Any, place: int) -> None:
+    def take_over(self, values: Array, place: int) -> None:
         """Set the first rows to what was kept at a place of `last`, zeros where a stream of records starts."""
         carried = self.context.states.get(self.conf_name)
         if carried is not None:
@@ -241,7 +244,7 @@ class Recurrent(Layer):
         else:
             values[: self.n_rows] = 0
 
-    def last(self) -> tuple[Any, ...]:
+    def last(self) -> tuple[Array, ...]:
         """Return what the next batch may go on with."""
         return (self.states[len(self.kept) :],)
 
@@ -262,7 +265,7 @@ class Recurrent(Layer):
 
     def through_time(self, more: bool) -> None:
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
-        ops, gy, n_rows, width = self.ops, self.features[0].grad, self.n_rows, len(self.gates) * self.dim
+        ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = self.sources[1].grad if len(self.sources) > 1 else None
         gh = ops.scratch("state grad", (n_rows, self.dim), gy.dtype)
         gh[...] = 0
@@ -278,7 +281,7 @@ class Recurrent(Layer):
                     own = wanted[:, self.own.start : self.own.stop]
                     ops.add(own, gh, out=own)
 
-    def grad_of_input_params(self, by_input: Any, more: bool) -> None:
+    def grad_of_input_params(self, by_input: Array, more: bool) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
         ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from singa_dask.conf.model import choice
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.recurrent import Recurrent, RecurrentConf
+from singa_dask.ops.contract import Array
 
 __all__ = ["RNN", "RNNConf"]
 
@@ -37,10 +38,10 @@ class RNN(Recurrent):
         }
         self.function, self.derivative = known[self.conf.block(RNNConf).activation]
 
-    def step(self, xw: Any, hu: Any, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
         self.ops.add(xw, hu, out=hu)
         self.function(hu, out=self.states[after])
 
-    def step_grad(self, gy: Any, gh: Any, rows: slice, after: slice) -> None:
+    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.add(gh, gy, out=gh)
         self.derivative(self.states[after], gh, out=self.kept[rows])

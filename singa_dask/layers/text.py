@@ -24,6 +24,7 @@ from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.site import Site
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
 
 __all__ = [
     "CharRNN",
@@ -110,7 +111,7 @@ class CharRNN(InputLayer):
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
         self.text_conf = conf.block(CharRNNConf)
-        self._text: Any = None
+        self._text: Array | None = None
         self._cursor: Mapping[str, Any] | None = None
         self._offset = 0
 
@@ -127,31 +128,31 @@ class CharRNN(InputLayer):
         self.add_output((text.batchsize // n_workers, text.unroll_len + 1), requires_grad=False, dtype=np.int32)
 
     def forward(self, phase: Phase) -> None:
-        if self._text is None:
-            self._open()
+        text = self._open() if self._text is None else self._text
         self.context.stream_start = self._offset == 0
-        self.ops.copy(self._text[self._places + self._offset], out=self.features[0].data)
+        self.ops.copy(text[self._places + self._offset], out=self.features[0].data)
         self._offset += self.text_conf.unroll_len
         if self._offset >= self._length:
             self._offset = 0
 
-    def _open(self) -> None:
+    def _open(self) -> Array:
         text = self._read_text(self._read_vocabulary())
         feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
         # the window that begins at the last character of the last segment
-        self._text = np.concatenate([text, text[:window]])
+        windows = self._text = np.concatenate([text, text[:window]])
         rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
         self._places = rows[:, None] * self._length + np.arange(window + 1)
         if self._cursor is not None:
             self._go_to(self._cursor)
+        return windows
 
     def _read_vocabulary(self) -> str | None:
         path = self.text_conf.vocab_path
         return decode_text(path) if path else None
 
-    def _read_text(self, vocabulary: str | None) -> Any:
+    def _read_text(self, vocabulary: str | None) -> Array:
         """Return the places of the text's characters, in a vocabulary or among the characters that it has."""
         text = decode_text(self.text_conf.path)
         return encode_text(text, vocabulary_of(text) if vocabulary is None else vocabulary, self.text_conf.path)
@@ -247,7 +248,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
         self._last: Feature | None = None
-        self._fed: Any = None
+        self._fed: Array | None = None
 
     def setup(self) -> None:
         self.dummy = self.conf.block(RNNDummyConf)
@@ -269,7 +270,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
             raise ConfigError(Problem(("rnn_dummy_conf", "dynamic_srclayer"), message))
         self._last = source
 
-    def feed(self, values: Any) -> None:
+    def feed(self, values: Array) -> None:
         """Give the data of the next batch."""
         self._fed = values
 

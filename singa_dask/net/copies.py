@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer, Param
 from singa_dask.layers.memory import Memory
+from singa_dask.ops.contract import Array, Ops
 
 __all__ = ["Copies"]
 
@@ -33,7 +33,7 @@ class Copies:
         self.before: dict[Layer, list[Layer]] = {}
         self._last: dict[str, Layer] = {}
         self._adding: set[Layer] = set()
-        self._own_grads: dict[Param, Any] = {}
+        self._own_grads: dict[Param, Array] = {}
         for layer in reversed([layer for layer in layers if layer.learns]):
             earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
             self.before[layer] = [*readers[layer], *earlier]
@@ -45,7 +45,7 @@ class Copies:
         """Tell whether no other copy follows in the backward pass."""
         return self._last.get(layer.conf_name, layer) is layer
 
-    def memory(self, ops: Any) -> Iterator[tuple[Layer, Memory]]:
+    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Memory]]:
         """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
         for layer in self._adding:
             for param in () if layer.traits.accumulates else layer.params:
@@ -53,11 +53,11 @@ class Copies:
                     allocate = partial(self._allocate, param, ops)
                     yield layer, Memory((param, "own"), param.shape, param.dtype, allocate)
 
-    def _allocate(self, param: Param, ops: Any) -> None:
+    def _allocate(self, param: Param, ops: Ops) -> None:
         if param not in self._own_grads:
             self._own_grads[param] = ops.zeros(param.shape, param.dtype)
 
-    def allocate(self, ops: Any) -> None:
+    def allocate(self, ops: Ops) -> None:
         """Allocate `memory`."""
         for _, memory in self.memory(ops):
             memory.allocate()
@@ -78,7 +78,7 @@ class Copies:
 
     def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
         """Let a layer compute the gradients of its params in memory of its own, then add them."""
-        params = [param for param in layer.params if param.grad is not None]
+        params = [param for param in layer.params if param.has_grad]
         sums = [param.grad for param in params]
         for param in params:
             param.grad = self._own_grads[param]

@@ -20,6 +20,7 @@ from singa_dask.net.plan import plan
 from singa_dask.net.shares import check_equal_parts, check_shares, find_shares
 from singa_dask.net.table import table
 from singa_dask.net.turns import turns
+from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 
 __all__ = ["NeuralNet"]
@@ -46,11 +47,11 @@ class NeuralNet:
         What the servers of the whole group keep, by name, in the order of all layers.
     gate : Gate
         Where threads wait for versions of these params.
-    ops : NumpyOps
+    ops : Ops
         Kernels that compute it.
     """
 
-    def __init__(self, context: Context, nodes: Sequence[Node], ops: Any) -> None:
+    def __init__(self, context: Context, nodes: Sequence[Node], ops: Ops) -> None:
         self.context = context
         self.ops = ops
         self.nodes = list(nodes)
@@ -67,7 +68,7 @@ class NeuralNet:
         self._outputs: dict[str, tuple[Layer, int | None]] = {}
 
     @classmethod
-    def build(cls, job: JobConf, context: Context, ops: Any, share_from: NeuralNet | None = None) -> NeuralNet:
+    def build(cls, job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
         """Make the net of ``context.phase``: shapes and params, no memory, no records.
 
         Parameters
@@ -75,7 +76,7 @@ class NeuralNet:
         job : JobConf
         context : Context
             Phase, place in the group, seed, precision.
-        ops : NumpyOps
+        ops : Ops
             Kernels that compute it.
         share_from : NeuralNet, optional
             Net whose params of the same names this one uses: the training net, for a test or validation net.
@@ -191,7 +192,7 @@ class NeuralNet:
     def allocate_params(self) -> None:
         """Allocate the values of the params that have none, for a net that runs alone."""
         for param in self.owners:
-            if param.data is None:
+            if not param.has_data:
                 param.data = self.ops.zeros(param.memory_shape, param.dtype)
 
     def memory_bytes(self) -> int:
@@ -250,13 +251,12 @@ class NeuralNet:
         if not back:
             # until a layer here, or a bridge from where there is one, says so
             self.context.stream_start = False
-        exchange = self.context.exchange
         before = self._copies.before if back else self.sources
 
         def arrived(layer: Layer) -> bool:
             return not isinstance(layer, Bridge) or layer.arrived(phase)
 
-        yield from turns(layers, before, arrived, exchange.wait)
+        yield from turns(layers, before, arrived, self.context.bridges.wait)
 
     def forward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer forward: `Layer.prepare`, then `Layer.forward`."""

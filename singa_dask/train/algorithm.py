@@ -223,6 +223,7 @@ class BP(Algorithm):
         if n_shards == 1:
             return
         params = layer.params if self.net.gradients_complete(layer) else []
-        for grad in [source.grad for source in layer.sources] + [param.grad for param in params]:
+        grads = [param.grad for param in params if param.has_grad]
+        for grad in [*(source.grad for source in layer.sources), *grads]:
             if grad is not None:
                 layer.ops.multiply(grad, 1 / n_shards, out=grad)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
-from singa_dask.layers import Layer
+from singa_dask.layers import Feature, Layer
 from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import CapturedKernels
 
 __all__ = ["FIRST_STEPS", "CapturedStep"]
 
@@ -41,7 +41,7 @@ class CapturedStep:
         self.readers = [layer for layer in net.layers if not layer.traits.capturable]
         self.layers = [layer for layer in net.layers if layer.traits.capturable]
         self._read = [feature for layer in self.readers for feature in layer.features]
-        self._graph: Any = None
+        self._graph: CapturedKernels | None = None
         self._counts: list[dict[str, float]] = []
         self._addresses: list[int] = []
         self._n_steps = self.n_captures = 0
@@ -65,10 +65,7 @@ class CapturedStep:
         compute : callable
             Runs `layers` forward and back. Called to capture its kernels, or if they cannot be captured.
         """
-        address = self.net.ops.address
-        addresses = [
-            address(x) for feature in self._read for x in (feature.data, feature.labels, feature.one_hot_index)
-        ]
+        addresses = [address for feature in self._read for address in self._addresses_of(feature)]
         if self._graph is None or not self._graph.is_valid or addresses != self._addresses:
             self._addresses = addresses
             self._capture(compute)
@@ -80,6 +77,11 @@ class CapturedStep:
                 layer.metrics.count(more)
         context = self.net.context
         self._graph.replay(lambda key: Layer.key_at(key, context.step))
+
+    def _addresses_of(self, feature: Feature) -> list[int]:
+        """Return where the kernels read what a layer on the host hands to them."""
+        data = feature.data if feature.has_data else None
+        return [self.net.ops.address(x) for x in (data, feature.labels, feature.one_hot_index)]
 
     def _capture(self, compute: Callable[[], None]) -> None:
         before = [dict(layer.metrics.counts) for layer in self.layers]

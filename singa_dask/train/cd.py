@@ -97,13 +97,13 @@ class CD(Algorithm):
         chains = [(layer.conf_name, layer.units.model, layer.ops) for layer in self.hidden if conf.persistent]
         for name, model, ops in chains:
             if name in states:
-                ops.copy(states[name], out=model)
+                ops.copy(states[name][0], out=model)
         for _ in range(conf.cd_k - (not chains)):
             self.reconstruct()
         for name, model, ops in chains:
             if name not in states:
-                states[name] = ops.empty(model.shape, model.dtype)
-            ops.copy(model, out=states[name])
+                states[name] = (ops.empty(model.shape, model.dtype),)
+            ops.copy(model, out=states[name][0])
 
     def reconstruct(self, phase: Phase = Phase.NONE) -> None:
         """Run one negative pass."""

@@ -61,7 +61,7 @@ def floor(loop: Loop) -> tuple[float, float]:
         if layer.site.prototype is not None:
             continue
         for feature in layer.features:
-            if feature.data is not None:
+            if feature.has_data:
                 moved += (
                     (5 if feature.requires_grad else 2) * math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
                 )

@@ -189,7 +189,7 @@ def test_the_layers_of_an_rbm(gpu: NumpyOps, gaussian: bool) -> None:
         for layer in layers:
             layer.backward(Phase.TRAIN)
             values |= {f"{layer.name} data": layer.units.data, f"{layer.name} model": layer.units.model}
-            values |= {param.name: param.grad for param in layer.params if param.grad is not None}
+            values |= {param.name: param.grad for param in layer.params if param.has_grad}
         found.append({name: ops.to_host(each) for name, each in values.items()})
     agree(*found, DRAWN_WITHIN if gaussian else WITHIN)
 

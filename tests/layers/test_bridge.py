@@ -73,7 +73,7 @@ def test_labels_go_alone_where_nobody_reads_data() -> None:
         layer.features[0].consumed_as.add("labels")
     forward(start)
     forward(end)
-    assert end.features[0].data is None
+    assert not end.features[0].has_data
     np.testing.assert_array_equal(end.features[0].labels, [0, 1, 2, 3])
     assert set(post.sent.values()) == {4}
 

@@ -142,7 +142,7 @@ def test_a_test_net_keeps_no_places() -> None:
     layer.allocate()
     forward(layer)
     forward(trained)
-    assert layer.where.data is None  # type: ignore[attr-defined]
+    assert not layer.where.has_data  # type: ignore[attr-defined]
     np.testing.assert_array_equal(layer.features[0].data, trained.features[0].data)
 
 

@@ -93,7 +93,7 @@ def test_one_hot_writes_rows_only_for_a_reader() -> None:
         layer.features[0].consumed_as |= consumed_as
         layer.allocate()
         forward(layer)
-        assert (layer.features[0].data is not None) is has_data
+        assert layer.features[0].has_data is has_data
         assert layer.features[0].one_hot_index.tolist() == [0, 2]
 
 

@@ -215,7 +215,7 @@ def test_pixels_stay_bytes_until_they_are_cut(stored: dict[str, Any], phase: Pha
     for _ in range(12):
         np.testing.assert_array_equal(step(bytes_), step(floats))
     raw, made = bytes_.name2layer("data").features[0], floats.name2layer("data").features[0]
-    assert raw.data is None
+    assert not raw.has_data
     assert raw.raw is not None
     assert raw.raw.values.dtype == np.uint8
     assert made.raw is None

@@ -18,7 +18,11 @@ def make(name: str = "w", shape: tuple[int, ...] = (2, 3)) -> Param:
 
 def test_a_new_param_has_no_values() -> None:
     param = make()
-    assert (param.data, param.grad, param.version, param.size) == (None, None, -1, 6)
+    assert (param.has_data, param.has_grad, param.version, param.size) == (False, False, -1, 6)
+    with pytest.raises(RuntimeError, match="it has no values"):
+        _ = param.data
+    with pytest.raises(RuntimeError, match="it has no gradient"):
+        _ = param.grad
     assert param.owner is param
     assert repr(param) == "Param('w', (2, 3), version=-1)"
 

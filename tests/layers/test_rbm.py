@@ -95,7 +95,7 @@ def test_three_gibbs_steps_by_hand(of_visible: bool, of_hidden: bool) -> None:
     np.testing.assert_allclose(vis.weight.grad, (h.T @ v - positive.T @ x.data) / N, atol=1e-12)
     np.testing.assert_allclose(vis.params[1].grad, (v - x.data).mean(axis=0), atol=1e-12)
     np.testing.assert_allclose(hid.params[1].grad, (h - positive).mean(axis=0), atol=1e-12)
-    assert hid.weight.grad is None and hid.weight.is_idle
+    assert not hid.weight.has_grad and hid.weight.is_idle
 
 
 def free_energy(v: Any, w: Any, b: Any, c: Any, of_visible: bool, of_hidden: bool) -> float:

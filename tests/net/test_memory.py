@@ -44,7 +44,7 @@ def test_a_net_says_what_it_takes(layers: list[dict[str, Any]], dtype: Any) -> N
     net = NeuralNet.build(job(layers), Context(dtype=np.dtype(dtype)), ops)
     wanted = net.memory_bytes()
     assert ops.n_bytes == 0
-    assert all(feature.data is None for layer in net.layers for feature in layer.features)
+    assert all(not feature.has_data for layer in net.layers for feature in layer.features)
     net.allocate()
     net.allocate_params()
     assert ops.n_bytes == wanted == net.memory_bytes()

@@ -21,10 +21,10 @@ def problems(layers: list[dict[str, Any]], **context: Any) -> dict[tuple[Any, ..
 
 def test_building_allocates_nothing() -> None:
     net = build(mlp())
-    assert all(f.data is None and f.grad is None for each in net.layers for f in each.features)
-    assert all(p.data is None and p.grad is None for p in net.params)
+    assert all(not f.has_data and f.grad is None for each in net.layers for f in each.features)
+    assert all(not p.has_data and not p.has_grad for p in net.params)
     net.allocate()
-    assert all(p.data is None and p.grad is not None for p in net.params)
+    assert all(not p.has_data and p.has_grad for p in net.params)
     net.allocate_params()
     assert [p.data.shape for p in net.params] == [(5, 6), (5,), (3, 5), (3,)]
 
@@ -109,7 +109,7 @@ def test_a_test_net_uses_the_values_of_the_training_net() -> None:
     train = ready(mlp())
     test = ready(mlp(), share_from=train, phase=TEST)
     assert all(mine.data is theirs.data for mine, theirs in zip(test.params, train.params, strict=True))
-    assert all(p.grad is None for p in test.params)
+    assert all(not p.has_grad for p in test.params)
     assert all(f.grad is None for each in test.layers for f in each.features)
     assert test.owners == []
     BP(test).test_one_batch(TEST)
@@ -136,7 +136,7 @@ def test_gradients_exist_between_what_learns_and_a_loss_only() -> None:
     ]
     net = ready(layers)
     assert {each.name for each in net.layers if each.learns} == {"fc", "split(fc)", "loss"}
-    assert [p.name for p in net.params if p.grad is not None] == ["w_fc", "b_fc"]
+    assert [p.name for p in net.params if p.has_grad] == ["w_fc", "b_fc"]
     split = net.name2layer("split(fc)")
     assert [f.grad is not None for f in split.features] == [True, False]
     assert net.name2layer("noise").features[0].grad is None

@@ -154,7 +154,7 @@ def test_rows_of_ones_are_not_made_where_their_numbers_do() -> None:
     group = compare([{**each, **PARTS} for each in one("GRU")], one("GRU"), 2, N_STEPS)
     for worker, net in enumerate(group.nets):
         rows = net.name2layer(f"in@{worker}").features[0]
-        assert rows.data is None and rows.one_hot_index is not None
+        assert not rows.has_data and rows.one_hot_index is not None
         # what is on the way has characters and labels, no rows of ones
     assert not [net for net in group.nets for each in net.layers if each.name.startswith("bridge_src(in")]
 

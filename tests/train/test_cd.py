@@ -105,7 +105,7 @@ def test_params_are_asked_for_and_given_below_an_rbm_only_asked_for() -> None:
     net = ready([DATA, dense("fc", "data", 5), layer("act", "Sigmoid", "fc"), *rbm("act")])
     assert [each.name for each in net.layers if each.learns] == ["vis", "hid"]
     assert net.sharers(net.param("w_fc")) == []
-    assert net.param("w_fc").grad is None
+    assert not net.param("w_fc").has_grad
     events: list[str] = []
     CD(net, lambda p: events.append(f"collect {p.name}"), lambda s, p: events.append(f"{s} {p.name}")).train_one_batch(
         4

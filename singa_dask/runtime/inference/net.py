@@ -9,7 +9,7 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.net import NeuralNet
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
@@ -23,7 +23,7 @@ def build(
     layers: Sequence[str] = (),
     labels: bool = True,
     topk: int = 0,
-    ops: NumpyOps | None = None,
+    ops: Ops | None = None,
 ) -> NeuralNet:
     """Build the net of a phase, shapes only; if layers are named, only those that they need.
 

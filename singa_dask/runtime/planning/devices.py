@@ -16,6 +16,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.net import NeuralNet
 from singa_dask.ops import OPS, NumpyOps
+from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import n_threads
@@ -105,7 +106,7 @@ class Devices:
         self.n_threads = 1 if alone else n_threads(job, sum(beside.values()), n_gpu)
         self._first = 0 if VISIBLE in os.environ else sum(n for each, n in beside.items() if each < process)
         self._names: dict[Address, str] = {}
-        self._roots: dict[str, NumpyOps] = {}
+        self._roots: dict[str, Ops] = {}
         self._lock = threading.Lock()
 
     def threads(self, worker: Address) -> int:
@@ -133,7 +134,7 @@ class Devices:
         """Whether values of params, and updater state, are on the device that all workers use."""
         return params_stay(self._layout, self.names.values())
 
-    def ops(self, unit: Address) -> NumpyOps:
+    def ops(self, unit: Address) -> Ops:
         """Return the kernels of a worker or a server, for use in its thread only.
 
         Raises
@@ -147,7 +148,7 @@ class Devices:
             return self._root(self.names[self._workers[0]]).for_thread()
         return NumpyOps()
 
-    def _root(self, name: str) -> NumpyOps:
+    def _root(self, name: str) -> Ops:
         with self._lock:
             if name not in self._roots:
                 self._roots[name] = find_ops(self.job, name)

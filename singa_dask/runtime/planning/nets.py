@@ -10,7 +10,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context, StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+from singa_dask.ops import BFLOAT16, get_ops
+from singa_dask.ops.contract import Ops
 
 __all__ = ["build_net", "build_nets", "find_ops", "phases_of"]
 
@@ -38,7 +39,7 @@ def build_nets(
     group: int = 0,
     worker: int = 0,
     *,
-    ops: NumpyOps | None = None,
+    ops: Ops | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
 ) -> dict[Phase, NeuralNet]:
@@ -50,7 +51,7 @@ def build_nets(
     ----------
     job : JobConf
     group, worker : int
-    ops : NumpyOps, optional
+    ops : Ops, optional
         Kernels of the nets. By default the nets are only for their shapes, which needs no GPU.
     deals : mapping of str to sequence of int, optional
         For the input layers of the training net; see `Context`.
@@ -78,7 +79,7 @@ def build_nets(
     return nets
 
 
-def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> NeuralNet:
+def build_net(job: JobConf, phase: Phase, ops: Ops | None = None) -> NeuralNet:
     """Build the net of one phase, shapes only; ``ops`` as in `build_nets`.
 
     Raises
@@ -89,12 +90,12 @@ def build_net(job: JobConf, phase: Phase, ops: NumpyOps | None = None) -> Neural
     return _build_net(job, ops or _ops_for_shapes(job), phase)
 
 
-def _ops_for_shapes(job: JobConf) -> NumpyOps:
+def _ops_for_shapes(job: JobConf) -> Ops:
     """Return kernels to compute shapes with: never those of a GPU, which only the workers may have."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 
-def find_ops(job: JobConf, name: str) -> NumpyOps:
+def find_ops(job: JobConf, name: str) -> Ops:
     """Return kernels by name, with the precision of a job.
 
     Raises
@@ -112,7 +113,7 @@ def find_ops(job: JobConf, name: str) -> NumpyOps:
 
 def _build_net(
     job: JobConf,
-    ops: NumpyOps,
+    ops: Ops,
     phase: Phase,
     group: int = 0,
     worker: int = 0,

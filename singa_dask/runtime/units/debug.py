@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import Array, Ops
 
 __all__ = ["log_layers"]
 
@@ -30,29 +30,30 @@ def log_layers(net: NeuralNet, step: int) -> None:
         logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, parts)))
 
 
-def _features(layer: Layer, ops: Any) -> str:
+def _features(layer: Layer, ops: Ops) -> str:
     """Describe the features of a layer; equal ones, for several readers, are shown once."""
-    return "; ".join(
-        dict.fromkeys(
-            f"{feature.shape}: {_sizes(ops, data=feature.data, grad=feature.grad)}" for feature in layer.features
-        )
-    )
+    described = []
+    for feature in layer.features:
+        data = feature.data if feature.has_data else None
+        described.append(f"{feature.shape}: {_sizes(ops, data=data, grad=feature.grad)}")
+    return "; ".join(dict.fromkeys(described))
 
 
 def _params(layer: Layer) -> list[Param]:
     return layer.params if layer.site.prototype is None else []
 
 
-def _param(param: Param, ops: Any) -> str:
-    return f"{param.name} {param.shape}: {_sizes(ops, value=param.data, grad=param.grad)}"
+def _param(param: Param, ops: Ops) -> str:
+    value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
+    return f"{param.name} {param.shape}: {_sizes(ops, value=value, grad=grad)}"
 
 
-def _sizes(ops: Any, **arrays: Any) -> str:
+def _sizes(ops: Ops, **arrays: Array | None) -> str:
     """Describe the mean absolute value of each array that is not None."""
     sizes = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
     return ", ".join(sizes) or "not computed"
 
 
-def _mean_size(x: np.ndarray[Any, Any]) -> float:
+def _mean_size(x: Array) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.mean(np.abs(x, dtype=np.float32), dtype=np.float64)) if x.size else 0.0

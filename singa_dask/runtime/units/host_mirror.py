@@ -16,7 +16,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.layers import Param
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 
 __all__ = ["HostMirror"]
 
@@ -54,7 +54,7 @@ class HostMirror:
     Parameters
     ----------
     worker : Address
-    ops : NumpyOps
+    ops : Ops
         Kernels of the worker, for a GPU.
     post : callable
         Delivers a message; called from the sender.
@@ -65,7 +65,7 @@ class HostMirror:
     def __init__(
         self,
         worker: Address,
-        ops: NumpyOps,
+        ops: Ops,
         post: Callable[[Message], None],
         fail: Callable[[BaseException], None],
     ) -> None:

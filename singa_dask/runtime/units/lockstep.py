@@ -44,7 +44,7 @@ class Lockstep:
         worker, n_workers = net.context.worker, net.context.n_workers
         self.ahead = IN_FLIGHT * n_workers if net.is_partitioned else 0
         self.progress: tuple[dict[str, Any], ...] = ()
-        self._exchange = net.context.exchange
+        self._context = net.context
         self._n_kept = RECENT if net.is_partitioned else 1
         self._n_steps = 0
         bridges = [
@@ -69,7 +69,7 @@ class Lockstep:
             The job ended meanwhile.
         """
         for peer in self._peers:
-            self._exchange.send(peer, f"step of {self._me}", (), ())
+            self._context.bridges.send(peer, f"step of {self._me}", (), ())
             if self._n_steps >= IN_FLIGHT:
-                self._exchange.receive(f"step of {peer}")
+                self._context.bridges.receive(f"step of {peer}")
         self._n_steps += 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice, pack
 from singa_dask.conf import ClusterConf, UpdaterConf
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
 from singa_dask.train import UPDATERS, Updater
 
@@ -53,7 +53,7 @@ class Server:
         Divisor of the sum of the gradients of each param.
     updater : UpdaterConf
     cluster : ClusterConf
-    ops : NumpyOps
+    ops : Ops
         Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
         the new values, or overwrite the gradient, are enqueued after it.
     """
@@ -67,7 +67,7 @@ class Server:
         n_shares: Sequence[int],
         updater: UpdaterConf,
         cluster: ClusterConf,
-        ops: NumpyOps,
+        ops: Ops,
     ) -> None:
         self.address = address
         self.ops = ops

@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 from typing import Any
 
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 
 __all__ = ["AHEAD", "StepTimer"]
 
@@ -25,7 +25,7 @@ class StepTimer:
 
     Parameters
     ----------
-    ops : NumpyOps
+    ops : Ops
         The worker's kernels.
 
     Attributes
@@ -34,7 +34,7 @@ class StepTimer:
         Duration of each step that has ended.
     """
 
-    def __init__(self, ops: NumpyOps) -> None:
+    def __init__(self, ops: Ops) -> None:
         self.seconds = array("d")
         self._transfers = ops.transfers()
         self._since = 0.0

@@ -14,7 +14,7 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
 from singa_dask.errors import A_BUG, Aborted, SingaError
 from singa_dask.net import NeuralNet
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
@@ -122,7 +122,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
     return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
 
 
-def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, stack: ExitStack) -> WorkerParams:
+def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
     """Give the training net of a worker memory for its params; return their exchange, which ends with the stack."""
     mirror = None
     if is_gpu(ops.device) and not host.devices.params_stay:
@@ -135,7 +135,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: NumpyOps, s
     return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
 
 
-def _log_threads(host: UnitHost, ops: NumpyOps, threads: int) -> None:
+def _log_threads(host: UnitHost, ops: Ops, threads: int) -> None:
     wanted = host.job.threads
     if is_gpu(ops.device):
         logger.info("computes with %s on %s", ops.name, ops.device)

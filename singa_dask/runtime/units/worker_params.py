@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.comm import Address, Message
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
-from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
@@ -28,7 +28,7 @@ class WorkerParams:
     net : NeuralNet
         The training net, with memory.
     plan : JobPlan
-    ops : NumpyOps
+    ops : Ops
         The worker's kernels.
     post : callable
         Delivers a message.
@@ -46,7 +46,7 @@ class WorkerParams:
         worker: Address,
         net: NeuralNet,
         plan: JobPlan,
-        ops: NumpyOps,
+        ops: Ops,
         post: Callable[[Message], None],
         mirror: HostMirror | None = None,
     ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from singa_dask.train.updaters.updater import UPDATERS, Array, KernelUpdater, Preparation
+from singa_dask.ops.contract import Array, Preparation
+from singa_dask.train.updaters.updater import UPDATERS, KernelUpdater
 
 __all__ = ["AdaGrad"]
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from singa_dask.conf.model import Conf
 from singa_dask.conf.updater import DecayRate
-from singa_dask.train.updaters.updater import UPDATERS, Array, Updater
+from singa_dask.ops.contract import Array
+from singa_dask.train.updaters.updater import UPDATERS, Updater
 
 __all__ = ["Lion", "LionConf"]
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from singa_dask.conf.model import Conf
 from singa_dask.conf.updater import DecayRate
-from singa_dask.train.updaters.updater import UPDATERS, Array, KernelUpdater, Preparation
+from singa_dask.ops.contract import Array, Preparation
+from singa_dask.train.updaters.updater import UPDATERS, KernelUpdater
 
 __all__ = ["RMSProp", "RMSPropConf"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from singa_dask.conf import UpdaterConf
-from singa_dask.train.updaters.updater import UPDATERS, Array, KernelUpdater, Preparation
+from singa_dask.ops.contract import Array, Preparation
+from singa_dask.train.updaters.updater import UPDATERS, KernelUpdater
 
 __all__ = ["SGD", "Nesterov"]
 

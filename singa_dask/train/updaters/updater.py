@@ -9,16 +9,13 @@ import numpy as np
 
 from singa_dask.conf import Conf, UpdaterConf
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Preparation
+from singa_dask.ops.contract import Array, Ops, Preparation
 from singa_dask.registry import Registry
 from singa_dask.train.schedules import SCHEDULES
 
 __all__ = ["UPDATERS", "Array", "KernelUpdater", "Preparation", "Updater"]
 
 UPDATERS: Registry[Updater] = Registry("updater")
-
-# Arrays are Any: those of the kernels' device.
-Array = Any
 
 
 class Updater:
@@ -31,7 +28,7 @@ class Updater:
 
     Attributes
     ----------
-    ops : NumpyOps
+    ops : Ops
         Kernels for the memory that slices lie in; numpy's until another is set.
     state_names : tuple of str
         Arrays like the value that `update` wants, zeros at first.
@@ -51,7 +48,7 @@ class Updater:
 
     def __init__(self, conf: UpdaterConf) -> None:
         self.conf = conf
-        self.ops = NumpyOps()
+        self.ops: Ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
