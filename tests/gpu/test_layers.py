@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw
 from singa_dask.ops import NumpyOps
 from tests.layers import test_bridge, test_rbm
+from tests.layers.cases import Case, all_cases, made, shown
 from tests.layers.exam import CPU, backward, forward, source, wire
 
 WITHIN = 1e-9
@@ -21,17 +22,6 @@ WITHIN = 1e-9
 DRAWN_WITHIN = 1e-6
 RECURRENT = {"GRU", "LSTM", "RNN"}
 NUMBERS = [[0, 3, 1, 4], [2, 2, 0, 1]]
-
-
-class Case(NamedTuple):
-    """A layer to be computed: its type, the shapes of its sources, how many of these have no gradient, labels."""
-
-    kind: str
-    shapes: Sequence[tuple[int, ...]]
-    conf: dict[str, Any] | None = None
-    n_steps: int = 1
-    labels: Sequence[int] | None = None
-    fixed: int = 0
 
 
 CASES = [
@@ -77,14 +67,11 @@ CASES = [
     Case("RNN", [(6, 4)], {"rnn_conf": {"dim_hidden": 5, "activation": "SIGMOID"}}, n_steps=3),
     Case("RNNDummy", [], {"rnn_dummy_conf": {"shape": [4], "low": 2, "high": 9, "integer": True}}),
     Case("Sampling", [(4, 6)], {"sampling_conf": {"temperature": 0.7}}, fixed=1),
+    *all_cases(),
 ]
 # Those that a test below computes, and the input layer of test_nets.py.
 OTHERS = {"RBMVis", "RBMHid", "BridgeSrc", "BridgeDst", "ImagePreprocess", "RecordInput", "CSVInput", "CharRNN"}
 OTHERS |= {"Feed", "CharRNNOutput", "CSVOutput", "RecordOutput", "Embedding", "OneHot", "RNNLabel"}
-
-
-def shown(case: Case) -> str:
-    return f"{case.kind} {'+'.join('x'.join(map(str, shape)) for shape in case.shapes)}"
 
 
 def context() -> Context:
@@ -120,18 +107,10 @@ def agree(found: dict[str, Any], wanted: dict[str, Any], within: float = WITHIN)
         np.testing.assert_allclose(found[name], values, rtol=within, atol=within, err_msg=name)
 
 
-def made(case: Case, ops: NumpyOps) -> Layer:
-    n_learnt = len(case.shapes) - case.fixed
-    sources = [source(shape, k, grad=k < n_learnt, labels=case.labels, ops=ops) for k, shape in enumerate(case.shapes)]
-    for k, each in enumerate(sources):
-        # the second source of a recurrent layer is its first state
-        each.n_steps = 1 if k and case.kind in RECURRENT else case.n_steps
-    return wire(case.kind, sources, context(), case.n_steps, ops, **(case.conf or {}))
-
-
 @pytest.mark.parametrize("case", CASES, ids=shown)
 def test_a_layer_computes_what_it_does_on_a_cpu(gpu: NumpyOps, case: Case) -> None:
-    agree(outcome(made(case, gpu), gpu), outcome(made(case, CPU), CPU))
+    recurrent = case.kind in RECURRENT
+    agree(outcome(made(case, gpu, recurrent), gpu), outcome(made(case, CPU, recurrent), CPU))
 
 
 def test_every_layer_is_here() -> None:

@@ -27,12 +27,13 @@ def source(
     grad: bool = True,
     plain: bool = False,
     ops: NumpyOps = CPU,
+    dtype: Any = np.float64,
 ) -> Feature:
     """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it.
 
     Images lie in memory as nets lay them out, N, H, W, C, unless ``plain``.
     """
-    feature = Feature(shape, np.float64, grad)
+    feature = Feature(shape, dtype, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
     memory = ops.zeros if plain else ops.features
     feature.data = memory(feature.shape, feature.dtype)

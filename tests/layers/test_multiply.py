@@ -1,0 +1,35 @@
+"""Multiply: the product of its sources."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from singa_dask.errors import ConfigError
+from tests.layers.cases import Case
+from tests.layers.exam import check_gradients, forward, source, wire
+
+CASES = [
+    Case("Multiply", [(3, 4)] * 2),
+    Case("Multiply", [(3, 4, 2, 5)] * 3),
+    Case("Multiply", [(6, 4)] * 2, n_steps=2),
+]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_formula(n: int) -> None:
+    sources = [source((3, 4), k) for k in range(n)]
+    layer = wire("Multiply", sources)
+    forward(layer)
+    np.testing.assert_allclose(layer.features[0].data, np.prod([each.data for each in sources], axis=0))
+
+
+def test_a_source_without_gradient() -> None:
+    check_gradients(wire("Multiply", [source((3, 4), grad=False), source((3, 4), 1), source((3, 4), 2)]))
+
+
+def test_refuses_sources_of_several_shapes() -> None:
+    with pytest.raises(ConfigError, match=re.escape("srclayers: expected sources of one shape, got (3, 4), (3, 5).")):
+        wire("Multiply", [source((3, 4)), source((3, 5))])
