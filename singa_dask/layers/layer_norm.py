@@ -1,0 +1,58 @@
+"""LayerNorm: normalises each row."""
+
+from __future__ import annotations
+
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Field
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Traits
+
+__all__ = ["LayerNorm", "LayerNormConf"]
+
+
+class LayerNormConf(Conf):
+    """``layernorm_conf``: layer normalisation."""
+
+    epsilon: float = Field(default=1e-5, gt=0)
+    """Added to the variance."""
+
+
+@LAYERS.register()
+class LayerNorm(Layer):
+    """y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each row of x (N, D).
+
+    Params, each (D,): scale (at first 1), shift (0).
+
+    Notes
+    -----
+    After Ba et al. (2016), whose gain and bias these are. The variance divides by D.
+    """
+
+    block = LayerNormConf
+    traits = Traits(params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True)
+
+    def setup(self) -> None:
+        shape = self.sources[0].shape
+        if len(shape) != 2:
+            message = (
+                f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows. Say GroupNorm for images."
+            )
+            raise ConfigError(Problem(("srclayers",), message))
+        self.epsilon = self.conf.block(LayerNormConf).epsilon
+        self.add_output(shape, overwritable=True)
+        self.scale, self.shift = (self.add_param(shape[1:], value=value) for value in (1, 0))
+        self.mean, self.variance = (self.buffer(name, shape[:1]) for name in ("mean", "variance"))
+
+    def forward(self, phase: Phase) -> None:
+        x, y = self.sources[0].data, self.features[0].data
+        self.ops.layer_norm(
+            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, y, self.epsilon
+        )  # fmt: skip
+
+    def backward(self, phase: Phase) -> None:
+        source, gy = self.sources[0], self.features[0].grad
+        self.ops.layer_norm_grad(
+            source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+        )  # fmt: skip

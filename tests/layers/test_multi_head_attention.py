@@ -1,0 +1,124 @@
+"""MultiHeadAttention: its formula, whole and step by step, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import Phase
+from singa_dask.errors import ConfigError
+from singa_dask.layers import LAYERS, Context, Layer, Site
+from tests.layers.cases import Case
+from tests.layers.exam import CPU, check_gradients, forward, source, wire
+
+T, N, D, H = 3, 2, 6, 2
+KEY = "multiheadattention_conf"
+CASES = [
+    Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": H}}, n_steps=T),
+    Case("MultiHeadAttention", [(4 * N, D)], {KEY: {"num_heads": 3, "causal": True}}, n_steps=4),
+    Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": 1, "causal": True, "bias_term": False}}, n_steps=T),
+]
+
+
+def made(x: Any, n_steps: int, context: Context | None = None, **block: Any) -> Layer:
+    return wire("MultiHeadAttention", [x], context, n_steps, **{KEY: {"num_heads": H, **block}})
+
+
+def attention(layer: Layer, causal: bool) -> Any:
+    """Compute the formula, sequence by sequence and head by head."""
+    w_in, w_out, b_in, b_out = (param.data for param in layer.params)
+    x = layer.sources[0].data.reshape(-1, N, D)
+    y = np.empty_like(x)
+    for n in range(N):
+        q, k, v = np.split(x[:, n] @ w_in.T + b_in, 3, axis=1)
+        heads = []
+        for h in range(H):
+            own = slice(h * D // H, (h + 1) * D // H)
+            scores = q[:, own] @ k[:, own].T / np.sqrt(D // H)
+            if causal:
+                scores[np.triu_indices(len(scores), 1)] = -np.inf
+            p = np.exp(scores)
+            heads.append(p / p.sum(axis=1, keepdims=True) @ v[:, own])
+        y[:, n] = np.concatenate(heads, axis=1) @ w_out.T + b_out
+    return y.reshape(-1, D)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_formula(causal: bool) -> None:
+    layer = made(source((T * N, D)), T, causal=causal)
+    forward(layer)
+    np.testing.assert_allclose(layer.features[0].data, attention(layer, causal))
+
+
+def test_params() -> None:
+    names = ["qkv_weight", "output_weight", "qkv_bias", "output_bias"]
+    shapes = [(3 * D, D), (D, D), (3 * D,), (D,)]
+    layer = made(source((T * N, D)), T)
+    assert [(param.name, param.shape) for param in layer.params] == [
+        (f"layer.{name}", shape) for name, shape in zip(names, shapes, strict=True)
+    ]
+    assert len(made(source((T * N, D)), T, bias_term=False).params) == 2
+    # as if queries, keys and values had a matrix each
+    inits = [param.initial for param in layer.params]
+    assert inits[0] == inits[1] and inits[0] is not None and inits[0].type == "Uniform"
+
+
+def test_a_causal_one_does_not_see_what_comes() -> None:
+    x = source((T * N, D))
+    layer = made(x, T, causal=True)
+    forward(layer)
+    before = layer.features[0].data.copy()
+    x.data[2 * N :] += 1
+    forward(layer)
+    np.testing.assert_array_equal(layer.features[0].data[: 2 * N], before[: 2 * N])
+    assert (layer.features[0].data[2 * N :] != before[2 * N :]).any()
+
+
+def test_records_need_no_gradient() -> None:
+    check_gradients(made(source((T * N, D), grad=False), T))
+
+
+@pytest.mark.parametrize("n_at_once", [1, 2, 7])
+def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int) -> None:
+    n_steps = 14
+    x = source((n_steps * N, D), grad=False)
+    whole = made(x, n_steps, causal=True)
+    forward(whole)
+    context = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))
+    few = source((n_at_once * N, D), grad=False)
+    layer = made(few, n_at_once, context, causal=True, carry_state=True)
+    for own, shared in zip(layer.params, whole.params, strict=True):
+        own.share(shared)
+    for _ in range(2):
+        context.stream_start = True
+        for first in range(0, n_steps, n_at_once):
+            rows = slice(first * N, (first + n_at_once) * N)
+            CPU.copy(x.data[rows], out=few.data)
+            forward(layer)
+            context.stream_start = False
+            np.testing.assert_allclose(layer.features[0].data, whole.features[0].data[rows], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_steps", "block", "words"),
+    [
+        ((6, 2, 3, 1), T, {}, "srclayers: 'src0' gives records of (2, 3, 1), expected rows."),
+        ((6, 5), T, {}, f"{KEY}.num_heads: expected a number that divides the 5 features, got 2."),
+        ((6, 6), T, {"carry_state": True}, f"{KEY}.carry_state: later batches are read by none before."),
+        ((6, 6), T, {"carry_state": True, "causal": True}, "only where nothing is trained"),
+        ((6, 6), 1, {}, "unroll_len: there is one time step"),
+    ],
+)
+def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        made(source(shape), n_steps, **block)
+
+
+def test_refuses_to_be_computed_step_by_step() -> None:
+    layer = made(source((T * N, D)), T)
+    copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, Site("1#layer", "layer", first_step=1))
+    with pytest.raises(ConfigError, match="needs all time steps at once, but here they are computed one by one"):
+        copy.wire([source((N, D))], CPU)
