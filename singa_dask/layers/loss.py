@@ -7,7 +7,7 @@ net those of the sum over the time steps.
 from __future__ import annotations
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Size
+from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
@@ -22,6 +22,8 @@ class SoftmaxLossConf(Conf):
     """A record counts as right when its label is among the best this many."""
     scale: float = 1.0
     """Multiplies loss, accuracy and gradient."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Part of the target that is spread evenly over all classes, in tests too."""
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
@@ -32,6 +34,8 @@ class SoftmaxLoss(Layer):
 
     Its output is p (N, D). The figure "accuracy" is scale / N times the rows with their label among the
     ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
+
+    With ``label_smoothing`` e, after Szegedy et al. (2016), the target is (1 - e) onehot + e / D in place of onehot.
     """
 
     block = SoftmaxLossConf
@@ -46,7 +50,7 @@ class SoftmaxLoss(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(SoftmaxLossConf)
-        self.topk, self.scale = block.topk, block.scale
+        self.topk, self.scale, self.smoothing = block.topk, block.scale, block.label_smoothing
         n_classes = self.sources[0].size
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
@@ -60,7 +64,7 @@ class SoftmaxLoss(Layer):
         p = self.features[0].data
         labels = self.labels_of(1)
         self.ops.softmax(self.rows(), out=p)
-        self.add_metric("loss", self.ops.cross_entropy(p, labels), scale=self.scale)
+        self.add_metric("loss", self.ops.cross_entropy(p, labels, self.smoothing), scale=self.scale)
         self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
 
     def backward(self, phase: Phase) -> None:
@@ -68,7 +72,8 @@ class SoftmaxLoss(Layer):
         if source.grad is not None:
             labels = self.labels_of(1)
             with self.grad_rows() as gx:
-                self.ops.cross_entropy_grad(p, labels, self.scale * self.site.n_steps, out=gx)
+                scale = self.scale * self.site.n_steps
+                self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
 
 
 @LAYERS.register()

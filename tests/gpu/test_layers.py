@@ -50,6 +50,7 @@ CASES = [
     Case(
         "SoftmaxLoss", [(4, 3, 2), (4,)], {"softmaxloss_conf": {"topk": 2, "scale": 2.5}}, labels=[0, 5, 1, 2], fixed=1
     ),
+    Case("SoftmaxLoss", [(4, 6), (4,)], {"softmaxloss_conf": {"label_smoothing": 0.2}}, labels=[0, 5, 1, 2], fixed=1),
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)]),
     Case("ArgSort", [(4, 6)], {"argsort_conf": {"topk": 3}}, fixed=1),
     Case("Accuracy", [(4, 6), (4,)], {"argsort_conf": {"topk": 2}}, labels=[0, 5, 1, 2], fixed=2),

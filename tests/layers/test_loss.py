@@ -17,6 +17,19 @@ def test_softmax_loss(shape: tuple[int, ...], scale: float) -> None:
     check_gradients(layer, metric(layer, "loss"))
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 0.6])
+def test_softmax_loss_with_smooth_labels(smoothing: float) -> None:
+    x, labels = source((4, 3)), source((4,), labels=[0, 2, 1, 2], grad=False)
+    block = {"label_smoothing": smoothing, "scale": 2.0}
+    layer = wire("SoftmaxLoss", [x, labels], softmaxloss_conf=block)
+    check_gradients(layer, metric(layer, "loss"))
+    layer.metrics.take()
+    forward(layer)
+    p = np.exp(x.data) / np.exp(x.data).sum(axis=1, keepdims=True)
+    target = (1 - smoothing) * np.eye(3)[[0, 2, 1, 2]] + smoothing / 3
+    assert layer.metrics.take()["loss"][0] == pytest.approx(-2 * (target * np.log(p)).sum() / 4)
+
+
 def test_softmax_loss_figures() -> None:
     logits = source((3, 3))
     logits.data[...] = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.4, 0.2]])
