@@ -33,6 +33,7 @@ class Add(Layer):
             self.ops.add(y, source.data, out=y)
 
     def backward(self, phase: Phase) -> None:
+        gy = self.features[0].output_grad
         for source in self.sources:
             if source.grad is not None:
-                self.ops.copy(self.features[0].grad, out=source.grad)
+                self.ops.copy(gy, out=source.grad)

@@ -37,6 +37,6 @@ class GELU(Layer):
         self.ops.gelu(self.sources[0].data, out=self.features[0].data, approximate=self.approximate)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].grad
+        source, gy = self.sources[0], self.features[0].output_grad
         if source.grad is not None:
             self.ops.gelu_grad(source.data, gy, out=source.grad, approximate=self.approximate)

@@ -51,13 +51,15 @@ class GlobalPooling(Layer):
         if self.takes_mean:
             self.ops.global_avg_pool(x, out=y)
         else:
-            self.ops.max_pool(x, y[:, :, None, None], self.where and self.where.data, self.size, STRIDE, PAD)
+            where = None if self.where is None else self.where.data_if_needed
+            self.ops.max_pool(x, y[:, :, None, None], where, self.size, STRIDE, PAD)
 
     def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is None:
+        source = self.sources[0]
+        if source.grad is None:
             return
-        gy, gx = self.features[0].grad, as_images(self.sources[0].grad)
-        if self.takes_mean:
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if self.where is None:
             self.ops.global_avg_pool_grad(gy, out=gx)
         else:
-            self.ops.max_pool_grad(gy[:, :, None, None], self.where and self.where.data, gx, self.size, STRIDE, PAD)
+            self.ops.max_pool_grad(gy[:, :, None, None], self.where.data, gx, self.size, STRIDE, PAD)

@@ -54,7 +54,7 @@ class GroupNorm(Layer):
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], as_images(self.features[0].grad)
+        source, gy = self.sources[0], as_images(self.features[0].output_grad)
         gx = None if source.grad is None else as_images(source.grad)
         self.ops.group_norm_grad(
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,

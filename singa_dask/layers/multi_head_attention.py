@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
@@ -11,6 +10,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.initial_values import ZEROS, glorot
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["MultiHeadAttention", "MultiHeadAttentionConf"]
 
@@ -27,14 +27,6 @@ class MultiHeadAttentionConf(Conf):
     carry_state: bool = False
     """Also read the time steps of the batches before, as far as they are of the same stream; causal, not in training.
     """
-
-
-class _Cache(NamedTuple):
-    """Keys and values of earlier batches: (N, H, room, d) each, of which ``n_steps`` are there."""
-
-    keys: Any
-    values: Any
-    n_steps: int
 
 
 @LAYERS.register()
@@ -72,6 +64,7 @@ class MultiHeadAttention(Layer):
         self.output_bias = self.add_bias(width, block.bias_term, ZEROS)
         self.qkv = self.buffer("qkv", (n_rows, 3 * width), self.context.dtype)
         self.attended = self.buffer("attended", shape, self.context.dtype)
+        self.room: tuple[Array, ...] | None = None
         # in rows, as memory of four axes would be laid out as that of images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_steps), self.context.dtype)
 
@@ -100,7 +93,7 @@ class MultiHeadAttention(Layer):
             message = "there is one time step, which has no other one to read. Say unroll_len."
             raise ConfigError(Problem(("unroll_len",), message))
 
-    def heads(self, rows: Any) -> list[Any]:
+    def heads(self, rows: Array) -> list[Array]:
         """Return views (N, H, T, d) of rows (T N, k D), one for each of the k parts of their columns."""
         n_rows, width = self.features[0].shape
         shape = (self.n_steps, n_rows // self.n_steps, -1, self.n_heads, width // self.n_heads)
@@ -122,26 +115,24 @@ class MultiHeadAttention(Layer):
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
 
-    def remembered(self, keys: Any, values: Any) -> tuple[Any, Any]:
+    def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Keep keys and values; return all that have been kept since the stream of records has started."""
-        cache: _Cache | None = None if self.context.stream_start else self.context.states.get(self.conf_name)
-        n_before = 0 if cache is None else cache.n_steps
+        before = None if self.context.stream_start else self.context.states.get(self.conf_name)
+        n_before = 0 if before is None else before[0].shape[2]
         n_steps = n_before + self.n_steps
-        if cache is None or n_steps > cache.keys.shape[2]:
+        if self.room is None or self.room[0].shape[2] < n_steps:
             n, h, _, d = keys.shape
-            room = (n, h, 2 * n_steps, d)
-            larger = _Cache(self.ops.empty(room, keys.dtype), self.ops.empty(room, keys.dtype), n_before)
-            if cache is not None:
-                self.ops.copy(cache.keys[:, :, :n_before], out=larger.keys[:, :, :n_before])
-                self.ops.copy(cache.values[:, :, :n_before], out=larger.values[:, :, :n_before])
-            cache = larger
-        self.ops.copy(keys, out=cache.keys[:, :, n_before:n_steps])
-        self.ops.copy(values, out=cache.values[:, :, n_before:n_steps])
-        self.context.states[self.conf_name] = cache._replace(n_steps=n_steps)
-        return cache.keys[:, :, :n_steps], cache.values[:, :, :n_steps]
+            self.room = tuple(self.ops.empty((n, h, 2 * n_steps, d), keys.dtype) for _ in range(2))
+            for old, new in zip(before or (), self.room, strict=False):
+                self.ops.copy(old, out=new[:, :, :n_before])
+        for new, kept in zip((keys, values), self.room, strict=True):
+            self.ops.copy(new, out=kept[:, :, n_before:n_steps])
+        all_keys, all_values = (kept[:, :, :n_steps] for kept in self.room)
+        self.context.states[self.conf_name] = (all_keys, all_values)
+        return all_keys, all_values
 
     def backward(self, phase: Phase) -> None:
-        ops, source, gy = self.ops, self.sources[0], self.features[0].grad
+        ops, source, gy = self.ops, self.sources[0], self.features[0].output_grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         ops.linear_grad_weight(self.attended.data, gy, out=self.output_weight.grad, accumulate=more)
         if self.output_bias is not None:
@@ -156,7 +147,7 @@ class MultiHeadAttention(Layer):
         if source.grad is not None:
             ops.linear_grad_input(g_qkv, self.qkv_weight.data, out=source.grad)
 
-    def through_heads(self, g_attended: Any, out: list[Any]) -> None:
+    def through_heads(self, g_attended: Array, out: list[Array]) -> None:
         """Compute the gradients of queries, keys and values from that of what the heads give, all (N, H, T, d)."""
         ops, rows = self.ops, self.weights.data
         queries, keys, values = self.heads(self.qkv.data)

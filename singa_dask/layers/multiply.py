@@ -33,7 +33,7 @@ class Multiply(Layer):
             self.ops.multiply(y, source.data, out=y)
 
     def backward(self, phase: Phase) -> None:
-        gy = self.features[0].grad
+        gy = self.features[0].output_grad
         for source in self.sources:
             if source.grad is not None:
                 first, *others = (other for other in self.sources if other is not source)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from singa_dask.conf import InitConf, Phase
@@ -11,6 +9,7 @@ from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["PositionalEmbedding", "PositionalEmbeddingConf"]
 
@@ -61,29 +60,28 @@ class PositionalEmbedding(Layer):
         self.max_length, self.carries = block.max_length, block.carry_state
         self.add_output(shape, overwritable=True)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL, axis=1)
-        self.index: Any = None
 
     def attach(self) -> None:
-        self.count_from(self.site.first_step)
+        self.index = self.positions_from(self.site.first_step)
 
-    def count_from(self, position: int) -> None:
-        """Set the position of the first row."""
-        positions = np.arange(position, position + self.site.n_steps)
+    def positions_from(self, first: int, before: Array | None = None) -> Array:
+        """Return the position of each row, from that of the first one; ``before`` is memory for reuse."""
+        positions = np.arange(first, first + self.site.n_steps)
         n_rows = self.features[0].shape[0] // self.site.n_steps
-        self.index = self.ops.labels(np.repeat(positions, n_rows), self.index)
+        return self.ops.labels(np.repeat(positions, n_rows), before)
 
     def prepare(self, phase: Phase) -> None:
         if not self.carries:
             return
-        states = self.context.states
-        position = 0 if self.context.stream_start else states.get(self.conf_name, 0)
+        before = self.context.states.get(self.conf_name)
+        position = 0 if before is None or self.context.stream_start else int(before[0])
         if position + self.site.n_steps > self.max_length:
             raise DataError(
                 f"layer {self.name}: there is no position {position}. Expected at most {self.max_length} time steps, "
                 "as positionalembedding_conf.max_length says."
             )
-        self.count_from(position)
-        states[self.conf_name] = position + self.site.n_steps
+        self.index = self.positions_from(position, self.index)
+        self.context.states[self.conf_name] = (np.array(position + self.site.n_steps),)
 
     def forward(self, phase: Phase) -> None:
         x, y = self.sources[0].data, self.features[0].data
@@ -91,7 +89,7 @@ class PositionalEmbedding(Layer):
         self.ops.add(x, y, out=y)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].grad
+        source, gy = self.sources[0], self.features[0].output_grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=more)
         if source.grad is not None:

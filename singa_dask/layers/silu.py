@@ -22,6 +22,6 @@ class SiLU(Layer):
         self.ops.silu(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].grad
+        source, gy = self.sources[0], self.features[0].output_grad
         if source.grad is not None:
             self.ops.silu_grad(source.data, gy, out=source.grad)
