@@ -152,7 +152,7 @@ def test_a_job_in_singas_form_writes_the_same(call: Call, gru: str) -> None:
     assert len(text(call, "sample.conf")) == 30
     result = call("sample", "sample.conf", "--init-from", "run", "--temperature", 0.5)
     assert result.exit_code == 2
-    assert "a temperature is for nets that draw, with a Sampling layer; this one has none." in result.stderr
+    assert "a temperature needs a net with a Sampling layer; this one has none." in result.stderr
 
 
 def test_text_is_a_function_of_the_seed(call: Call, gru: str) -> None:

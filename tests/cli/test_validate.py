@@ -49,7 +49,7 @@ def test_records_that_are_not_there(call: Call, job: Path) -> None:
     change = ("--set", "neuralnet.layer[data].store_conf.path=nowhere.arrow")
     result = call("validate", job, *change)
     assert result.exit_code == 0, result.output
-    said = "nowhere.arrow: no such file or directory, so the records were not looked at.\n"
+    said = "nowhere.arrow: no such file or directory, so the records were not checked.\n"
     assert result.stderr == f"{' '.join(change)}: neuralnet.layer[data].store_conf.path: warning: {said}"
     assert "7,850 values to learn" in result.stdout
     assert call("validate", job, *change, "--strict").exit_code == 2

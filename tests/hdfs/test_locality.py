@@ -94,4 +94,4 @@ def test_without_names_a_job_runs_all_the_same(parts: str, mini: MiniHdfs, tmp_p
     assert strangers.local_share() == untold.local_share() == 0.0
     assert strangers.manifest()["deals"] == untold.manifest()["deals"] == {}
     notes = [event["message"] for event in untold.events if event.get("unit") == "driver"]
-    assert notes == ["layer data: the filesystem does not tell where the records lie"]
+    assert notes == ["layer data: the filesystem does not report which hosts store the records"]

@@ -107,12 +107,14 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
     size, n, rest = facts.batchsize, steps, 0
     if not steps:
         if facts.n_records is None:
-            raise ConfigError("the net does not say how many records it reads. Say how many batches: --steps N.")
+            raise ConfigError(
+                "the number of records that the net reads is not known. Give the number of batches: --steps N."
+            )
         n, rest = divmod(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
-            "Say how many batches: --steps N."
+            "Give the number of batches: --steps N."
         )
     most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
     each = n if facts.sequential else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))

@@ -73,7 +73,7 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
     if seed_text:
         start = next((layer for layer in net.layers if isinstance(layer, RNNDummy)), None)
         if start is None:
-            raise ConfigError("the net has no RNNDummy to be given the first text.")
+            raise ConfigError("the net has no RNNDummy to take the seed text.")
         vocabulary = next(layer.vocabulary for layer in net.layers if isinstance(layer, CharRNNOutput))
         *before, last = encode_text(seed_text, vocabulary, "seed text").tolist()
         reading = [layer for layer in net.layers if not layer.traits.is_output]

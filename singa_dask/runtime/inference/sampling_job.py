@@ -55,7 +55,7 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     layers = [_with_state(layer) for layer in layers]
     if temperature is not None:
         if not _of_kind(layers, Sampling):
-            raise ConfigError("a temperature is for nets that draw, with a Sampling layer; this one has none.")
+            raise ConfigError("a temperature needs a net with a Sampling layer; this one has none.")
         layers = [_with_temperature(layer, temperature) for layer in layers]
     return job.model_copy(update={"neuralnet": NetConf(layer=layers), "cluster": ClusterConf()})
 

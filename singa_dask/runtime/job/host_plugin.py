@@ -98,7 +98,7 @@ class HostPlugin(WorkerPlugin):
                 changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
                 if changed:
                     raise ConfigError(
-                        f"{', '.join(changed)}: job {other.job_id} runs in this process with another text of it. "
+                        f"{', '.join(changed)}: job {other.job_id} runs in this process with another version of it. "
                         "Rename the file, or wait for that job."
                     )
         modules.load(self.sources, REGISTRIES.values())

@@ -74,7 +74,7 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
     try:
         answer = answers.get(timeout=timeout_s)
     except Empty:
-        raise TimeoutError(f"it was not found out in {timeout_s:g} s") from None
+        raise TimeoutError(f"no answer in {timeout_s:g} s") from None
     if isinstance(answer, Exception):
         raise answer
     return answer

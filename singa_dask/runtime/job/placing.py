@@ -66,7 +66,9 @@ def place_on_cluster(
     notes: list[str] = []
     try:
         surveyed = _survey(client, workers[0], job, sources, resume, key)
-        notes += [f"layer {name}: the filesystem does not tell where the records lie" for name in surveyed.silent]
+        notes += [
+            f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
+        ]
         if not surveyed.stores:
             return Placed(workers, {}, notes)
         names = client.run(host_names_of, workers=list(present))
@@ -74,7 +76,7 @@ def place_on_cluster(
         near = place(layout, present, busy, locality.gain)
         return Placed(near, locality.deals(near), notes)
     except Exception as error:  # locality only makes a job faster; units report what is wrong
-        return Placed(workers, {}, [*notes, f"where the records lie is not known: {error}"])
+        return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
 
 
 def _survey(

@@ -64,7 +64,7 @@ def absent_records(job: JobConf) -> dict[int, Problem]:
         for block, key in itertools.product(layer.blocks, ("path", "vocab_path")):
             path = getattr(layer.blocks[block], key, "")
             if path and "://" not in path and not is_pattern(path) and not os.path.exists(path):
-                message = f"{path}: no such file or directory, so the records were not looked at."
+                message = f"{path}: no such file or directory, so the records were not checked."
                 found[index] = Problem(("neuralnet", "layer", index, block, key), message)
     return found
 

@@ -189,6 +189,6 @@ def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator
             for net in nets()
         )
         raise DeviceMemoryError(
-            f"{error} Needed: {needs}, and what kernels work in. Lower batchsize, share the batch among more workers "
-            "(nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+            f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
+            "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."
         ) from error

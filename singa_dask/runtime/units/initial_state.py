@@ -124,7 +124,7 @@ class InitialState:
         if len(self.resumed.groups) != n_groups:
             logger.warning(
                 "%s: had %d worker groups, the job has %d: their shares of the records differ, "
-                "so the records start anew.", self.resumed.url, len(self.resumed.groups), n_groups
+                "so reading starts from the beginning.", self.resumed.url, len(self.resumed.groups), n_groups
             )  # fmt: skip
             return
         for name, cursors in self.resumed.groups[group]["cursors"].items():

@@ -101,7 +101,7 @@ class _Stopping:
         if self._n_worse < self.conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
-        return f"early stopping: {self.conf.metric} has not become better {self._n_worse} times in a row. Best: {best}."
+        return f"early stopping: {self.conf.metric} has not improved {self._n_worse} times in a row. Best: {best}."
 
     def state(self) -> dict[str, Any]:
         return {

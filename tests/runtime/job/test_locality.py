@@ -88,7 +88,7 @@ def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         hanging = threading.Event()
         patch.setattr("singa_dask.runtime.job.locality._survey_stores", lambda *_: hanging.wait())
-        with pytest.raises(TimeoutError, match="not found out in 0 s"):
+        with pytest.raises(TimeoutError, match="no answer in 0 s"):
             survey("", None, 0)
         hanging.set()
     with pytest.raises(CheckpointError, match="manifest cannot be read"):

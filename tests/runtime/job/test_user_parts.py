@@ -291,6 +291,6 @@ def test_two_jobs_cannot_have_two_texts_of_a_module_in_one_process(tmp_path: Pat
         assert Driven(job, client, tmp_path, start_another).result.state == "stopped"
         assert "own.py: job tiny-run" in refused[0]
         assert refused[0].endswith(
-            "runs in this process with another text of it. Rename the file, or wait for that job."
+            "runs in this process with another version of it. Rename the file, or wait for that job."
         )
         assert Driven(read("job.yaml"), client, tmp_path).result.state == "done"

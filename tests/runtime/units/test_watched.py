@@ -55,7 +55,7 @@ def test_all_groups_end_and_the_job_is_done(run_job: Run, name: str) -> None:
     assert set(states(outcome).values()) == {"done"}, outcome.reports
     workers = {unit: report for unit, report in outcome.reports.items() if unit.startswith("worker")}
     assert not any(report["stopped"] for report in workers.values())
-    reason = "early stopping: validation.loss has not become better 3 times in a row. Best: "
+    reason = "early stopping: validation.loss has not improved 3 times in a row. Best: "
     assert all(report["ended"].startswith(reason) for report in workers.values())
     # the first value is the best, as nothing is that much better
     assert {report["step"] for unit, report in workers.items() if unit.startswith("worker-0")} == {12}
