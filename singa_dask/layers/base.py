@@ -351,10 +351,6 @@ class Layer(Contiguous):
         for i, source in enumerate(self.sources if not self.traits.forwards else ()):
             source.consumed_as |= self.traits.consumed(i)
 
-    def next_output(self) -> Feature:
-        """Return the output for the next consumer, in the order in which they are wired."""
-        return self.features[0]
-
     def memory(self) -> Iterator[Memory]:
         """Yield what the layer needs: outputs, buffers, gradients of outputs and params."""
         for feature in self.features:

@@ -62,8 +62,7 @@ class Bridge(Layer):
 
     def key(self, what: str) -> str:
         """Return the name of what goes over this bridge."""
-        pair = self.name.partition("(")[2].removesuffix(")")
-        return f"{int(self.context.phase)} {what} {pair}"
+        return f"{int(self.context.phase)} {what} {self.site.channel}"
 
     def arrived(self, phase: Phase) -> bool:
         """Tell whether a pass through this layer would not wait for another worker."""

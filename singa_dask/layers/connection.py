@@ -15,7 +15,7 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature, Records
 from singa_dask.layers.memory import Memory
 from singa_dask.layers.site import Span
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array
 
 __all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Slice", "SliceConf", "Split", "SplitConf"]
@@ -61,30 +61,21 @@ class SplitConf(Conf):
     """Number of readers."""
 
 
-class _Several(Layer):
-    """What layers with an output for each consumer share."""
-
-    traits = Traits(needs_split=False, forwards=frozenset({"data", "labels", "ids"}))
-    n_wired = 0
-    count_key = ("", "")
-
-    def next_output(self) -> Feature:
-        if self.n_wired == len(self.features):
-            message = f"is {len(self.features)}, but the layer has more consumers."
-            raise ConfigError(Problem(self.count_key, message))
-        self.n_wired += 1
-        return self.features[self.n_wired - 1]
+FORWARDED: frozenset[Consumed] = frozenset({"data", "labels", "ids"})
 
 
 @LAYERS.register()
-class Split(_Several):
+class Split(Layer):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     block = SplitConf
-    traits = _Several.traits.replace(
-        time_foldable=True, capturable=True, forwards=frozenset({"data", "labels", "ids", "one_hot_index"})
+    traits = Traits(
+        time_foldable=True,
+        capturable=True,
+        outputs_key=("split_conf", "num_splits"),
+        needs_split=False,
+        forwards=FORWARDED | {"one_hot_index"},
     )
-    count_key = ("split_conf", "num_splits")
 
     def setup(self) -> None:
         for _ in range(self.conf.block(SplitConf).num_splits):
@@ -130,7 +121,7 @@ def _by_steps(values: Array, n_steps: int) -> Array:
 
 
 @LAYERS.register()
-class Slice(_Several):
+class Slice(Layer):
     """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
 
     Pieces are as equal as can be. Those of the batch are views: nothing is copied, forward or back. In an unrolled
@@ -138,7 +129,7 @@ class Slice(_Several):
     """
 
     block = SliceConf
-    count_key = ("slice_conf", "num_slices")
+    traits = Traits(outputs_key=("slice_conf", "num_slices"), needs_split=False, forwards=FORWARDED)
 
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
@@ -150,7 +141,7 @@ class Slice(_Several):
         size = shape[self.axis] // (1 if self.axis else self.steps)
         if size < n_slices:
             message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
-            raise ConfigError(Problem(self.count_key, message))
+            raise ConfigError(Problem(("slice_conf", "num_slices"), message))
         self.spans = [Span.of(size, k, n_slices) for k in range(n_slices)]
         if not self.copies:
             self.traits = self.traits.replace(forwards=self.traits.forwards | {"one_hot_index"})
@@ -219,7 +210,7 @@ class Concate(Layer):
     """
 
     block = ConcateConf
-    traits = Traits(n_sources=(1, None), forwards=frozenset({"data", "labels", "ids"}))
+    traits = Traits(n_sources=(1, None), forwards=FORWARDED)
 
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim

@@ -60,6 +60,8 @@ class Site:
         For a later copy in an unrolled net: the copy of step 0, whose params it uses.
     peer : int
         For a bridge: the worker at the other end.
+    channel : str
+        For a bridge: what both ends call it.
     """
 
     name: str
@@ -70,3 +72,4 @@ class Site:
     n_steps: int = 1
     prototype: Layer | None = None
     peer: int = 0
+    channel: str = ""

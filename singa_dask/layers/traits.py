@@ -49,6 +49,8 @@ class Traits:
         Each time step also reads the previous one of the same layer, as its last source.
     time_from_columns : bool
         Each time step reads its own column of a source that is not unrolled.
+    outputs_key : tuple of str, or None
+        Block and key of the job that say how many outputs there are, one for each reader; None if all share one.
     needs_split : bool
         Several consumers need a Split layer, which sums their gradients.
     forwards : frozenset of str
@@ -69,6 +71,7 @@ class Traits:
     metrics: tuple[str, ...] = ()
     recurrent: bool = False
     time_from_columns: bool = False
+    outputs_key: tuple[str, str] | None = None
     needs_split: bool = True
     forwards: frozenset[Consumed] = frozenset()
     is_input: bool = False

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Feature, Gate, InputLayer, Layer, Param, Shard, Site
+from singa_dask.layers import Context, InputLayer, Layer, Param
 from singa_dask.layers.bridge import Bridge
-from singa_dask.layers.feedback import Feedback
 from singa_dask.net.copies import Copies
-from singa_dask.net.flow import find_gradients, pass_on_reads
 from singa_dask.net.memory import layer_bytes
 from singa_dask.net.node import Node
+from singa_dask.net.order import ready_order
 from singa_dask.net.params import Params
-from singa_dask.net.plan import plan
-from singa_dask.net.shares import check_equal_parts, check_shares, find_shares
 from singa_dask.net.table import table
-from singa_dask.net.turns import turns
+from singa_dask.net.wiring import Wiring
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 
@@ -27,14 +24,14 @@ __all__ = ["NeuralNet"]
 
 
 class NeuralNet:
-    """One phase's net; `build` makes it.
+    """One phase's net; `NetBuilder` makes it.
 
     Attributes
     ----------
     context : Context
         Shared with all layers; set ``context.step`` before each pass.
     layers : list of Layer
-        Those of this worker, sources before consumers; Splits and what partitioning has put in among them.
+        Those of this worker, sources before consumers; Splits and what partitioning has inserted among them.
     all_layers : list of Layer
         Those of all workers of the group, where the net is partitioned; else the same.
     sources, readers : dict of Layer to list of Layer
@@ -43,136 +40,34 @@ class NeuralNet:
         Of ``layers``, in their order.
     owners : list of Param
         Those that are kept and sent for this worker, each once; others share their values.
-    logical : dict of str to Logical
+    logical : dict of str to LogicalParam
         What the servers of the whole group keep, by name, in the order of all layers.
+    shared_params : Params
+        Whose values each param has.
     gate : Gate
         Where threads wait for versions of these params.
     ops : Ops
         Kernels that compute it.
     """
 
-    def __init__(self, context: Context, nodes: Sequence[Node], ops: Ops) -> None:
+    def __init__(self, context: Context, ops: Ops, wiring: Wiring, params: Params) -> None:
         self.context = context
         self.ops = ops
-        self.nodes = list(nodes)
-        self.layers: list[Layer] = []
-        self.all_layers: list[Layer] = []
-        self.sources: dict[Layer, list[Layer]] = {}
-        self.readers: dict[Layer, list[Layer]] = {}
-        self._copies = Copies((), {})
-        self.gate = Gate()
-        self._params = Params(self.nodes, self.all_layers, self._is_here, self.gate)
-        self.owners = self._params.owners
-        self.logical = self._params.logical
-        self._layers: dict[str, Layer] = {}
-        self._outputs: dict[str, tuple[Layer, int | None]] = {}
-
-    @classmethod
-    def build(cls, job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
-        """Make the net of ``context.phase``: shapes and params, no memory, no records.
-
-        Parameters
-        ----------
-        job : JobConf
-        context : Context
-            Phase, place in the group, seed, precision.
-        ops : Ops
-            Kernels that compute it.
-        share_from : NeuralNet, optional
-            Net whose params of the same names this one uses: the training net, for a test or validation net.
-
-        Raises
-        ------
-        ConfigError
-            Every mistake at once, with paths from the top of the job.
-        """
-        net = cls(context, plan(job.neuralnet, context.phase, context.n_workers), ops)
-        context.shares = find_shares(job.neuralnet, context.phase, context.n_workers)
-        problems = net._make_layers()
-        problems += check_shares(net.nodes, net._layers) if context.shares else []
-        problems += net._close_loops()
-        pass_on_reads(net.all_layers)
-        problems += net._params.name()
-        problems += net._params.share_with(share_from._params) if share_from else net._params.share_within()
-        if problems:
-            raise ConfigError(problems)
-        find_gradients(net.all_layers, context.phase)
-        net._copies = Copies(net.layers, net.readers)
-        net._params.keep()
-        return net
-
-    # -- steps of build ---------------------------------------------------------------------------
-
-    def _make_layers(self) -> list[Problem]:
-        """Make and wire each layer; one whose source failed is left out without a word."""
-        problems: list[Problem] = []
-        first: dict[tuple[str, int | None], Layer] = {}
-        for node in self.nodes:
-            if any(source not in self._outputs for source in node.sources):
-                continue
-            layer = self._make(node, first.get((node.layer, node.worker)))
-            try:
-                layer.wire([self._outlet(source) for source in node.sources], self.ops)
-                check_equal_parts(node, layer)
-            except ConfigError as error:
-                problems += [_problem(node, found) for found in error.problems]
-                continue
-            first.setdefault((node.layer, node.worker), layer)
-            self.all_layers.append(layer)
-            self._layers[layer.name] = layer
-            self._outputs |= {name: (layer, k if node.gives else None) for k, name in enumerate(node.outputs)}
-            if self._is_here(node):
-                self.layers.append(layer)
-                read = dict.fromkeys(self._outputs[source][0] for source in node.sources)
-                self.sources[layer] = [other for other in read if other in self.sources]
-                self.readers[layer] = []
-                for other in self.sources[layer]:
-                    self.readers[other].append(layer)
-        # the parts of a layer have the same mistakes
-        return list(dict.fromkeys(problems))
-
-    def _make(self, node: Node, prototype: Layer | None) -> Layer:
-        shard = Shard(node.part, node.n_parts)
-        batch = Shard(self.context.worker, self.context.n_workers) if node.worker is None else Shard()
-        site = Site(
-            node.name, node.layer, batch_shard=shard if node.worker is not None and node.dim == 0 else batch,
-            feature_shard=shard if node.worker is not None and node.dim == 1 else Shard(),
-            first_step=node.first_step, n_steps=node.n_steps, prototype=prototype, peer=node.peer,
-        )  # fmt: skip
-        return LAYERS.find(node.conf.type)(node.conf, self.context, site)
-
-    def _is_here(self, node: Node) -> bool:
-        return node.worker is None or node.worker == self.context.worker
+        self.nodes = wiring.nodes
+        self.layers = wiring.layers
+        self.all_layers = wiring.all_layers
+        self.sources, self.readers = wiring.sources, wiring.readers
+        self.gate = params.gate
+        self.owners = params.owners
+        self.logical = params.logical
+        self.shared_params = params
+        self._layers = wiring.by_name
+        self._copies = Copies(wiring.layers, wiring.readers)
 
     @property
     def is_partitioned(self) -> bool:
         """Whether workers of the group have different layers, or different parts of them."""
         return self.nodes[0].worker is not None
-
-    def _outlet(self, name: str) -> Feature:
-        """Return what the next reader of an output reads."""
-        layer, k = self._outputs[name]
-        return layer.next_output() if k is None else layer.features[k]
-
-    def _close_loops(self) -> list[Problem]:
-        problems: list[Problem] = []
-        for node in self.nodes:
-            for name in node.loops if node.name in self._layers else ():
-                if name not in self._outputs:
-                    continue
-                layer, k = self._outputs[name]
-                feature = layer.features[k or 0]
-                feature.consumed_as.add("data")
-                try:
-                    self._feedback(node).bind_feedback(feature)
-                except ConfigError as error:
-                    problems += [node.problem(found.message, found.path) for found in error.problems]
-        return problems
-
-    def _feedback(self, node: Node) -> Feedback:
-        layer = self._layers[node.name]
-        assert isinstance(layer, Feedback)
-        return layer
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
         """Compute without some layers, which no other one needs, and their params."""
@@ -256,7 +151,7 @@ class NeuralNet:
         def arrived(layer: Layer) -> bool:
             return not isinstance(layer, Bridge) or layer.arrived(phase)
 
-        yield from turns(layers, before, arrived, self.context.bridges.wait)
+        yield from ready_order(layers, before, arrived, self.context.bridges.wait)
 
     def forward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer forward: `Layer.prepare`, then `Layer.forward`."""
@@ -280,34 +175,36 @@ class NeuralNet:
 
     def param(self, name: str) -> Param:
         """Return the param of a name."""
-        return self._params.by_name[name]
+        return self.shared_params.by_name[name]
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
         """Return where the job describes a param, for an error."""
-        found = [node.problem("", ("param", k)).path for param, node, k in self._params.located() if param.name == name]
+        found = [
+            node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
+        ]
         return found[0]
 
     def take_metrics(self) -> dict[str, tuple[float, float]]:
-        """Return (sum, count) of each figure since the last call, and start anew.
+        """Return (sum, count) of each metric since the last call, and start anew.
 
-        The copies of a layer in an unrolled net have one figure together; one that several layers have, be it on
-        other workers, is called ``<layer>.<figure>``.
+        The copies of a layer in an unrolled net have one metric together; one that several layers have, be it on
+        other workers, is called ``<layer>.<metric>``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
-            figures = taken.setdefault(layer.conf_name, {})
+            metrics = taken.setdefault(layer.conf_name, {})
             for name, (total, count) in layer.take_metrics().items():
-                before = figures.get(name, (0.0, 0.0))
-                figures[name] = (before[0] + total, before[1] + count)
-        names: dict[str, set[str]] = {layer: set(figures) for layer, figures in taken.items()}
+                before = metrics.get(name, (0.0, 0.0))
+                metrics[name] = (before[0] + total, before[1] + count)
+        names: dict[str, set[str]] = {layer: set(metrics) for layer, metrics in taken.items()}
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for each in names.values() for name in each)
         weight = self.context.weight
         return {
-            name if times[name] == 1 else f"{layer}.{name}": (weight * figure[0], weight * figure[1])
-            for layer, figures in taken.items()
-            for name, figure in figures.items()
+            name if times[name] == 1 else f"{layer}.{name}": (weight * metric[0], weight * metric[1])
+            for layer, metrics in taken.items()
+            for name, metric in metrics.items()
         }
 
     def check_sources(self, without: Collection[int] = ()) -> None:
@@ -380,19 +277,12 @@ class NeuralNet:
         owner = {feature: layer.conf_name for layer in self.all_layers for feature in layer.features}
         edges = {(layer.conf_name, owner[source]) for layer in self.all_layers for source in layer.sources}
         read = {source for reader, source in edges if reader != source}
-        read |= {name.rpartition("#")[2] for node in self.nodes for name in node.loops}
-        nodes = {node.layer: node for node in self.nodes if not node.put_in and node.layer not in read}
+        of_node = {node.name: node.layer for node in self.nodes}
+        read |= {of_node[source.node] for node in self.nodes for source in node.feedback}
+        nodes = {node.layer: node for node in self.nodes if not node.inserted and node.layer not in read}
         return sorted(nodes.values(), key=lambda node: node.index)
 
     def describe(self) -> str:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
         lines = table(self.all_layers, self.nodes, self.is_partitioned)
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
-
-
-def _problem(node: Node, found: Problem) -> Problem:
-    """Say where in the job something is wrong with a layer."""
-    if not node.put_in:
-        return node.problem(found.message, found.path)
-    message = f"what it reads cannot be shared by the workers: {found.message} Say another partition_dim."
-    return node.problem(message, ("partition_dim",))

@@ -1,4 +1,4 @@
-"""Node: one layer to be built, as the steps of a plan hand it on."""
+"""Node: one layer to be built, as the steps of a plan hand it on; Output: a reference to what a node computes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from typing import TypeAlias
 from singa_dask.conf import LayerConf
 from singa_dask.errors import Problem
 
-__all__ = ["Node"]
+__all__ = ["Node", "Output"]
 
 Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of a node, as a reader of it refers to it.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    index : int or None
+        Which output, of a node that has one for each reader. None: the only one, or one that is not chosen yet.
+    """
+
+    node: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.node if self.index is None else f"{self.node}->{self.index}"
 
 
 @dataclass(frozen=True)
@@ -20,45 +39,49 @@ class Node:
     Attributes
     ----------
     conf : LayerConf
+        Its name is that of the node, unique in the plan.
     index : int
         Place in the job's list of the layer that this one comes from: where an error points.
-    sources : tuple of str
-        Names of the layers it reads, in order.
+    sources : tuple of Output
+        What it reads, in order.
     layer : str
         Name in the job of the layer that this one comes from.
     first_step, n_steps : int
         Time steps that it computes.
-    gives : tuple of str
-        Names of its outputs, one each, where they have names of their own.
-    loops : tuple of str
-        Names of layers whose outputs it takes from an earlier pass.
+    n_outputs : int
+        Number of outputs, one for each reader; 0 if there is one that all readers share.
+    feedback : tuple of Output
+        What it reads of an earlier pass.
     worker : int or None
         Who computes it; None is each worker of the group, by records.
-    dim, part, n_parts : int
+    partition_dim, part, n_parts : int
         The axis along which the layer is cut, -1 for none; and which part of how many it is.
     peer : int
-        Of a bridge: the worker of the other end.
-    follows : bool
+        For a bridge: the worker at the other end.
+    channel : str
+        For a bridge: what both ends call it.
+    inherits_partition : bool
         It is partitioned as what it reads is, whatever the job says.
-    put_in : bool
-        Partitioning has put it in, for the layer at ``index``: what is wrong with it is how that one is partitioned.
+    inserted : bool
+        Partitioning has inserted it for the layer at ``index``: what is wrong with it is how that one is partitioned.
     """
 
     conf: LayerConf
     index: int
-    sources: tuple[str, ...]
+    sources: tuple[Output, ...]
     layer: str = ""
     first_step: int = 0
     n_steps: int = 1
-    gives: tuple[str, ...] = ()
-    loops: tuple[str, ...] = ()
+    n_outputs: int = 0
+    feedback: tuple[Output, ...] = ()
     worker: int | None = None
-    dim: int = 0
+    partition_dim: int = 0
     part: int = 0
     n_parts: int = 1
     peer: int = 0
-    follows: bool = False
-    put_in: bool = False
+    channel: str = ""
+    inherits_partition: bool = False
+    inserted: bool = False
 
     @property
     def name(self) -> str:
@@ -66,9 +89,14 @@ class Node:
         return self.conf.name
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names under which others read it."""
-        return self.gives or (self.name,)
+    def outputs(self) -> list[Output]:
+        """Its outputs."""
+        return [Output(self.name, k) for k in range(self.n_outputs)] or [Output(self.name)]
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of what it reads, for people."""
+        return tuple(map(str, self.sources))
 
     def problem(self, message: str, keys: Path = ()) -> Problem:
         """Say what is wrong at a key of this layer."""

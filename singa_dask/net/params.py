@@ -11,11 +11,11 @@ from singa_dask.layers import Gate, Layer, Param
 from singa_dask.net.node import Node
 from singa_dask.registry import suggest
 
-__all__ = ["Logical", "Params", "whole_params"]
+__all__ = ["LogicalParam", "Params", "whole_params"]
 
 
 @dataclass
-class Logical:
+class LogicalParam:
     """What the servers keep of a param, or of a part of one, for a whole worker group.
 
     Attributes
@@ -45,7 +45,7 @@ class Logical:
     workers: set[int] = field(default_factory=set)
 
 
-def whole_params(logical: Mapping[str, Logical]) -> list[Param]:
+def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
     """Return the owners of all that servers keep, each once, however many parts it has."""
     return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
 
@@ -69,7 +69,7 @@ class Params:
         The first of each name.
     owners : list of Param
         See `NeuralNet`.
-    logical : dict of str to Logical
+    logical : dict of str to LogicalParam
         See `NeuralNet`.
     """
 
@@ -82,7 +82,7 @@ class Params:
         self.gate = gate
         self.by_name: dict[str, Param] = {}
         self.owners: list[Param] = []
-        self.logical: dict[str, Logical] = {}
+        self.logical: dict[str, LogicalParam] = {}
         self._families: dict[str, list[tuple[Param, Node]]] = {}
 
     def located(self) -> list[tuple[Param, Node, int]]:
@@ -91,7 +91,7 @@ class Params:
         layers = [layer for layer in self.layers if layer.site.prototype is None]
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
-    def name(self) -> list[Problem]:
+    def index_names(self) -> list[Problem]:
         """Name params, and find two of one name."""
         problems = []
         layers: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Params:
             self.by_name.setdefault(param.name, param)
         return problems
 
-    def share_within(self) -> list[Problem]:
+    def resolve_sharing(self) -> list[Problem]:
         """Find whose values each param has, in a net that has its own."""
         problems = []
         for param, node, k in self.located():
@@ -136,28 +136,28 @@ class Params:
         problems = []
         theirs: dict[tuple[str, int, int | None], Param] = {}
         for param, node, _ in other.located():
-            column_part = node.part if node.dim == 1 else 0
+            column_part = node.part if node.partition_dim == 1 else 0
             places = (node.worker, None) if other.is_here(node) else (node.worker,)
             theirs |= {(param.name, column_part, place): param for place in places}
         for param, node, k in self.located():
-            column_part = node.part if node.dim == 1 else 0
+            column_part = node.part if node.partition_dim == 1 else 0
             places = (node.worker, None) if self.is_here(node) else (node.worker,)
-            twin = next((found for place in places if (found := theirs.get((param.name, column_part, place)))), None)
-            if twin is None:
+            found = next((found for place in places if (found := theirs.get((param.name, column_part, place)))), None)
+            if found is None:
                 message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
                 if param.name in other.by_name:
                     message = f"the training net has {param.name!r} on another worker. Say the same location there."
                 problems.append(node.problem(message, ("param", k, "name")))
                 continue
-            if twin.view is not None:
+            if found.view is not None:
                 param.keep_whole()
-            if twin.size != param.size:
-                message = f"{param.name!r} has shape {twin.whole_shape} in the training net, {param.whole_shape} here."
+            if found.size != param.size:
+                message = f"{param.name!r} has shape {found.whole_shape} in the training net, {param.whole_shape} here."
                 problems.append(node.problem(message, ("param", k)))
-            param.share(twin)
+            param.share(found)
         return problems
 
-    def keep(self) -> None:
+    def assign_owners(self) -> None:
         """Decide what is kept and sent of each param: its parts, or the whole where layers need other parts of it."""
         learning = {param for layer in self.layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
@@ -167,7 +167,7 @@ class Params:
                 for param, _ in family:
                     param.keep_whole()
             for param, node in family:
-                new = Logical(owner, param, holder=node.worker or 0)
+                new = LogicalParam(owner, param, holder=node.worker or 0)
                 kept = self.logical.setdefault(param.key_of(name), new)
                 if node.worker is not None:
                     kept.workers.add(node.worker)
@@ -176,9 +176,9 @@ class Params:
                     kept.n_gradients += 1
                     kept.users.add(node.layer)
                 if self.is_here(node):
-                    self._keep(param, owner)
+                    self._assign(param, owner)
 
-    def _keep(self, param: Param, owner: Param) -> None:
+    def _assign(self, param: Param, owner: Param) -> None:
         """Have a param of this worker share what is kept here of its owner."""
         key = param.key_of(owner.name)
         kept = next((each for each in self.owners if each.key == key), None)

@@ -85,7 +85,7 @@ class Edge:
         Places in the list of boxes.
     forward, back : int
         Bytes in one step, of an edge that leads to another worker.
-    is_loop : bool
+    is_feedback : bool
         What is read was computed in an earlier pass.
     """
 
@@ -93,7 +93,7 @@ class Edge:
     target: int
     forward: int = 0
     back: int = 0
-    is_loop: bool = False
+    is_feedback: bool = False
 
     @property
     def shown_bytes(self) -> str:
@@ -125,7 +125,7 @@ class Picture:
     def of(cls, net: NeuralNet, title: str) -> Picture:
         """Describe a net that has been built."""
         nodes = list(zip(net.nodes, net.all_layers, strict=True))
-        places = {name: i for i, node in enumerate(net.nodes) for name in node.outputs}
+        places = {node.name: i for i, node in enumerate(net.nodes)}
         boxes = tuple(_box(node, layer) for node, layer in nodes)
         edges = tuple(_edges(nodes, places))
         n_workers, n_bridges = net.context.n_workers, sum(box.kind == "BridgeSrc" for box in boxes)
@@ -194,7 +194,7 @@ class Picture:
             if not self.boxes[edge.source].is_bridge:
                 bridge = leads_to.get(edge.target)
                 target = edge.target if bridge is None else leads_to[bridge.target].target
-                yield _Arrow(edge.source, target, self.boxes[edge.source].worker, bridge, edge.is_loop)
+                yield _Arrow(edge.source, target, self.boxes[edge.source].worker, bridge, edge.is_feedback)
 
     def _drawn(self, worker: int | None, arrivals: Mapping[int, Sequence[_Arrow]]) -> Iterator[str]:
         """Yield the boxes of a worker; bridges are edges."""
@@ -203,7 +203,7 @@ class Picture:
                 yield f"  n{i} [{_look(box, arrivals.get(i, ()))}]"
 
     def _drawn_arrow(self, arrow: _Arrow, is_alone: bool) -> str:
-        look = 'style=dashed, constraint=false, label="of the pass before"' if arrow.is_loop else ""
+        look = 'style=dashed, constraint=false, label="of the pass before"' if arrow.is_feedback else ""
         if arrow.bridge is not None:
             there, edge = self.boxes[arrow.target].worker, arrow.bridge
             tip = f"worker {arrow.worker} to {there}: {edge.forward:,} bytes forward, {edge.back:,} bytes back a step"
@@ -220,7 +220,7 @@ class _Arrow:
     target: int
     worker: int | None
     bridge: Edge | None
-    is_loop: bool
+    is_feedback: bool
 
 
 # -- from a net ---------------------------------------------------------------------------------------
@@ -258,11 +258,11 @@ def _edges(nodes: Iterable[tuple[Node, Layer]], places: dict[str, int]) -> Itera
         if isinstance(layer, BridgeSrc):
             sends[i] = layer.bytes_per_step()
         for source in node.sources:
-            place = places[source]
+            place = places[source.node]
             forward, back = sends[place] if isinstance(layer, BridgeDst) else (0, 0)
             yield Edge(place, i, forward, back)
-        for source in node.loops:
-            yield Edge(places[source], i, is_loop=True)
+        for source in node.feedback:
+            yield Edge(places[source.node], i, is_feedback=True)
 
 
 # -- text of dot --------------------------------------------------------------------------------------

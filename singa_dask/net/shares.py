@@ -40,7 +40,7 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
 
 def check_equal_parts(node: Node, layer: Layer) -> None:
     """Refuse to give the workers of a group unequal parts of a batch: its means would be other ones."""
-    if node.put_in and isinstance(layer, Slice) and not layer.axis:
+    if node.inserted and isinstance(layer, Slice) and not layer.axis:
         sizes = [feature.shape[0] for feature in layer.features]
         if len(set(sizes)) > 1:
             message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."

@@ -24,7 +24,7 @@ def table(layers: Sequence[Layer], nodes: Sequence[Node], with_workers: bool) ->
     for layer, node in zip(layers, nodes, strict=True):
         shape = _show_shape(layer.features[0]) if layer.features else ""
         params = ", ".join(_show_param(param) for param in layer.params)
-        cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.sources), shape, params)
+        cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
         rows.append(cells[not with_workers :])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Connection
-from singa_dask.net.node import Node
+from singa_dask.net import structure
+from singa_dask.net.node import Node, Output
 
 __all__ = ["merge", "unroll"]
 
@@ -77,7 +78,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
     """Read how each source of a layer is connected."""
     conf, made = node.conf, []
     custom = iter(conf.unroll_steps)
-    for k, source in enumerate(node.sources):
+    for k, source in enumerate(output.node for output in node.sources):
         shift = conf.shift[k] if k < len(conf.shift) else 0
         whole = lengths[source] == 1 and lengths[node.name] > 1 and not shift
         kind = conf.unroll_conn_type[k] if k < len(conf.unroll_conn_type) else "OneToAll" if whole else "OneToOne"
@@ -87,7 +88,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
 
 def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: int) -> Node:
     """Return the copy of a layer for one step."""
-    sources: list[str] = []
+    sources: list[Output] = []
     for k, edge in enumerate(edges):
         for other in _steps_read(node, k, edge, lengths, step):
             if not 0 <= other < lengths[edge.source]:
@@ -96,16 +97,20 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
                     "Say unroll_conn_type: OneToAll to read all of them."
                 )
                 raise ConfigError(node.problem(message, ("srclayers", k)))
-            sources.append(f"{other}#{edge.source}")
+            sources.append(_copy_of(edge.source, other))
     if step and LAYERS.find(node.conf.type).traits.recurrent:
-        sources.append(f"{step - 1}#{node.name}")
+        sources.append(_copy_of(node.name, step - 1))
     return replace(
         node,
         conf=_named(node.conf, f"{step}#{node.name}"),
         sources=tuple(sources),
         first_step=step,
-        loops=tuple(f"{min(step, lengths[source] - 1)}#{source}" for source in node.loops),
+        feedback=tuple(_copy_of(source.node, min(step, lengths[source.node] - 1)) for source in node.feedback),
     )
+
+
+def _copy_of(layer: str, step: int) -> Output:
+    return Output(f"{step}#{layer}")
 
 
 def _named(conf: LayerConf, name: str) -> LayerConf:
@@ -153,6 +158,7 @@ class _Merger:
 
     def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
+        self.copies = {copy.name: copy for group in groups.values() for copy in group}
         self.by_features = by_features
         self.lengths = {name: len(group) for name, group in groups.items()}
         self.edges = {name: self._edges_of(name) for name in groups}
@@ -162,8 +168,8 @@ class _Merger:
 
     def _edges_of(self, name: str) -> list[_Edge]:
         first = self.groups[name][0]
-        loops = {loop.partition("#")[2] for loop in first.loops}
-        sources = tuple(source for source in first.conf.srclayers if source not in loops)
+        feedback = {self.copies[source.node].layer for source in first.feedback}
+        sources = tuple(Output(source) for source in first.conf.srclayers if source not in feedback)
         return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
@@ -188,7 +194,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and kind.recurrent and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Tell whether a layer is in a circle, of whatever steps; its own recurrence apart."""
+        """Tell whether a layer is in a cycle, of whatever steps; its own recurrence apart."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:
@@ -213,7 +219,7 @@ class _Merger:
     def _merge(self, name: str) -> Node:
         first, n_steps = self.groups[name][0], self.lengths[name]
         sources = [
-            self._step(f"{self.lengths[edge.source] - 1}#{edge.source}")
+            self._step(_copy_of(edge.source, self.lengths[edge.source] - 1))
             if edge.kind == "FirstToLast" or self.lengths[edge.source] == 1
             else self._rows(edge.source)
             for edge in self.edges[name]
@@ -222,34 +228,31 @@ class _Merger:
 
     def _keep(self, copy: Node) -> Node:
         name = copy.layer if self.lengths[copy.layer] == 1 else copy.name
-        sources, loops = (tuple(self._step(source) for source in names) for names in (copy.sources, copy.loops))
-        return replace(copy, conf=_named(copy.conf, name), sources=sources, loops=loops)
+        sources, feedback = (tuple(map(self._step, outputs)) for outputs in (copy.sources, copy.feedback))
+        return replace(copy, conf=_named(copy.conf, name), sources=sources, feedback=feedback)
 
-    def _rows(self, name: str) -> str:
+    def _rows(self, name: str) -> Output:
         """Return what has the rows of all steps of a layer."""
         if name in self.merged:
-            return name
+            return Output(name)
         copies = self.groups[name]
-        conf: dict[str, Any] = {
-            "name": f"concate({name})",
-            "type": "Concate",
-            "srclayers": [copy.name for copy in copies],
-            "concate_conf": {"concate_dim": 0},
-        }
-        node = Node(LayerConf.model_validate(conf), copies[0].index, tuple(copy.name for copy in copies))
-        self.concates[name] = replace(node, layer=node.name, n_steps=len(copies), follows=True)
-        return node.name
+        if name not in self.concates:
+            sources = [Output(copy.name) for copy in copies]
+            self.concates[name] = structure.concate(
+                f"concate({name})", sources, copies[0].index, axis=0, n_steps=len(copies), inherits_partition=True
+            )
+        return Output(self.concates[name].name)
 
-    def _step(self, copy: str) -> str:
+    def _step(self, output: Output) -> Output:
         """Return what has the rows of one step of a layer."""
-        name = copy.partition("#")[2]
-        if self.lengths[name] == 1:
-            return name
-        if name in self.merged and name not in self.slices:
-            first, n_steps = self.groups[name][0], self.lengths[name]
-            block = {"slice_dim": 0, "num_slices": n_steps}
-            conf: dict[str, Any] = {"name": f"slice({name})", "type": "Slice", "srclayers": [name], "slice_conf": block}
-            node = Node(LayerConf.model_validate(conf), first.index, (name,))
-            steps = tuple(f"{step}#{name}" for step in range(n_steps))
-            self.slices[name] = replace(node, layer=node.name, gives=steps, follows=True)
-        return copy
+        copy = self.copies[output.node]
+        name, n_steps = copy.layer, self.lengths[copy.layer]
+        if n_steps == 1:
+            return Output(name)
+        if name not in self.merged:
+            return output
+        if name not in self.slices:
+            self.slices[name] = structure.slice_(
+                f"slice({name})", Output(name), copy.index, axis=0, n_slices=n_steps, inherits_partition=True
+            )
+        return Output(self.slices[name].name, copy.first_step)

@@ -32,7 +32,7 @@ def check_learns(net: NeuralNet) -> None:
 
 def _missing_loss(net: NeuralNet) -> str:
     """Say which loss layer to add."""
-    layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.put_in}
+    layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.inserted}
     inner = {name: layer for name, layer in layers.items() if not (layer.traits.is_input or layer.traits.is_output)}
     ends = [node for node in net.unread_layers() if node.layer in inner]
     learning = [name for name, layer in inner.items() if layer.params]

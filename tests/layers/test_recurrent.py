@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.net import NeuralNet
+from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.train import BP
 from tests.layers.exam import backward, check_gradients, forward, source, wire
@@ -268,7 +268,7 @@ def job(text: Path, kinds: Sequence[str], n_steps: int, carry: bool, dense: bool
 
 
 def built(job: JobConf) -> NeuralNet:
-    net = NeuralNet.build(job, context(), get_ops("numpy"))
+    net = NetBuilder(job, context(), get_ops("numpy")).build()
     net.allocate()
     net.allocate_params()
     for k, param in enumerate(net.owners):

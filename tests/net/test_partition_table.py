@@ -58,6 +58,11 @@ def planned(layers: list[dict[str, Any]], n_workers: int) -> dict[str, Node]:
     return {node.name: node for node in plan(job(layers).neuralnet, Phase.TRAIN, n_workers)}
 
 
+def read_by(node: Node) -> tuple[str, ...]:
+    """Return the names of the sources; of a Split, whose outputs are alike, its own."""
+    return tuple(source.node if source.node.startswith("split(") else str(source) for source in node.sources)
+
+
 def put_in(layers: list[dict[str, Any]], n_workers: int, name: str) -> dict[str, tuple[Any, ...]]:
     """Return type, worker, sources, and axis, number or peer of what is put in behind a layer."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -68,11 +73,11 @@ def put_in(layers: list[dict[str, Any]], n_workers: int, name: str) -> dict[str,
         if conf.type == "Split":
             place = conf.block(SplitConf).num_splits
         elif conf.type == "Slice":
-            assert len(node.gives) == conf.block(SliceConf).num_slices == n_workers
+            assert node.n_outputs == conf.block(SliceConf).num_slices == n_workers
             place = conf.block(SliceConf).slice_dim
         else:
             place = conf.block(ConcateConf).concate_dim if conf.type == "Concate" else node.peer
-        found[node.name] = (conf.type, node.worker, node.sources, place)
+        found[node.name] = (conf.type, node.worker, read_by(node), place)
     return found
 
 
@@ -125,8 +130,10 @@ def test_a_row_of_the_table(edge: Edge, n_workers: int) -> None:
     made, reads = wanted(edge, *{**SINGA, **OURS}[edge], n_workers)
     assert put_in(layers, n_workers, "a") == made
     nodes = planned(layers, n_workers)
-    assert {name: nodes[name].sources for name in reads} == {name: (read,) for name, read in reads.items()}
-    assert [(nodes[name].dim, nodes[name].part) for name in reads] == [(edge[1], part) for part in range(len(reads))]
+    assert {name: read_by(nodes[name]) for name in reads} == {name: (read,) for name, read in reads.items()}
+    assert [(nodes[name].partition_dim, nodes[name].part) for name in reads] == [
+        (edge[1], part) for part in range(len(reads))
+    ]
     compare(layers, [{**each, "partition_dim": None} for each in layers], n_workers)
 
 
@@ -174,9 +181,9 @@ def test_a_location_is_one_part_on_that_worker() -> None:
     layers = net(0, 0, False)
     layers[2] = layer("b", "Tanh", "a", location=2)
     nodes = planned(layers, 3)
-    assert (nodes["b"].worker, nodes["b"].dim, nodes["b"].n_parts) == (2, -1, 1)
-    assert nodes["b"].sources == ("concate(a)@2",)
-    assert nodes["concate(a)@2"].sources == (
+    assert (nodes["b"].worker, nodes["b"].partition_dim, nodes["b"].n_parts) == (2, -1, 1)
+    assert nodes["b"].source_names == ("concate(a)@2",)
+    assert nodes["concate(a)@2"].source_names == (
         "bridge_dst(a@0@0->2)",
         "bridge_dst(a@1@1->2)",
         "a@2",

@@ -11,8 +11,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context
 from singa_dask.layers.norm import BMConf
-from singa_dask.net import NeuralNet, plan
-from singa_dask.net.plan import check_types, open_loops, select
+from singa_dask.net import NetBuilder, NeuralNet, plan
+from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.ops import get_ops
 from singa_dask.train import BP, initial_values
@@ -46,12 +46,12 @@ def decay(name: str, *sources: str, **more: Any) -> dict[str, Any]:
 
 def copies(layers: list[dict[str, Any]], steps: int = T) -> dict[str, tuple[str, ...]]:
     net = unrolled(layers, steps).neuralnet
-    nodes = unroll(open_loops(check_types(select(net.layer, Phase.TRAIN))), net.unroll_len)
-    return {node.name: node.sources for node in nodes}
+    nodes = unroll(cut_feedback_edges(check_types(layers_in_phase(net.layer, Phase.TRAIN))), net.unroll_len)
+    return {node.name: node.source_names for node in nodes}
 
 
 def planned(layers: list[dict[str, Any]], steps: int = T) -> dict[str, tuple[str, ...]]:
-    return {node.name: node.sources for node in plan(unrolled(layers, steps).neuralnet, Phase.TRAIN)}
+    return {node.name: node.source_names for node in plan(unrolled(layers, steps).neuralnet, Phase.TRAIN)}
 
 
 def recurrent_net() -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ def test_a_whole_recurrent_net_becomes_rows() -> None:
 def test_nets_without_time_steps_stay_as_they_are() -> None:
     layers = [DATA, dense("fc", "data", 3)]
     net = unrolled(layers, 1).neuralnet
-    nodes = select(net.layer, Phase.TRAIN)
+    nodes = layers_in_phase(net.layer, Phase.TRAIN)
     assert merge(unroll(nodes)) == nodes
 
 
@@ -179,8 +179,8 @@ def feedback_net() -> list[dict[str, Any]]:
 def test_a_circle_is_computed_step_by_step_and_the_rest_at_once() -> None:
     made = planned(feedback_net())
     assert made["slice(x)"] == ("x",)
-    assert made["0#sum"] == ("0#x",) and made["1#sum"] == ("1#x", "0#back")
-    assert made["concate(y)"] == ("split(0#y)", "split(1#y)", "split(2#y)")
+    assert made["0#sum"] == ("slice(x)->0",) and made["1#sum"] == ("slice(x)->1", "0#back")
+    assert made["concate(y)"] == ("split(0#y)->1", "split(1#y)->1", "split(2#y)->1")
     assert made["out"] == ("concate(y)",) and made["loss"] == ("out", "in")
 
 
@@ -189,7 +189,7 @@ def test_a_circle_is_computed_step_by_step_and_the_rest_at_once() -> None:
 
 def ready(layers: list[dict[str, Any]], steps: int = T) -> NeuralNet:
     context = Context(dtype=np.dtype(np.float64), seed=3)
-    net = NeuralNet.build(unrolled(layers, steps), context, get_ops("numpy"))
+    net = NetBuilder(unrolled(layers, steps), context, get_ops("numpy")).build()
     net.allocate()
     net.allocate_params()
     for param in net.owners:

@@ -9,7 +9,7 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context, StoreInput
-from singa_dask.net import NeuralNet
+from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 
@@ -128,4 +128,4 @@ def _build_net(
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
     )
-    return NeuralNet.build(job, context, ops, share_from=share_from)
+    return NetBuilder(job, context, ops, share_from=share_from).build()
