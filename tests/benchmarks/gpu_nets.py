@@ -67,7 +67,7 @@ def floor(loop: Loop) -> tuple[float, float]:
                 )
         for param in layer.params:
             moved += 8 * 4 * param.size
-            if len(param.shape) < 2 or layer.conf.type == "Embedding" or layer.sources[0].data is None:
+            if len(param.shape) < 2 or layer.conf.type == "Embedding" or not layer.sources[0].has_data:
                 continue
             size = math.prod(layer.features[0].shape)
             passes = 2 if layer.sources[0] in inputs else 3
