@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import InitErrorDetails
 
-from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, shown
+from singa_dask.conf.explain import MISPLACED_KEY, PLAIN
 from singa_dask.conf.habits import suggest_key
 from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_value, registry_of
 from singa_dask.errors import ConfigError, Problem
@@ -77,23 +77,18 @@ class PartConf(Conf):
         known = blocks_of(registry) if registry else {}
         if own:
             known[own.block_key] = own
+        if own and data.get(own.block_key) is None:
+            yield from cls._add_own_block(own, data, name)
         for key in [key for key in data if key not in cls.model_fields]:
             value = data.pop(key)
-            if key not in known and (registry or not key.endswith("_conf")):
-                message = f"unknown key. {suggest_key(key, [*cls.model_fields, *known])}"
+            if key not in known and (registry or not str(key).endswith("_conf")):
+                message = f"unknown key. {suggest_key(str(key), [*cls.model_fields, *known])}"
                 yield problem(MISPLACED_KEY, message, (key,), value)
-            elif key in known and value is not None:
-                try:
-                    data[key] = _validated(known[key], value, context)
-                except ValidationError as error:
-                    yield from explained(error, known[key], (key,))
-                    known.pop(key)
-            elif isinstance(value, Mapping | Conf):
-                data[key] = value
             elif value is not None:
-                yield problem(PLAIN, f"expected a mapping of keys to values, got {shown(value)}.", (key,), value)
-        if own and own.block_key in known and own.block_key not in data:
-            yield from cls._add_own_block(own, data, name)
+                try:
+                    data[key] = _validated(known.get(key), value, context)
+                except ValidationError as error:
+                    yield from explained(error, known.get(key, Conf), (key,))
 
     @classmethod
     def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
@@ -134,10 +129,11 @@ class PartConf(Conf):
         if value is None or isinstance(value, kind):
             return value
         try:
-            return _validated(kind, value, {})
+            made: B = _validated(kind, value, {})
         except ValidationError as error:
             found = error.errors(include_url=False)
             raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in found]) from None
+        return made
 
     def block(self, kind: type[B]) -> B:
         """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
@@ -157,7 +153,12 @@ class PartConf(Conf):
         return kind()
 
 
-def _validated(kind: type[B], value: Any, context: Mapping[str, Any]) -> B:
-    """Validate a block; one of another class with the same key is read as its values."""
+def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
+    """Validate a block, of which nothing but that it is one is known without a ``kind``.
+
+    A block of another class with the same key is read as its values.
+    """
+    if kind is None:
+        return value if isinstance(value, Mapping | Conf) else Conf.model_validate(value)
     other = isinstance(value, Conf) and not isinstance(value, kind)
     return kind.model_validate(value.model_dump() if other else value, context=dict(context))

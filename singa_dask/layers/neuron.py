@@ -70,7 +70,7 @@ class DropoutConf(Conf):
     """``dropout_conf`` (SINGA's DropoutProto)."""
 
     dropout_ratio: float = Field(default=0.5, ge=0, lt=1)
-    """Part of the values that is dropped in training."""
+    """Probability that a value is dropped in training."""
 
 
 @LAYERS.register()

@@ -41,7 +41,7 @@ class BMConf(Conf):
     """``bm_conf``: batch normalisation (SINGA's BMProto, which has no keys)."""
 
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Part of the running mean and variance that stays at each step; the rest comes from the batch."""
+    """Decay rate of the running mean and variance."""
     epsilon: float = Field(default=1e-5, gt=0)
     """Added to the variance."""
 

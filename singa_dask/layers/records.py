@@ -30,61 +30,61 @@ __all__ = [
 
 
 class CacheConf(Conf):
-    """``cache``: a directory of ours on a local disk, shared by the processes of a host."""
+    """``cache``: a directory on a local disk, shared by the processes of a host."""
 
     dir: str = ""
-    """Empty, new, or an earlier cache; SINGA_DASK_CACHE or else ~/.cache/singa-dask when empty."""
+    """The directory: empty, new, or an earlier cache. Default: SINGA_DASK_CACHE, or else ~/.cache/singa-dask."""
     limit_gb: Positive = 20.0
-    """Most that it may hold, in 10**9 bytes; what was not used for longest is let go of."""
+    """Maximum size in 10**9 bytes; the least recently used blocks are deleted first."""
 
 
 class StoreConf(Conf):
-    """``store_conf``: records of a store, at any URL (SINGA's StoreProto, with some keys of ours)."""
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more)."""
 
     backend: Annotated[str, RegisteredName("store")] = ""
-    """Format of the store; found from the path when empty."""
+    """Format of the store; detected if empty."""
     path: str = ""
     """URL or path of the records."""
     separator: str = Field(default=",", min_length=1)
-    """Characters that part the values of a CSV line; any one of them does."""
+    """Characters that separate the values of a CSV line; each of them is a separator."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
     """Store whose first record divides each record."""
     mean_value: float | None = None
-    """Number subtracted from each value, when there is no mean_file."""
+    """Number subtracted from each value, if there is no mean_file."""
     std_value: float | None = None
-    """Number that divides each value, when there is no std_file."""
+    """Number that divides each value, if there is no std_file."""
     batchsize: Many[Size] = Field(default=[])
-    """Records a step for the whole worker group; or one number for each of its workers."""
+    """Records per step of the whole worker group; or one number for each of its workers."""
     shape: Many[Size] = Field(default=[])
     """Shape of one record, without the batch; of an image always (channels, height, width)."""
     encoded: bool = False
-    """Never used by SINGA, nor here."""
+    """Unused, in SINGA too."""
     random_skip: Count = 0
     """Start at a random record among the first this many."""
     has_label: bool = True
     """Whether a CSV line starts with its label."""
     header: bool | None = None
-    """Whether a CSV file begins with a line of column names; found out when not given."""
+    """Whether a CSV file begins with a line of column names; detected if not given."""
     prefetching: bool = False
-    """Read the next batch while the net computes; always done here."""
+    """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
-    """Order of records: as stored, windows of blocks shuffled, or wholly shuffled in each epoch."""
+    """Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch."""
     window: Size = 64
-    """Blocks that are shuffled among each other when shuffle is block."""
+    """Blocks in a window for shuffle: block."""
     last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
-    """Records left at the end of an epoch: go on with the next one, leave them out, or fill up their batch."""
+    """An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
     on_error: Literal["raise", "skip", "replace"] = "raise"
-    """A record that cannot be read: an error; or the next good one takes its place; or one drawn at random does."""
+    """A record that cannot be read: raise an error, use the next good one, or one drawn at random."""
     max_bad: float = Field(default=0.01, gt=0)
-    """Most bad records that a worker passes over: a whole number, or a share (below 1) of all, at least one record."""
+    """Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all records."""
     labels: Count = 0
-    """A record is bad unless its label is one of 0 to this number less one; 0 does not look at labels."""
+    """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
     resize: list[Size] = Field(default=[])
     """Height and width to which image files are scaled and cropped, for image-folder, image-list and webdataset."""
     channels: Literal[1, 3] = 3
-    """Image files as grey (1) or in colour (3), for the same stores."""
+    """Read image files as grey (1) or colour (3), for the same stores."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
     TensorFlow have them. ``shape`` is (channels, height, width) with both."""
@@ -93,9 +93,9 @@ class StoreConf(Conf):
     hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
-    """Keyword arguments for a store of the user's own; also for one of ours."""
+    """Keyword arguments of the store, a user's own or a built-in one."""
     cache: CacheConf | None = None
-    """Keep what is read from a file system that is not local on a disk of each host; not kept when absent."""
+    """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import shutil
 import textwrap
@@ -15,6 +16,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf.describe import Part, docs_of, keys_of, parts_of
 from singa_dask.conf.habits import suggest_part
+from singa_dask.data import Store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 
@@ -23,6 +25,7 @@ __all__ = ["layers"]
 INDENT = "  "
 # columns of text beyond which lines are hard to read
 MAX_COLUMNS = 120
+OF_ALL_STORES = ("url", "storage_options", "truncated")
 
 
 def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bool) -> None:
@@ -83,6 +86,8 @@ def _described(kind: str, part: Part) -> dict[str, Any]:
         **(_wiring(part.cls) if issubclass(part.cls, Layer) else {}),
         "reads": list(getattr(part.cls, "reads", ())),
     }
+    if issubclass(part.cls, Store):
+        made["options"] = [name for name in inspect.signature(part.cls).parameters if name not in OF_ALL_STORES]
     block = getattr(part.cls, "block", None)
     if block is not None:
         keys = [key._asdict() for key in keys_of(block)]
@@ -149,5 +154,7 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "partition_dim", ", ".join(map(str, part["partition_dim"]))
     if part.get("metrics"):
         yield "Metrics", ", ".join(part["metrics"])
+    if part.get("options"):
+        yield "Options", f"{', '.join(part['options'])}; in user_conf, or keys of store_conf"
     if part.get("reads") and part["kind"] != "layer":
         yield "Also reads", ", ".join(part["reads"])
