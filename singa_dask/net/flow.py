@@ -1,4 +1,4 @@
-"""What flows between the layers of a net: as what outputs are read, and which have gradients."""
+"""Which forms of each output are consumed, and which features have gradients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["find_gradients", "pass_on_reads"]
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Have layers that pass on read what their consumers do, as data what they cannot pass on."""
+    """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
-        # what nobody reads is computed, but of several pieces only those that are read
+        # an output that nothing reads is computed, but of several pieces only those that are read
         unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
         for feature in layer.features if layer.traits.forwards else ():
             feature.consumed_as = feature.consumed_as or {unread}

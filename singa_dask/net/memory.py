@@ -1,4 +1,4 @@
-"""How much memory a net takes, found without taking it."""
+"""How much memory a net will take."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layer_bytes(
             found[layer.conf_name] += memory.n_bytes
     home = {param.owner: layer.conf_name for layer in reversed(layers) for param in layer.params}
     for owner in owners:
-        # one may be a part that no layer here has made itself
+        # an owner may be a part that no layer of this worker has made
         name = home.get(owner, owner.name)
         found[name] = found.get(name, 0) + owner.size * owner.dtype.itemsize
     return found

@@ -31,19 +31,19 @@ class NeuralNet:
     context : Context
         Shared with all layers; set ``context.step`` before each pass.
     layers : list of Layer
-        Those of this worker, sources before consumers; Splits and what partitioning has inserted among them.
+        The layers of this worker, sources before consumers, with Splits and what partitioning has inserted.
     all_layers : list of Layer
-        Those of all workers of the group, where the net is partitioned; else the same.
+        The layers of all workers of the group if the net is partitioned, else the same.
     sources, readers : dict of Layer to list of Layer
         The layers of this worker that one of them reads, and those that read it.
     params : list of Param
         Of ``layers``, in their order.
     owners : list of Param
-        Those that are kept and sent for this worker, each once; others share their values.
+        The params that are kept and sent for this worker, each once; others use their values.
     logical : dict of str to LogicalParam
         What the servers of the whole group keep, by name, in the order of all layers.
     shared_params : Params
-        Whose values each param has.
+        The params with their owners.
     gate : Gate
         Where threads wait for versions of these params.
     ops : Ops
@@ -136,7 +136,7 @@ class NeuralNet:
     def in_turn(self, phase: Phase) -> Iterator[Layer]:
         """Yield the layers of this worker in the order of a pass, backward only those that learn.
 
-        Each is computed before the next one is asked for; one that waits for another worker lets others go first.
+        Each is computed before the next one is asked for. Layers that wait for another worker come later.
         """
         back = bool(phase & Phase.BACKWARD)
         layers = [layer for layer in reversed(self.layers) if layer.learns] if back else self.layers
@@ -187,7 +187,7 @@ class NeuralNet:
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each metric since the last call, and start anew.
 
-        The copies of a layer in an unrolled net have one metric together; one that several layers have, be it on
+        The copies of a layer in an unrolled net share one metric. A metric that several layers have, also on
         other workers, is called ``<layer>.<metric>``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}

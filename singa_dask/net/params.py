@@ -1,4 +1,4 @@
-"""Params of a net: whose values each has, and what is kept of it where layers share it or have parts of it."""
+"""Params of a net: which param owns the values of each, and which parts of it servers keep."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogicalParam:
 
 
 def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
-    """Return the owners of all that servers keep, each once, however many parts it has."""
+    """Return the owners of all that servers keep, each once."""
     return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
 
 
@@ -86,13 +86,13 @@ class Params:
         self._families: dict[str, list[tuple[Param, Node]]] = {}
 
     def located(self) -> list[tuple[Param, Node, int]]:
-        """Return each param with the node and the place in it that an error points to."""
+        """Return each param with its node and its index there, for errors."""
         nodes = {node.name: node for node in self.nodes}
         layers = [layer for layer in self.layers if layer.site.prototype is None]
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
     def index_names(self) -> list[Problem]:
-        """Name params, and find two of one name."""
+        """Index the params by name; return a problem for each name that occurs twice."""
         problems = []
         layers: dict[str, str] = {}
         for param, node, k in self.located():
@@ -103,7 +103,7 @@ class Params:
         return problems
 
     def resolve_sharing(self) -> list[Problem]:
-        """Find whose values each param has, in a net that has its own."""
+        """Find the owner of each param by ``share_from``, in a net with params of its own."""
         problems = []
         for param, node, k in self.located():
             owner = self._owner_of(param)
@@ -119,10 +119,10 @@ class Params:
         return problems
 
     def _owner_of(self, param: Param) -> Param | str:
-        """Follow share_from to the param that has values of its own, or say why that fails."""
+        """Follow ``share_from`` to the param that owns the values; return a message if that fails."""
         passed = [param]
         while name := passed[-1].conf.share_from:
-            # SINGA 0.3 knows params by names like 0#w1 and users wrote w1.
+            # SINGA 0.3 calls params 0#w1 where job files say w1
             owner = self.by_name.get(name) or self.by_name.get(name.removeprefix("0#"))
             if owner is None:
                 return f"there is no param {name!r}. {suggest(name, self.by_name)}"
@@ -158,7 +158,7 @@ class Params:
         return problems
 
     def assign_owners(self) -> None:
-        """Decide what is kept and sent of each param: its parts, or the whole where layers need other parts of it."""
+        """Decide what is kept and sent of each param: its parts, or the whole if layers need different parts of it."""
         learning = {param for layer in self.layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
@@ -179,7 +179,7 @@ class Params:
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
-        """Have a param of this worker share what is kept here of its owner."""
+        """Let a param of this worker use what is kept here of its owner."""
         key = param.key_of(owner.name)
         kept = next((each for each in self.owners if each.key == key), None)
         if kept is None:

@@ -1,4 +1,4 @@
-"""One net on the workers of a group: which of them computes which part of a layer, and how the parts are connected.
+"""Partition of a net over the workers of a group: who computes which part of a layer, and how parts are connected.
 
 After SINGA's NeuralNet::AddPartitionConnectionLayers. A layer is cut by records (``partition_dim`` 0), by features
 (1), or not at all (-1, on worker 0 or at its ``location``). Where a reader needs something else than what its source
@@ -51,7 +51,7 @@ TABLE = {
     (1, 0, ALL): Resharding(0, 1),
     (0, 1, ALL): Resharding(None, 0),
     (1, 1, ALL): Resharding(None, 1),
-    # what SINGA's documents promise: layers that are not partitioned
+    # layers that are not partitioned, as SINGA's documents describe them
     (WHOLE, WHOLE, ONE): DIRECT,
     (WHOLE, WHOLE, ALL): DIRECT,
     (WHOLE, 0, ONE): Resharding(0, None),
@@ -143,7 +143,7 @@ class _Partitioner:
         self.n_workers = n_workers
         self.given: dict[str, Node] = {}
         self.made: dict[str, Node] = {}
-        # outputs whose data a worker has as a whole, as one of its layers needs that
+        # outputs whose whole data a worker has, because one of its layers needs it
         self.materialised: set[tuple[Output, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
@@ -151,7 +151,7 @@ class _Partitioner:
         self.given = {node.name: node for node in nodes}
         before_losses: set[Output] = set()
         for node in reversed(nodes):
-            # where no gradient goes back, that of a piece is less than that of the whole
+            # without a gradient it costs less to send a piece than the whole
             if LAYERS.find(node.conf.type).traits.is_loss or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
@@ -194,7 +194,7 @@ class _Partitioner:
         )
 
     def _at(self, output: Output, worker: int) -> Output:
-        """Return what a worker has of an output."""
+        """Return the output of the part that a worker computes."""
         plan = self.plans[output.node]
         return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
 
@@ -204,7 +204,7 @@ class _Partitioner:
         """Return what a part of a reader reads, on its worker."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
         connection = LAYERS.find(reader.conf.type).traits.connection
-        # a copy of the whole layer needs all of its source, wherever it is
+        # a whole layer on each worker needs all of its source
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:
             return self._cut(output, self._at(output, worker), way.slice_dim, reader, worker, part)
@@ -217,7 +217,7 @@ class _Partitioner:
         return self._collect(output, way, reader, part, worker)
 
     def _collect(self, output: Output, way: Resharding, reader: Node, part: int, worker: int) -> Output:
-        """Return what a worker has once the pieces for a part of a reader are there."""
+        """Return the output in which a worker joins the pieces that a part of a reader needs."""
         pieces = []
         for at in self._workers(self.given[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
@@ -252,7 +252,7 @@ class _Partitioner:
         return Output(end.name)
 
     def _facts(self, of: Output) -> dict[str, Any]:
-        """Return what nodes have in common that are inserted behind an output."""
+        """Return the attributes of all nodes that are inserted after an output."""
         source = self.given[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}

@@ -26,7 +26,7 @@ def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
 
 
 def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
-    """Refuse unequal parts where layers of a net are partitioned otherwise, or read no store."""
+    """Refuse unequal parts if layers are not partitioned by records, or an input layer reads no store."""
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:
         message = "a number for each worker needs partition_dim: 0 in all layers. Give one number, for the whole group."
@@ -39,7 +39,7 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
 
 
 def check_equal_parts(node: Node, layer: Layer) -> None:
-    """Refuse to give the workers of a group unequal parts of a batch: its means would be other ones."""
+    """Refuse unequal parts of a batch on the workers of a group, whose means would differ from that of the batch."""
     if node.inserted and isinstance(layer, Slice) and not layer.axis:
         sizes = [feature.shape[0] for feature in layer.features]
         if len(set(sizes)) > 1:

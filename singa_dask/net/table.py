@@ -11,7 +11,7 @@ __all__ = ["table"]
 
 
 def table(layers: Sequence[Layer], nodes: Sequence[Node], with_workers: bool) -> list[str]:
-    """Return a line for each layer, under a heading: its worker, if wanted, name, type, sources, shape, params.
+    """Return a heading and a line for each layer: worker (optional), name, type, sources, shape, params.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Recurrent nets as feed-forward ones: a copy of each layer for each time step, after SINGA's NeuralNet::Unrolling.
+"""Unrolling of recurrent nets: a copy of each layer for each time step, after SINGA's NeuralNet::Unrolling.
 
 `unroll` gives the copies, ``<step>#<name>``, and their edges; `merge` puts the copies of a layer together again
 where all steps can be computed at once, which costs one call in place of many.
@@ -29,7 +29,7 @@ class _Edge(NamedTuple):
 
 
 def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
-    """Return a copy of each layer for each of its time steps, side by side in the list; all are named by step.
+    """Return a copy of each layer for each of its time steps, next to each other, named ``<step>#<layer>``.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 
 
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
-    """Put the copies of a layer together where one call can compute all steps, and name whole layers plainly.
+    """Merge the copies of a layer if one call can compute all steps; merged layers have the name of the layer.
 
     That is so where the type says so (`Traits.time_foldable`), no step waits for a layer that waits for another step
     of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
@@ -154,7 +154,7 @@ def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Nod
 
 
 class _Merger:
-    """Joins copies, and keeps the Slices and Concates that this needs."""
+    """Merges copies, and keeps the Slices and Concates that this needs."""
 
     def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
@@ -194,7 +194,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and kind.recurrent and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Tell whether a layer is in a cycle, of whatever steps; its own recurrence apart."""
+        """Tell whether a layer is in a cycle through other layers, at any step."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:
@@ -232,7 +232,7 @@ class _Merger:
         return replace(copy, conf=_named(copy.conf, name), sources=sources, feedback=feedback)
 
     def _rows(self, name: str) -> Output:
-        """Return what has the rows of all steps of a layer."""
+        """Return the output with the rows of all steps of a layer."""
         if name in self.merged:
             return Output(name)
         copies = self.groups[name]
@@ -244,7 +244,7 @@ class _Merger:
         return Output(self.concates[name].name)
 
     def _step(self, output: Output) -> Output:
-        """Return what has the rows of one step of a layer."""
+        """Return the output with the rows of one step of a layer."""
         copy = self.copies[output.node]
         name, n_steps = copy.layer, self.lengths[copy.layer]
         if n_steps == 1:

@@ -15,7 +15,7 @@ __all__ = ["Wiring"]
 
 
 class Wiring:
-    """Makes and connects the layers of a net. A layer whose source failed is left out without a word.
+    """Makes and connects the layers of a net. Layers after one that failed are skipped.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """TrainOneBatch: how one batch changes the params. BP is back-propagation, through time in an unrolled net.
 
-An algorithm knows layers and params, no servers: it says when it needs a param and when a gradient is ready.
+An algorithm knows layers and params, but no servers: it calls back when it needs a param and when a gradient is ready.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Update = Callable[[int, Param], None]
 
 
 def _nothing(*_: object) -> None:
-    """Stand in for a caller that keeps the params itself."""
+    """Do nothing: the default of callers that keep the params themselves."""
 
 
 class Algorithm:
@@ -77,7 +77,7 @@ class Algorithm:
         """
 
     def capture_steps(self) -> None:
-        """Let a GPU do by itself what is the same in each step, if it can; it gives all gradients at the end then."""
+        """Let a GPU replay what is the same in each step, if possible; gradients are then ready at its end only."""
 
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""
@@ -88,7 +88,7 @@ class Algorithm:
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
     def check_losses(self, wait: bool = False) -> None:
-        """Check that every loss, or error of an RBM, is a number, before a gradient reaches the params.
+        """Check that every loss, or error of an RBM, is finite before a gradient reaches the params.
 
         A GPU is not waited for: there it is the losses of some steps ago, unless ``wait`` says so.
 
@@ -105,7 +105,7 @@ class Algorithm:
                     raise NumericError(f"the {metric.replace('_', ' ')} is not finite. {REMEDY}")
 
     def check_params(self) -> None:
-        """Check that all params are numbers. Of those that are none some kernels make 0, so that no loss shows them.
+        """Check that all params are finite. Some kernels turn NaN into 0, so that no loss shows it.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Algorithm:
 
 @ALGORITHMS.register("BP", "BPTT")
 class BP(Algorithm):
-    """Back-propagation: features forward, gradients in reverse; a layer's gradients leave as soon as they exist.
+    """Back-propagation: features forward, gradients backward; those of params are sent as soon as they are ready.
 
     In an unrolled net it is back-propagation through time, BPTT: the gradients of all time steps are summed, and
     leave once, when the first step is reached.
@@ -172,7 +172,7 @@ class BP(Algorithm):
             self.net.forward(layer, phase)
 
     def backward(self, step: int) -> None:
-        """Compute gradients in reverse order, and hand over those of params."""
+        """Compute gradients in reverse order, and pass those of params to `update`."""
         for layer in self.net.in_turn(Phase.TRAIN | Phase.BACKWARD):
             self._back_through(layer)
             self._hand_over(step, layer)
@@ -185,7 +185,7 @@ class BP(Algorithm):
             self.share_loss(layer)
 
     def _hand_over(self, step: int, layer: Layer) -> None:
-        """Hand over the gradients of the params of a layer, if they are whole."""
+        """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
             self.update(step, param)  # a bias first: it leaves in the message that its weights fill
 
@@ -215,7 +215,7 @@ class BP(Algorithm):
             self._hand_over(step, layer)
 
     def share_loss(self, layer: Layer) -> None:
-        """Make the gradients of the mean over a part of the batch those of its share in the mean over the whole.
+        """Scale gradients of the mean over a part of the batch to its share in the mean over the whole batch.
 
         Where all layers are partitioned by records it is the same to average over the workers.
         """

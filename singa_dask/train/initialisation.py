@@ -1,4 +1,4 @@
-"""Initial values of params: functions of the job's seed and the param's name, whoever draws them."""
+"""Initial values of params: functions of the job's seed and the param's name, the same in every process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
 
 def check_initialisers(net: NeuralNet) -> None:
-    """Check what params and their initialisers ask of each other, before anything starts.
+    """Check that initialisers and params fit each other, before anything starts.
 
     Raises
     ------
