@@ -17,10 +17,10 @@ from singa_dask.ops.contract import Array
 __all__ = ["IN_FLIGHT", "Bridge", "BridgeDst", "BridgeSrc", "Exchange"]
 
 IN_FLIGHT = 2
-"""Batches that may be on a bridge, or wait at its other end, where no gradient says that one was taken."""
+"""Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
 
 CARRIED: dict[str, Consumed] = {"labels": "labels", "ids": "ids", "epochs": "ids"}
-"""What goes over beside data and gradients, and as what it is read."""
+"""What is sent beside data and gradients, and how consumers refer to it."""
 
 SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
 STREAM_START = "stream start"
@@ -69,7 +69,7 @@ class Bridge(Layer):
         raise NotImplementedError
 
     def plain(self, values: Array) -> Array:
-        """Return values in host memory in the order in which they lie, images as (N, H, W, C)."""
+        """Return contiguous values in host memory, images as (N, H, W, C)."""
         ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
         return np.ascontiguousarray(self.ops.to_host(ordered))
 
@@ -86,7 +86,7 @@ class BridgeSrc(Bridge):
     n_sent = 0
 
     def bytes_per_step(self) -> tuple[int, int]:
-        """Return how many bytes of what is read at the other end go there in one step, and of gradients back."""
+        """Return how many bytes a step sends to the other end, and how many bytes of gradients come back."""
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
         n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
@@ -144,5 +144,5 @@ class BridgeDst(Bridge):
 
 
 def _images(values: Array) -> Array:
-    """Return what `Bridge.plain` was made of."""
+    """Return images as (N, C, H, W), of what `Bridge.plain` returned."""
     return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

@@ -1,4 +1,4 @@
-"""Layers that only pass on: Split, Slice and Concate, which a net may put in by itself, and Dummy, for tests."""
+"""Layers that forward their sources: Split, Slice and Concate, which a net also inserts by itself, and Dummy."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class Split(Layer):
             alone.grad = self.sources[0].grad
 
     def _only_gradient(self) -> Feature | None:
-        """Return the one output that has a gradient, which its consumer then writes straight to the source's."""
+        """Return the output with a gradient if there is only one: its consumer then writes to that of the source."""
         wanted = [feature for feature in self.features if feature.requires_grad]
         return wanted[0] if len(wanted) == 1 and self.sources[0].requires_grad else None
 
     def prepare(self, phase: Phase) -> None:
-        """Hand on what the source has: all that there is to do forward."""
+        """Pass on what the source has."""
         source = self.sources[0]
         for feature in self.features:
             if source.has_data:
@@ -116,7 +116,7 @@ class Split(Layer):
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:
-    """Return a view (T, N, ...) of the rows of so many time steps; values as they are where there is one."""
+    """Return a view (T, N, ...) of the rows of several time steps; of one step the values as they are."""
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
 
@@ -124,7 +124,7 @@ def _by_steps(values: Array, n_steps: int) -> Array:
 class Slice(Layer):
     """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
 
-    Pieces are as equal as can be. Those of the batch are views: nothing is copied, forward or back. In an unrolled
+    Pieces are as equal as possible. Pieces of the batch are views: nothing is copied. In an unrolled
     net the batch of each time step is cut.
     """
 
@@ -268,7 +268,7 @@ class Concate(Layer):
 
 @LAYERS.register()
 class Dummy(Layer):
-    """Stands in for any layer: as ``input`` draws U[0, 1) data, as ``output`` U[0, 1) gradients, between copies both.
+    """Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
 
     ``dummy_conf.shape`` is that of the whole group's batch.
     """

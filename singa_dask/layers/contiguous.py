@@ -1,4 +1,4 @@
-"""Contiguous: features in the order of their axes, for layers to which the order of a record's values matters."""
+"""Contiguous: features in C order, for layers that depend on the order of a record's values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Contiguous"]
 
 
 class Contiguous:
-    """Rows of sources and of their gradients, a base of `Layer`. Images, which lie as N, H, W, C, are copied."""
+    """Rows of sources and of their gradients, a base of `Layer`. Images, stored as N, H, W, C, are copied."""
 
     ops: Ops
     sources: Sequence[Feature]
@@ -27,13 +27,13 @@ class Contiguous:
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
-        """Give memory (N, D) to write the gradient of a source to, in the order of `rows`."""
+        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
         grad = self.sources[source].output_grad
         with self.contiguous_out(grad, f"grad{source}") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
 
     def contiguous(self, values: Array, key: str) -> Array:
-        """Return an array whose memory is in the order of its axes: itself, or a copy in memory kept by ``key``."""
+        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
         memory = self._contiguous_memory(values, key)
         if memory is not values:
             self.ops.copy(values, out=memory)
@@ -41,7 +41,7 @@ class Contiguous:
 
     @contextmanager
     def contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
-        """Give memory in the order of the axes for what is to be written to ``out``: itself, or some that is copied."""
+        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
         memory = self._contiguous_memory(out, key)
         yield memory
         if memory is not out:

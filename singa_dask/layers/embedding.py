@@ -1,4 +1,4 @@
-"""Layers of numbers, such as characters and words: one-hot rows, rows of a table that is learnt, labels."""
+"""Layers that read numbers, of characters or words: one-hot rows, an embedding, labels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
 class Numbers(Layer):
     """What layers that read numbers share.
 
-    A time step takes its own column of a source that is not unrolled and has several; one column is taken as it is.
+    A time step reads its own column of a source that is not unrolled and has several columns; a single one is shared.
     """
 
     traits = Traits(time_foldable=True, time_from_columns=True)
@@ -92,9 +92,9 @@ def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) ->
 
 @LAYERS.register()
 class OneHot(Numbers):
-    """Rows of zeros with a one at the place that the source says: (rows, vocab_size).
+    """One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).
 
-    Where nobody reads the rows it gives the places alone.
+    If no layer reads the rows, only the columns are passed on.
     """
 
     block = OneHotConf
@@ -115,10 +115,10 @@ class OneHot(Numbers):
 
 @LAYERS.register()
 class Embedding(Numbers):
-    """The rows of a table (vocab_size, feature_dim) that the source says: (rows, feature_dim).
+    """Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).
 
-    -1 is padding, a row of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all places
-    where it was taken. (SINGA's loses some.)
+    -1 is padding, a row of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all rows of
+    the output that were taken from it. (SINGA's loses some.)
     """
 
     block = EmbeddingConf
@@ -148,7 +148,7 @@ class Embedding(Numbers):
 
 @LAYERS.register()
 class RNNLabel(Numbers):
-    """Labels of the time steps: at each the number that the source has for the next one."""
+    """Labels of the time steps: the number that the source has for the next step."""
 
     traits = Numbers.traits.replace(needs_split=False)
     ahead = 1

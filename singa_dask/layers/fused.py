@@ -1,4 +1,4 @@
-"""FusedParams: params of several gates side by side in memory, so that one matrix product takes them all."""
+"""FusedParams: the params of several gates next to each other in memory, for one matrix product."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ GAP = 32
 
 
 def padded_matrix(ops: Ops, n_rows: int, n_columns: int, dtype: DType) -> Array:
-    """Return memory (n_rows, n_columns) that holds anything."""
+    """Return uninitialised memory (n_rows, n_columns) whose rows are padded."""
     return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
 
 
 class FusedParams:
-    """Params of several gates side by side in one array, copied once a batch, when first asked for.
+    """The params of several gates next to each other in one array, copied once a batch at the first use.
 
     Parameters
     ----------
     params : sequence of Param
-        Weights (D, V) or biases (D,), in the order in which they are to lie.
+        Weights (D, V) or biases (D,), in their order in the array.
     biases : sequence of Param, optional
-        Makes it transposed, (V, gates D), and adds these to each row; may be empty.
+        If given, even empty, the array is transposed, (V, gates D), and these are added to each row.
     """
 
     def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Layers for images: ImagePreprocess cuts, mirrors and scales them, a whole batch at once."""
+"""Layers for images: ImagePreprocess crops, mirrors and scales a batch."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class RGBImageConf(Conf):
 class ImagePreprocess(Layer):
     """y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is 0.
 
-    In training each image is cut anywhere, all places alike, and with ``mirror`` one of two is mirrored left to
-    right; otherwise the centre is cut out. Place and mirroring are a function of seed, layer, epoch and record: the
-    same for any number of workers and after a resume. Labels are passed on.
+    In training each image is cropped at a random place, and with ``mirror`` one of two is mirrored left to right;
+    otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record: the same for
+    any number of workers and after a resume. Labels are passed on.
 
     Notes
     -----
-    SINGA cuts out the top left corner in tests, and never mirrors where nothing is cut off. It needs H = W.
+    SINGA crops the top left corner in tests, and never mirrors images that it does not crop. It needs H = W.
     """
 
     block = RGBImageConf

@@ -1,6 +1,6 @@
 """Loss layers: where gradients start. Source one is the prediction, source two has the labels or the target.
 
-Each call adds the mean over this worker's rows to the figure "loss"; gradients are those of that mean, in an unrolled
+Each call adds the mean over this worker's rows to the metric "loss"; gradients are those of that mean, in an unrolled
 net those of the sum over the time steps.
 """
 
@@ -30,9 +30,9 @@ class SoftmaxLossConf(Conf):
 class SoftmaxLoss(Layer):
     """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
 
-    Also called CudnnSoftmaxLoss, which in SINGA says only the loss, and as a sum.
+    Also called CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.
 
-    Its output is p (N, D). The figure "accuracy" is scale / N times the rows with their label among the
+    Its output is p (N, D). The metric "accuracy" is scale / N times the rows with their label among the
     ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
 
     With ``label_smoothing`` e, after Szegedy et al. (2016), the target is (1 - e) onehot + e / D in place of onehot.
@@ -78,9 +78,9 @@ class SoftmaxLoss(Layer):
 
 @LAYERS.register()
 class EuclideanLoss(Layer):
-    """Loss = sum (x - t)^2 / N, reported without the half that its gradient, (x - t) / N, belongs to: as SINGA's.
+    """Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.
 
-    Its output is x - t, (N, D). A target that is itself learnt gets the opposite gradient.
+    Its output is x - t, (N, D). A target that requires a gradient gets the opposite one.
     """
 
     traits = Traits(n_sources=(2, 2), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))

@@ -1,4 +1,4 @@
-"""Metrics: what a layer measures of its batches, summed on the device until somebody asks."""
+"""Metrics: what a layer measures of its batches, summed on the device until it is taken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Metrics:
             self.counts[name] = self.counts.get(name, 0.0) + n
 
     def take(self) -> dict[str, tuple[float, float]]:
-        """Return (sum, count) of each metric since the last call, and start anew; waits for a GPU."""
+        """Return (sum, count) of each metric since the last call, and reset them; waits for a GPU."""
         sums = dict.fromkeys(self.counts, 0.0)
         for key, total in self._totals.items():
             name, scale, n = key
@@ -54,7 +54,7 @@ class Metrics:
         return taken
 
     def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
-        """Yield each name with a sum, in no unit; without ``wait`` that of some steps ago, where a GPU is behind."""
+        """Yield each name with an unscaled sum; without ``wait`` that of some steps ago, if a GPU is behind."""
         for (name, *_), total in self._totals.items():
             found = self._number(total) if wait else self.ops.poll(total)
             if found is not None:

@@ -45,7 +45,7 @@ class InnerProductConf(Conf):
     """``innerproduct_conf`` (SINGA's InnerProductProto)."""
 
     num_output: Size
-    """Values of an output row."""
+    """Number of output features."""
     bias_term: bool = True
     """Whether a bias is added."""
     transpose: bool = False
@@ -119,8 +119,8 @@ class InnerProduct(Layer):
 class Activation(Layer):
     """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
-    With ``share_src_blobs`` it computes in the memory of its source wherever the source has no further use
-    for its output, else in its own: the numbers are the same. (SINGA loses the incoming gradient there.)
+    With ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
+    numbers are the same. (SINGA loses the incoming gradient there.)
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
@@ -249,7 +249,7 @@ class Softmax(Layer):
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Array) -> Array:
-        """Return a view in whose order of axes each softmax is one stretch."""
+        """Return a view with the values of each softmax next to each other."""
         return x.transpose(0, 2, 3, 1) if self.by_pixel else x
 
 
@@ -281,7 +281,7 @@ class Dropout(Layer):
         self.ops.multiply(x, self.mask.data, out=y)
 
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
-        """Draw the mask of a time step; of a part of the features that part of what is drawn for all of them."""
+        """Draw the mask of a time step; a part of the features takes its part of the mask of all features."""
         span, first_row = self.features[0].span, self.first_row(len(mask))
         if span is None:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)

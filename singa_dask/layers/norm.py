@@ -31,7 +31,7 @@ class LRNConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that the window has a middle."""
+        """Check that the window has a centre."""
         size = raw_value(data, "local_size", int, 5)
         if size > 0 and size % 2 == 0:
             yield ("local_size",), f"expected an odd number, got {size}."
@@ -54,7 +54,7 @@ def _lrn_memory(ops: Ops, how: tuple[int, float, float, float], shape: Sequence[
 class LRN(Layer):
     """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
 
-    x and y (N, C, H, W). Where the channels end, fewer are summed up; what alpha is divided by stays.
+    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same.
     """
 
     block = LRNConf
@@ -84,10 +84,10 @@ class LRN(Layer):
 class BatchNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
 
-    In training m and v are mean and variance of the worker's batch, over all rows and places; in tests those that run
-    along with training: ``mean = momentum mean + (1 - momentum) m``, and so the variance. A batch of images (N, H, W)
-    has one channel. Params, each (C,): scale (at first 1), shift (0), mean (0), variance (1), whatever the job's
-    updater makes of others; with several workers the running ones take the average of theirs.
+    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests the running
+    ones: ``mean = momentum mean + (1 - momentum) m``, and the variance
+    likewise. A batch of images (N, H, W) has one channel. Params, each (C,), with initial values: scale (1), shift (0),
+    mean (0), variance (1). The updater does not change mean and variance; several workers average them.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Output layers: scores that are counted, sorted or written down. None has a gradient.
+"""Output layers: scores that are counted, sorted or written to files. None has a gradient.
 
 Files are written by every worker for its own rows: with several, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
 """
@@ -55,7 +55,7 @@ class ArgSort(Layer):
 
 @LAYERS.register()
 class Accuracy(ArgSort):
-    """ArgSort that also adds the share of rows with their label among the first to the figure "accuracy".
+    """ArgSort that also adds the share of rows with their label among the first to the metric "accuracy".
 
     Sources: scores, labels.
     """
@@ -108,7 +108,7 @@ class Writer(Layer):
 
 @LAYERS.register()
 class CSVOutput(Writer):
-    """One line a record: its label, if the source has labels, and the values with six decimals."""
+    """One line of text for each record: its label, if the source has labels, and the values with six decimals."""
 
     traits = Writer.traits.replace(consumes=(("data", "labels"),))
 
@@ -132,7 +132,7 @@ class CSVOutput(Writer):
 class RecordOutput(Writer):
     """Records of ``data``, and of ``label`` where the second source (or else the first) has labels, in any store.
 
-    ``store_conf.backend`` names the format, kvfile when it does not; the file is written when the net is closed.
+    ``store_conf.backend`` names the format, kvfile by default. The file is written when the net is closed.
     """
 
     traits = Writer.traits.replace(n_sources=(1, 2), consumes=(("data", "labels"), "labels"))
