@@ -125,7 +125,7 @@ class PartConf(Conf):
         ConfigError
             It was read without registries, and is not valid.
         """
-        value = self.blocks.get(kind.block_key)
+        value = (self.model_extra or {}).get(kind.block_key)
         if value is None or isinstance(value, kind):
             return value
         try:
