@@ -275,6 +275,15 @@ class Layer(Contiguous):
         self.buffers[name] = made
         return made
 
+    @property
+    def state(self) -> tuple[Array, ...] | None:
+        """What the layer keeps from one batch to the next, in every copy of it; None before the first batch."""
+        return self.context.states.get(self.conf_name)
+
+    @state.setter
+    def state(self, arrays: tuple[Array, ...]) -> None:
+        self.context.states[self.conf_name] = arrays
+
     # -- helpers, for forward and backward ----------------------------------------------------------------
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:

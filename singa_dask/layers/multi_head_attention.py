@@ -117,7 +117,7 @@ class MultiHeadAttention(Layer):
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Keep keys and values; return all that have been kept since the stream of records has started."""
-        before = None if self.context.stream_start else self.context.states.get(self.conf_name)
+        before = None if self.context.stream_start else self.state
         n_before = 0 if before is None else before[0].shape[2]
         n_steps = n_before + self.n_steps
         if self.room is None or self.room[0].shape[2] < n_steps:
@@ -128,7 +128,7 @@ class MultiHeadAttention(Layer):
         for new, kept in zip((keys, values), self.room, strict=True):
             self.ops.copy(new, out=kept[:, :, n_before:n_steps])
         all_keys, all_values = (kept[:, :, :n_steps] for kept in self.room)
-        self.context.states[self.conf_name] = (all_keys, all_values)
+        self.state = (all_keys, all_values)
         return all_keys, all_values
 
     def backward(self, phase: Phase) -> None:

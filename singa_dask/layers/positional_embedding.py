@@ -73,15 +73,14 @@ class PositionalEmbedding(Layer):
     def prepare(self, phase: Phase) -> None:
         if not self.carries:
             return
-        before = self.context.states.get(self.conf_name)
-        position = 0 if before is None or self.context.stream_start else int(before[0])
+        position = 0 if self.state is None or self.context.stream_start else int(self.state[0])
         if position + self.site.n_steps > self.max_length:
             raise DataError(
                 f"layer {self.name}: there is no position {position}. Expected at most {self.max_length} time steps, "
                 "as positionalembedding_conf.max_length says."
             )
         self.index = self.positions_from(position, self.index)
-        self.context.states[self.conf_name] = (np.array(position + self.site.n_steps),)
+        self.state = (np.array(position + self.site.n_steps),)
 
     def forward(self, phase: Phase) -> None:
         x, y = self.sources[0].data, self.features[0].data

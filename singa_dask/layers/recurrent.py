@@ -189,7 +189,7 @@ class Recurrent(Layer):
 
     def prepare(self, phase: Phase) -> None:
         if self.site.prototype is None and self.context.stream_start:
-            for values in self.context.states.get(self.conf_name, ()):
+            for values in self.state or ():
                 values[...] = 0
 
     def forward(self, phase: Phase) -> None:
@@ -209,7 +209,7 @@ class Recurrent(Layer):
             self.ops.linear(self.before[rows], u, None, out=hu, transpose=not large)
             self.step(xw[rows] if index is None else self.looked_up(index, rows), hu, rows, after)
         if self.carries:
-            self.context.states[self.conf_name] = self.last()
+            self.state = self.last()
 
     def from_input(self, out: Array) -> None:
         """Compute what the input gives to the gates in all time steps."""
@@ -237,15 +237,14 @@ class Recurrent(Layer):
             self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Array, place: int) -> None:
-        """Set the first rows to what was kept at a place of `last`, zeros where a stream of records starts."""
-        carried = self.context.states.get(self.conf_name)
-        if carried is not None:
-            self.ops.copy(carried[place], out=values[: self.n_rows])
+        """Set the first rows to an array of `state`; zeros if there is none."""
+        if self.state is not None:
+            self.ops.copy(self.state[place], out=values[: self.n_rows])
         else:
             values[: self.n_rows] = 0
 
     def last(self) -> tuple[Array, ...]:
-        """Return what the next batch may go on with."""
+        """Return the state for the next batch."""
         return (self.states[len(self.kept) :],)
 
     # -- back ------------------------------------------------------------------------------------------------

@@ -92,18 +92,19 @@ class CD(Algorithm):
 
     def sample(self) -> None:
         """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
-        conf, states = self.conf.block(CDConf), self.net.context.states
+        conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
-        chains = [(layer.conf_name, layer.units.model, layer.ops) for layer in self.hidden if conf.persistent]
-        for name, model, ops in chains:
-            if name in states:
-                ops.copy(states[name][0], out=model)
+        chains = self.hidden if conf.persistent else []
+        for layer in chains:
+            if layer.state is not None:
+                layer.ops.copy(layer.state[0], out=layer.units.model)
         for _ in range(conf.cd_k - (not chains)):
             self.reconstruct()
-        for name, model, ops in chains:
-            if name not in states:
-                states[name] = (ops.empty(model.shape, model.dtype),)
-            ops.copy(model, out=states[name][0])
+        for layer in chains:
+            model = layer.units.model
+            kept = layer.state or (layer.ops.empty(model.shape, model.dtype),)
+            layer.ops.copy(model, out=kept[0])
+            layer.state = kept
 
     def reconstruct(self, phase: Phase = Phase.NONE) -> None:
         """Run one negative pass."""
