@@ -24,6 +24,8 @@ class RGBImageConf(Conf):
     """Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image."""
     mirror: bool = False
     """Mirror half of the training images."""
+    pad: Count = 0
+    """Rows and columns of zeros on each side of an image, from which it is then cut. They are not normalised."""
     meanfile: str = ""
     """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 
@@ -36,6 +38,9 @@ class ImagePreprocess(Layer):
     otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record: the same for
     any number of workers and after a resume. Labels are passed on.
 
+    With ``pad`` images get so many zeros on each side before they are cut: with a ``cropsize`` of their own size they
+    are moved by up to ``pad`` pixels in training, and not at all otherwise.
+
     Notes
     -----
     SINGA crops the top left corner in tests, and never mirrors images that it does not crop. It needs H = W.
@@ -46,7 +51,7 @@ class ImagePreprocess(Layer):
 
     def setup(self) -> None:
         block, shape = self.conf.block(RGBImageConf), self.sources[0].shape
-        self.scale, self.mirror = block.scale, block.mirror
+        self.scale, self.mirror, self.pad = block.scale, block.mirror, block.pad
         name = self.conf.srclayers[0]
         if len(shape) != 4:
             message = f"{name!r} gives records of {shape[1:]}, expected images (channels, height, width)."
@@ -54,23 +59,41 @@ class ImagePreprocess(Layer):
         if self.sources[0].requires_grad:
             message = f"{name!r} may learn, but {self.conf.type} has no gradient. Put it behind an input layer."
             raise ConfigError(Problem(("srclayers",), message))
-        if block.cropsize > min(shape[2:]):
-            message = f"expected at most {min(shape[2:])}, as images are {shape[2]} x {shape[3]}, got {block.cropsize}."
+        height, width = (size + 2 * self.pad for size in shape[2:])
+        if block.cropsize > min(height, width):
+            padded = " with their padding" if self.pad else ""
+            message = f"expected at most {min(height, width)}, as images are {height} x {width}{padded}, "
+            message += f"got {block.cropsize}."
             raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
         if block.meanfile:
             message = f"{self.conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
             raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
-        size = (block.cropsize, block.cropsize) if block.cropsize else shape[2:]
+        size = (block.cropsize, block.cropsize) if block.cropsize else (height, width)
         # how far the cut may move down and to the right
-        self.room = np.array([shape[2] - size[0], shape[3] - size[1]])
+        self.room = np.array([height - size[0], width - size[1]])
         self.add_output((*shape[:2], *size), requires_grad=False)
+        if self.pad:
+            # memory of features is zeros at first, and the border stays so
+            self.padded = self.buffer("padded", (*shape[:2], height, width))
 
     def forward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
         feature.records = source.records
         raw = source.raw or Raw(source.data)
+        if self.pad:
+            raw = self.with_zeros(raw)
         top, left, mirrored = self.places(phase)
         self.ops.crop_mirror_normalize(raw.values, top, left, mirrored, raw.mean, raw.std, self.scale, out=feature.data)
+
+    def with_zeros(self, raw: Raw) -> Raw:
+        """Return normalised images with zeros around them."""
+        n_rows, _, height, width = self.sources[0].shape
+        images = self.padded.data[:, :, self.pad : self.pad + height, self.pad : self.pad + width]
+        nowhere = np.zeros(n_rows, np.int64)
+        self.ops.crop_mirror_normalize(
+            raw.values, nowhere, nowhere, nowhere.astype(bool), raw.mean, raw.std, 1.0, out=images
+        )
+        return Raw(self.padded.data)
 
     def places(self, phase: Phase) -> tuple[Array, Array, Array]:
         """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""

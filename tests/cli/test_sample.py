@@ -203,6 +203,46 @@ def test_nets_of_many_kinds_write(call: Call, first: str, hidden: str) -> None:
     assert len(text(call, job, "--length", 20, "--seed-text", "abc")) == 20
 
 
+TRANSFORMER = """{name: position, type: PositionalEmbedding, srclayers: in, positionalembedding_conf: {max_length: 6}}
+    - {name: norm, type: LayerNorm, srclayers: position}
+    - name: attention
+      type: MultiHeadAttention
+      srclayers: norm
+      multiheadattention_conf: {num_heads: 2, causal: true}
+    - {name: hidden, type: Add, srclayers: [attention, position]}
+"""
+EMBEDDING = """{name: in, type: Embedding, srclayers: data, unroll_conn_type: OneToAll,
+       embedding_conf: {vocab_size: 27, feature_dim: 8}, param: {init: {type: Uniform}}}"""
+
+
+def best_by_attention(seed_text: str, length: int) -> str:
+    """Write with the params of a checkpoint of the transformer; a full window is left for its second half."""
+    p = {name: stored.values.astype(np.float64) for name, stored in load_values(find("run")).items()}
+    written, window = "", ""
+    for i in range(len(seed_text) + length - 1):
+        window = (window[3:] if len(window) == 6 else window) + (seed_text + written)[i]
+        x = p["in.table"][[VOCABULARY.index(character) for character in window]] + p["position.table"][: len(window)]
+        u = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+        u = p["norm.scale"] * u + p["norm.shift"]
+        q, k, v = np.split(u @ p["attention.qkv_weight"].T + p["attention.qkv_bias"], 3, axis=1)
+        heads = []
+        for own in (slice(0, 4), slice(4, 8)):
+            weights = np.exp(q[-1, own] @ k[:, own].T / 2)
+            heads.append(weights @ v[:, own] / weights.sum())
+        h = x[-1] + p["attention.output_weight"] @ np.concatenate(heads) + p["attention.output_bias"]
+        if i >= len(seed_text) - 1:
+            written += VOCABULARY[int(np.argmax(p["w"] @ h + p["b"]))]
+    return written
+
+
+@pytest.mark.parametrize("seed_text", ["t", "the cat sat on the mat"])
+def test_a_transformer_writes_what_its_params_say(call: Call, seed_text: str) -> None:
+    job = trained(EMBEDDING, TRANSFORMER)
+    options = ("--length", 40, "--seed-text", seed_text, "--temperature", 0)
+    assert text(call, job, *options) == best_by_attention(seed_text, 40)
+    assert len(text(call, job, "--length", 20)) == 20
+
+
 def test_without_a_vocabulary_the_text_says_the_characters(call: Call, gru: str) -> None:
     written = text(call, gru, "--length", 40, "--seed-text", "the cat", "--temperature", 0)
     assert VOCABULARY == "".join(sorted(VOCABULARY))

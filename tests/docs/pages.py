@@ -160,7 +160,8 @@ PAGES = [
     Page(DOCS / "nets.md"),
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",
-         {"configs/char-rnn/gru.yaml --run-dir": "configs/char-rnn/gru.yaml --set train_steps=30 --run-dir"}),
+         {f"configs/char-rnn/{name}.yaml --run-dir": f"configs/char-rnn/{name}.yaml --set train_steps={n} --run-dir"
+          for name, n in (("gru", 30), ("transformer", 5))}),
     Page(DOCS / "rbm.md", not_run={"bash examples/rbm.sh": "tests/examples/test_scripts.py runs it"}),
     Page(DOCS / "partition.md", prepare=write_cifar, check=check_picture),
     Page(

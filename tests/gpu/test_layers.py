@@ -193,15 +193,16 @@ def test_a_bridge_leads_from_one_device_to_another(gpu: NumpyOps, learnt: bool) 
             np.testing.assert_array_equal(ends[0].to_host(x.grad), ends[1].to_host(feature.grad))
 
 
+@pytest.mark.parametrize("pad", [0, 2])
 @pytest.mark.parametrize("stored", [False, True])
-def test_images_are_cut_and_mirrored(gpu: NumpyOps, stored: bool) -> None:
+def test_images_are_cut_and_mirrored(gpu: NumpyOps, stored: bool, pad: int) -> None:
     found = []
     pixels = np.random.default_rng(2).integers(0, 256, (5, 3, 8, 7), np.uint8)
     for ops in (gpu, CPU):
         x = source(pixels.shape, grad=False, labels=range(5), ops=ops)
         if stored:
             x.raw = Raw(pixels, ops.constant(np.random.default_rng(3).random((3, 8, 7))), 2.0)
-        conf = {"rgbimage_conf": {"cropsize": 5, "scale": 0.5, "mirror": True}}
+        conf = {"rgbimage_conf": {"cropsize": 5, "scale": 0.5, "mirror": True, "pad": pad}}
         layer = wire("ImagePreprocess", [x], context(), ops=ops, **conf)
         forward(layer)
         found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})

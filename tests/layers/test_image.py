@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Feature, Layer, Records
+from singa_dask.layers import Context, Feature, Layer, Raw, Records
 from singa_dask.net import NeuralNet
 from tests.contracts.foreign import png
 from tests.layers.exam import forward, source, wire
@@ -72,6 +72,30 @@ def test_images_are_mirrored_even_where_nothing_is_cut_off(cropsize: int, size: 
     assert 16 < turned < 48
 
 
+def test_padded_images_are_moved_in_training_only() -> None:
+    x = images(500)
+    padded = np.pad(x.data, [(0, 0), (0, 0), (2, 2), (2, 2)])
+    made = preprocess(x, pad=2, cropsize=8, scale=0.5)
+    for _ in range(2):
+        forward(made)
+    cuts = made.features[0].data
+    places = [find(image, 2 * cut)[:2] for image, cut in zip(padded, cuts, strict=True)]
+    assert {top for top, _ in places} == set(range(6)) and {left for _, left in places} == set(range(5))
+    tested = preprocess(x, Phase.TEST, pad=2, cropsize=8)
+    forward(tested)
+    np.testing.assert_array_equal(tested.features[0].data, padded[:, :, 2:10, 2:10])
+
+
+def test_zeros_are_added_after_images_are_normalised() -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (5, *SHAPE), np.uint8)
+    x = images(5)
+    x.raw = Raw(pixels, 100.0, 50.0)
+    made = preprocess(x, pad=1)
+    forward(made)
+    wanted = np.pad((pixels - 100.0) / 50, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    np.testing.assert_allclose(made.features[0].data, wanted)
+
+
 @pytest.mark.parametrize("phase", [Phase.TEST, Phase.VALIDATION])
 def test_tests_cut_out_the_centre(phase: Phase) -> None:
     x = images(5)
@@ -116,6 +140,7 @@ def test_records_without_numbers_are_cut_by_step_and_row() -> None:
         ((4, 28, 28), False, {}, ("srclayers",), r"records of \(28, 28\), expected images"),
         ((4, 3, 9, 8), True, {}, ("srclayers",), "has no gradient"),
         ((4, 3, 9, 8), False, {"cropsize": 9}, ("rgbimage_conf", "cropsize"), "at most 8, as images are 9 x 8, got 9"),
+        ((4, 3, 9, 8), False, {"cropsize": 13, "pad": 2}, ("rgbimage_conf", "cropsize"), "13 x 12 with their padding"),
         ((4, 3, 9, 8), False, {"meanfile": "m"}, ("rgbimage_conf", "meanfile"), "mean_file in store_conf"),
     ],
 )
