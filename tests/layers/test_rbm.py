@@ -36,7 +36,7 @@ def pair(
     confs = [LayerConf.model_validate(each) for each in made]
     vis, hid = RBMVis(confs[0], given), RBMHid(confs[1], given)
     vis.wire([x], ops)
-    hid.wire([vis.next_output()], ops)
+    hid.wire([vis.features[0]], ops)
     vis.bind_feedback(hid.features[0])
     hid.weight.share(vis.weight)
     random = np.random.default_rng(8)
