@@ -154,7 +154,7 @@ def whole(start: InitialState, param: Param) -> Any:
     assert param.conf.init is not None
     made = initial_values(param.conf.init, param.name, param.whole_shape, start.job.seed)
     part, _ = start.values(param)
-    np.testing.assert_array_equal(part, param.box.of(made) if param.box else made)
+    np.testing.assert_array_equal(part, param.shard.of(made) if param.shard else made)
     return made
 
 

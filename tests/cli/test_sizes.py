@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from singa_dask.ops import NumpyOps
 from singa_dask.runtime.job import checks, warnings
 from tests.cli.conftest import Call
 
@@ -52,7 +53,7 @@ def test_what_another_machine_may_have_is_not_refused_here(
 def test_gpus_that_are_not_here(
     call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, key: str
 ) -> None:
-    class NoGpus:
+    class NoGpus(NumpyOps):
         @staticmethod
         def count() -> int:
             return 0
