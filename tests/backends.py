@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import shutil
 
@@ -18,6 +19,7 @@ BACKENDS = ["numpy", "onednn", "cuda:0"]
 
 # The thread of the tests may call kernels of every backend at any time.
 _HERE = contextlib.ExitStack()
+atexit.register(_HERE.close)
 _ENTERED: set[str] = set()
 
 
