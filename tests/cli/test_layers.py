@@ -56,7 +56,7 @@ def test_a_line_for_each_layer(call: Call) -> None:
 
 def test_the_page_of_a_layer(call: Call) -> None:
     text = call("layers", "kInnerProduct").stdout
-    assert text.startswith("InnerProduct: layer type, family neuron\n\n  y = x W^T + b")
+    assert text.startswith("InnerProduct: layer type (neuron)\n\n  y = x W^T + b")
     for line in (
         "  Sources:       1",
         "  Params:        weight, bias",
@@ -108,5 +108,5 @@ def test_parts_of_a_module(call: Call, tmp_path: Path, monkeypatch: pytest.Monke
     Path("gates.py").write_text(OWN)
     for name in ("Gate", "gates.Gate"):
         text = call("layers", "--module", "gates.py", name).stdout
-        assert text.startswith(f"{name}: layer type, family gates\n\n  y = x where x >= threshold, else 0.\n")
+        assert text.startswith(f"{name}: layer type (neuron)\n\n  y = x where x >= threshold, else 0.\n")
         assert text.endswith("gate_conf:\n  threshold  (number; default 0.5)\n    Smaller values are set to 0.\n")

@@ -80,9 +80,9 @@ def _described(kind: str, part: Part) -> dict[str, Any]:
         return {**made, "family": "", "summary": part.missing}
     sections = docs_of(part.cls)
     made |= {
-        "family": part.cls.__module__.rpartition(".")[2],
+        "family": _family(part.cls),
         "summary": sections[0][1].split("\n\n")[0].split("\n")[0],
-        "description": "\n\n".join(f"{title}\n{text}".lstrip() for title, text in sections),
+        "description": "\n\n".join(text for title, text in sections),
         **(_wiring(part.cls) if issubclass(part.cls, Layer) else {}),
         "reads": list(getattr(part.cls, "reads", ())),
     }
@@ -93,6 +93,20 @@ def _described(kind: str, part: Part) -> dict[str, Any]:
         keys = [key._asdict() for key in keys_of(block)]
         made["block"] = {"name": block.block_key, "description": docs_of(block)[0][1], "keys": keys}
     return made
+
+
+def _family(cls: type) -> str:
+    """Return SINGA's family of a type of layer, "" of other parts."""
+    if not issubclass(cls, Layer):
+        return ""
+    traits = cls.traits
+    families = {
+        "input": traits.is_input,
+        "loss": traits.is_loss,
+        "output": traits.is_output,
+        "connection": bool(traits.forwards),
+    }
+    return next((name for name, is_of in families.items() if is_of), "neuron")
 
 
 def _wiring(cls: type[Layer]) -> dict[str, Any]:
@@ -112,14 +126,15 @@ def _table(described: Sequence[dict[str, Any]]) -> Iterator[str]:
     widths = [max(len(each[key]) for each in described) for key in ("name", "family")]
     columns = shutil.get_terminal_size((MAX_COLUMNS, 0)).columns
     for each in described:
-        line = f"{each['name']:<{widths[0]}}  {each['family']:<{widths[1]}}  {each['summary']}"
+        family = f"{each['family']:<{widths[1]}}  " if widths[1] else ""
+        line = f"{each['name']:<{widths[0]}}  {family}{each['summary']}"
         yield line if len(line) <= columns else f"{line[: columns - 3]}..."
 
 
 def _page(part: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of one part."""
     columns = min(shutil.get_terminal_size((MAX_COLUMNS, 0)).columns, MAX_COLUMNS)
-    family = f", family {part['family']}" if part["family"] else ""
+    family = f" ({part['family']})" if part["family"] else ""
     yield f"{part['name']}: {REGISTRIES[part['kind']].kind}{family}"
     for paragraph in part.get("description", part["summary"]).split("\n\n"):
         yield ""
