@@ -122,5 +122,6 @@ FUNCTIONS: dict[Any, Any] = {
 
 def function(function: Any, args: Any, kwargs: Any) -> Any:
     if function not in FUNCTIONS:
-        raise TypeError(f"np.{function.__name__} of device arrays is not in the simulator")
+        known = ", ".join(sorted(each.__name__ for each in FUNCTIONS))
+        raise TypeError(f"np.{function.__name__} of device arrays is not in the simulator. Known: {known}; or add it.")
     return FUNCTIONS[function](*args, **kwargs)
