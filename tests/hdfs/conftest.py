@@ -26,14 +26,14 @@ def _start(factory: pytest.TempPathFactory) -> MiniHdfs:
         pytest.skip(f"no real HDFS: {reason}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     """Start an HDFS that the tests leave whole."""
     with _start(tmp_path_factory) as mini:
         yield mini
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def root(request: pytest.FixtureRequest) -> str:
     """Return the URL of the user's HDFS (SINGA_DASK_TEST_HDFS), or of ours."""
     return os.environ.get("SINGA_DASK_TEST_HDFS", "").rstrip("/") or str(request.getfixturevalue("mini").url)
@@ -48,14 +48,14 @@ def folder(root: str) -> Iterator[str]:
     fs.remove_tree(url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start Dask workers that say they are on the hosts of the DataNodes."""
     with cluster(tmp_path_factory.mktemp("dask"), names=HOSTS) as (_, client):
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     with _start(tmp_path_factory) as mini:
         yield mini

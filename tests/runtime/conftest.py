@@ -13,7 +13,7 @@ from tests.runtime.processes import check_gone, cluster, residue, wait_until
 __all__ = ["known", "run_job", "run_once"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nannies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster whose workers are started again when they are lost."""
     with cluster(tmp_path_factory.mktemp("cluster")) as (_, client):

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from distributed import Client, LocalCluster
+from distributed import core as distributed_core
 
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
@@ -183,6 +184,17 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
             process.join()
+        _release_handlers()
+
+
+def _release_handlers() -> None:
+    """Clear a cache in distributed that keeps methods of each scheduler and worker of this process, so all of them.
+
+    A process that runs many jobs one after the other would hold thousands of objects of each.
+    """
+    cached: Any = getattr(distributed_core, "_expects_comm", None)
+    if hasattr(cached, "cache_clear"):
+        cached.cache_clear()
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
+from singa_dask.runtime.job.cluster import local_cluster
 from singa_dask.runtime.job.host_plugin import host_address
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
@@ -294,6 +297,17 @@ def test_a_cluster_of_the_jobs_size_is_started_for_it(tmp_path: Path, framework:
         assert (os.getpid() in pids) == (n_processes == 1)
         assert Driven(job, client, tmp_path).result.state == "done"
     assert [thread.name for thread in set(threading.enumerate()) - before if "singa" in thread.name] == []
+
+
+def test_no_cluster_outlives_its_job() -> None:
+    """Else the memory of a process grows with each job that it runs, and so the time of each collection of garbage."""
+    with local_cluster(1, processes=False) as client:
+        there = [client.cluster.scheduler, *client.cluster.workers.values()]
+        assert client.submit(sum, [1, 2]).result() == 3
+    left = [weakref.ref(each) for each in there]
+    del there, client
+    gc.collect()
+    assert [each() for each in left] == [None, None]
 
 
 def test_nobody_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
