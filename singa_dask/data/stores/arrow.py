@@ -226,9 +226,8 @@ def _read_footer(reader: RangeReader) -> tuple[pa.Schema, list[tuple[int, int, i
         start = at + _unpack("<I", footer, at) + 4
         n = _unpack("<I", footer, start - 4)
     batches = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
-    # the schema message follows the magic, padded to eight bytes
-    size = _unpack("<i", bytes(reader.read(12, 4)), 0)
-    schema = pa.ipc.read_schema(pa.py_buffer(reader.read(8, size + 8)))
+    # the message with the schema at the start of the file is for streams, and some programs leave it out
+    schema = pa.ipc.open_file(pa.py_buffer(MAGIC + b"\0\0" + footer + tail)).schema
     return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in batches]
 
 

@@ -12,7 +12,7 @@ from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels, read_all, written
 
-SINGA = Path(__file__).parents[1] / "singa"
+SINGA = Path(__file__).parents[2] / "gold" / "data"
 PAIRS = [("firstkey", b"firstval"), ("secondkey", b"second value"), ("3key", b"3value")]
 MORE = [("key4", b"val4"), ("key5", b"value 5")]
 

@@ -15,7 +15,7 @@ from singa_dask.data.stores.text import TextStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 
-SINGA = Path(__file__).parents[1] / "singa"
+SINGA = Path(__file__).parents[2] / "gold" / "data"
 
 
 def lines(tmp_path: Path, text: str, **options: Any) -> TextStore:
