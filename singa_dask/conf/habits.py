@@ -33,6 +33,13 @@ PARTS: dict[str, dict[str, str]] = {
         "flatten": "Leave it out: InnerProduct takes the values of a record in a row.",
         "localresponsenorm": "LRN",
         "simplernn": "RNN",
+        "layernormalization": "LayerNorm",
+        "groupnormalization": "GroupNorm",
+        "swish": "SiLU",
+        **dict.fromkeys(("eltwise", "elementwiseadd", "residual", "shortcut"), "Add"),
+        **dict.fromkeys(("adaptiveavgpool2d", "globalaveragepooling2d", "globalavgpool"), "GlobalPooling"),
+        **dict.fromkeys(("attention", "selfattention"), "MultiHeadAttention"),
+        **dict.fromkeys(("positionembedding", "positionalencoding"), "PositionalEmbedding"),
     },
     "initialiser": {
         **dict.fromkeys(("glorot", "glorotuniform", "xavier", "xavieruniform"), GLOROT),

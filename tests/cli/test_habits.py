@@ -33,6 +33,7 @@ def problem(call: Call, path: Path, *words: str) -> str:
     [
         ("type: InnerProduct", "type: Dense", "unknown layer type 'Dense'. Did you mean 'InnerProduct'? Known: "),
         ("type: InnerProduct", "type: Linear", "Did you mean 'InnerProduct'?"),
+        ("type: InnerProduct", "type: SelfAttention", "Did you mean 'MultiHeadAttention'?"),
         ("type: InnerProduct", "type: FullyConnected", "Did you mean 'InnerProduct'?"),
         ("type: InnerProduct", "type: Conv2D", "Did you mean 'Convolution'?"),
         ("type: InnerProduct", "type: MaxPool2D", "Say type: Pooling, with pooling_conf: {pool: MAX}. Known: "),

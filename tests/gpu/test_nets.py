@@ -22,14 +22,56 @@ from tests.backends import backend
 from tests.layers import test_recurrent
 from tests.net import test_partition
 from tests.net.group import Group
-from tests.net.jobs import DATA, TEST, dense, job, layer, mlp
+from tests.net.jobs import DATA, TEST, UNIFORM, dense, job, layer, mlp
 from tests.net.test_images import images
 from tests.train.test_cd import rbm
 
 ROOT = Path(__file__).parents[2]
 CPU = get_ops("numpy")
-NAMES = ["mlp", "images", "characters", "rbm"]
+NAMES = ["mlp", "images", "residual", "characters", "transformer", "rbm"]
 MOMENTUM = {"type": "SGD", "momentum": 0.9, "learning_rate": {"type": "Fixed", "base_lr": 0.02}}
+
+
+def residual() -> list[dict[str, Any]]:
+    """Return a residual net of the layers that such nets are made of."""
+    weights = {"param": [{"init": UNIFORM}, {"init": UNIFORM}]}
+    conv = {"convolution_conf": {"num_filters": 4, "kernel": 3, "pad": 1}, **weights}
+    return [
+        {**DATA, "user_conf": {"shape": [8, 4, 6, 5], "classes": 3}},
+        layer("conv1", "Convolution", "data", **conv),
+        layer("norm1", "GroupNorm", "conv1", groupnorm_conf={"num_groups": 2}, **weights),
+        layer("act1", "SiLU", "norm1"),
+        layer("conv2", "Convolution", "act1", **conv),
+        layer("norm2", "BatchNorm", "conv2", **weights),
+        layer("gate", "LeakyReLU", "conv1"),
+        layer("gated", "Multiply", "gate", "norm2"),
+        layer("sum", "Add", "gated", "conv1"),
+        layer("pool", "GlobalPooling", "sum"),
+        layer("most", "GlobalPooling", "sum", globalpooling_conf={"pool": "MAX"}),
+        layer("both", "Add", "pool", "most"),
+        dense("fc", "both", 3),
+        layer("loss", "SoftmaxLoss", "fc", "data", softmaxloss_conf={"label_smoothing": 0.1}),
+    ]
+
+
+def transformer(folder: Path) -> list[dict[str, Any]]:
+    """Return a transformer of one block, of characters."""
+    data = {"path": str(folder / "text"), "vocab_path": str(folder / "vocab"), "batchsize": 3, "unroll_len": 4}
+    init = {"init": UNIFORM}
+    return [
+        layer("data", "CharRNN", char_rnn_conf=data, unroll_len=1),
+        layer("label", "RNNLabel", "data"),
+        layer("in", "Embedding", "data", embedding_conf={"vocab_size": 5, "feature_dim": 6}, param=[init]),
+        layer("place", "PositionalEmbedding", "in", positionalembedding_conf={"max_length": 4}, param=[init]),
+        layer("norm", "LayerNorm", "place", param=[init, init]),
+        layer("read", "MultiHeadAttention", "norm", multiheadattention_conf={"num_heads": 2, "causal": True},
+              param=[init] * 4),
+        layer("sum", "Add", "read", "place"),
+        dense("up", "sum", 8),
+        layer("act", "GELU", "up"),
+        dense("out", "act", 5),
+        layer("loss", "SoftmaxLoss", "out", "label"),
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -43,6 +85,8 @@ def jobs(tmp_path: Path) -> dict[str, JobConf]:
     return {
         "mlp": job(mlp(), updater=MOMENTUM),
         "images": job(images(4, 8), updater=MOMENTUM),
+        "residual": job(residual(), updater=MOMENTUM),
+        "transformer": job([], neuralnet={"layer": transformer(tmp_path), "unroll_len": 4}, updater=MOMENTUM),
         "characters": characters.model_copy(update={"updater": job(mlp(), updater=MOMENTUM).updater}),
         "rbm": job([*below, *rbm("act")], updater=MOMENTUM, train_one_batch=contrastive),
     }

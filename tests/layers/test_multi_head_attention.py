@@ -11,8 +11,13 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Layer, Site
+from singa_dask.net import NetBuilder
 from tests.layers.cases import Case
 from tests.layers.exam import CPU, check_gradients, forward, source, wire
+from tests.net.feed import Feed
+from tests.net.jobs import job
+from tests.net.jobs import layer as net_layer
+from tests.net.recurrent import Columns
 
 T, N, D, H = 3, 2, 6, 2
 KEY = "multiheadattention_conf"
@@ -122,3 +127,25 @@ def test_refuses_to_be_computed_step_by_step() -> None:
     copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, Site("1#layer", "layer", first_step=1))
     with pytest.raises(ConfigError, match="needs all time steps at once, but here they are computed one by one"):
         copy.wire([source((N, D))], CPU)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [{"unroll_conn_type": ["Customized"], "unroll_steps": [[[0], [2], [1]]]}, {"unroll_conn_type": ["FirstToLast"]}],
+)
+def test_a_net_whose_time_steps_wait_for_each_other_is_refused(
+    monkeypatch: pytest.MonkeyPatch, edges: dict[str, Any]
+) -> None:
+    for name, kind in (("Feed", Feed), ("Columns", Columns)):
+        monkeypatch.setitem(LAYERS._classes, name, kind)
+    layers = [
+        net_layer("data", "Feed", unroll_len=1, user_conf={"shape": [N, T * D]}),
+        net_layer("in", "Columns", "data", user_conf={"width": D}),
+        net_layer("read", "MultiHeadAttention", "in", **{KEY: {"num_heads": H}}, **edges),
+    ]
+    given = job([], neuralnet={"layer": layers, "unroll_len": T})
+    with pytest.raises(ConfigError) as caught:
+        NetBuilder(given, Context(), CPU).build()
+    problem = caught.value.problems[0]
+    assert problem.path == ("neuralnet", "layer", 2, "srclayers")
+    assert "needs all time steps at once" in problem.message
