@@ -47,6 +47,7 @@ def job_on_noise(config: str, batch: int, folder: Path, **changes: Any) -> JobCo
         ("mnist/lenet.yaml", 64, "numpy", 150_000),
         ("cifar10/convnet.yaml", 20, "auto", 200_000),
         ("cifar10/convnet_bn.yaml", 20, "auto", 200_000),
+        ("cifar10/resnet20.yaml", 20, "auto", 200_000),
     ],
 )
 def test_a_step_allocates_nothing_of_batch_size(
