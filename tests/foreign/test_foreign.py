@@ -1,4 +1,4 @@
-"""Files that other programs wrote; PROVENANCE.md says which, and how. SINGA's are read in tests/data and tests/train."""
+"""Files that other programs wrote; PROVENANCE.md says which. SINGA's are read in tests/data and tests/train."""
 
 from __future__ import annotations
 
