@@ -17,7 +17,7 @@ from singa_dask.layers.input import StoreInput
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
 
-SINGA = Path(__file__).parents[1] / "data" / "singa"
+SINGA = Path(__file__).parents[1] / "gold" / "data"
 LINES = "12,3.2,1,14.1\n2,0.2,0,1.1\n1,2.2,1,4.1\n"
 
 
