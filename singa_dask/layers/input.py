@@ -31,6 +31,7 @@ from singa_dask.layers.base import LAYERS
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
+from singa_dask.layers.record_reader import RecordReader
 from singa_dask.layers.records import (
     StoreConf,
     check_shape,
@@ -62,9 +63,7 @@ class StoreInput(InputLayer):
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = conf.block(StoreConf)
-        self._store: Store | None = None
-        self._loader: Loader | None = None
-        self._cursor: Mapping[str, Any] | None = None
+        self.reader = RecordReader(self._open_checked, self._make_loader)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
@@ -93,8 +92,7 @@ class StoreInput(InputLayer):
         return parts[self.site.batch_shard.index]
 
     def forward(self, phase: Phase) -> None:
-        loader = self._loader or self._open()
-        batch = loader.next()
+        batch, epochs = self.reader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
         if feature.has_data:
@@ -104,7 +102,7 @@ class StoreInput(InputLayer):
         if labels is not None:
             # the loader uses its memory again
             labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
-        feature.records = Records(labels, batch.ids, loader.epochs())
+        feature.records = Records(labels, batch.ids, epochs)
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -266,10 +264,6 @@ class StoreInput(InputLayer):
         with self._open_checked() as store:
             return store.count
 
-    def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
-        return self._store.record_files(first, stop) if self._store else []
-
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""
         conf, context = self.store_conf, self.context
@@ -288,97 +282,37 @@ class StoreInput(InputLayer):
             shares=context.shares if self.site.batch_shard.count > 1 else (),
         )
 
-    def _open(self) -> Loader:
-        conf, context = self.store_conf, self.context
+    def _make_loader(self, store: Store) -> Loader:
+        """Return the loader of this worker's records of a store."""
+        conf, context, shard = self.store_conf, self.context, self.site.batch_shard
         self._mean, self._std = self._statistic("mean_file"), self._statistic("std_file")
-        self._store = self._open_checked()
-        order = self.make_order([block.n for block in self._store.blocks], self._store.fingerprint)
+        sampler = self.make_order([block.n for block in store.blocks], store.fingerprint)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
-        self._loader = Loader(
-            self._store, order, self.site.batch_shard.index, self.site.batch_shard.count, name=self.name, policy=policy,
-            host_names=context.host_names,
-        )  # fmt: skip
-        if self._cursor is not None:
-            self._loader.seek(self._cursor)
-        return self._loader
+        return Loader(
+            store, sampler, shard.index, shard.count, name=self.name, policy=policy, host_names=context.host_names
+        )
 
-    def read_ahead(self) -> None:
-        """Open the store and begin to read, before the first batch is computed.
-
-        Raises
-        ------
-        DataError
-            The store cannot be opened, or holds other records.
-        """
-        (self._loader or self._open()).start()
-
-    def wait_for_records(self) -> None:
-        """Wait until what `read_ahead` has begun can be computed with, or has failed, as `forward` will say."""
-        if self._loader is not None:
-            self._loader.wait()
-
-    # -- where it stands ---------------------------------------------------------------------------
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds that the net waited for records."""
-        return self._loader.wait_s if self._loader else 0.0
+    # -- the position in the records -------------------------------------------------------------
 
     @property
     def epoch(self) -> float | None:
-        """Passes over the records of the group so far, as a fraction."""
-        return self._loader.epoch if self._loader else None
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of blocks read."""
-        return self._loader.bytes_read if self._loader else 0
-
-    @property
-    def bytes_local(self) -> int:
-        """Bytes of blocks read that lie on this host."""
-        return self._loader.reader.bytes_local if self._loader else 0
-
-    @property
-    def bad_records(self) -> int:
-        """Records that the batches so far have wanted and could not have, each once."""
-        return len(self._loader.bad.records) if self._loader else 0
-
-    def take_bad(self) -> list[dict[str, Any]]:
-        """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
-
-        A block that is bad as a whole comes once, without a row, with its ``rows``.
-        """
-        if self._loader is None:
-            return []
-        url = self._loader.store.url
-        return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+        return self.reader.epoch
 
     def cursor(self) -> dict[str, Any] | None:
-        """Return where the next batch begins; None if none was read."""
-        if self._loader is not None:
-            return self._loader.cursor()
-        return dict(self._cursor) if self._cursor is not None else None
+        return self.reader.cursor()
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go on where a cursor was taken.
+        """Go to the position that `cursor` returned.
 
         Raises
         ------
         DataError
             The records or their order are others now; at once, or at the first batch if the store is not open.
         """
-        self._cursor = dict(cursor)
-        if self._loader is not None:
-            self._loader.seek(cursor)
+        self.reader.seek(cursor)
 
     def close(self) -> None:
-        self._cursor = self.cursor()
-        if self._loader is not None:
-            self._loader.close()
-        if self._store is not None:
-            self._store.close()
-        self._loader = self._store = None
+        self.reader.close()
 
 
 @LAYERS.register()

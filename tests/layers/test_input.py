@@ -177,8 +177,8 @@ def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> Non
     other.seek(cursor)
     assert other.cursor() == cursor
     np.testing.assert_array_equal([read(other) for _ in range(5)], expected)
-    assert other.bytes_read > 0
-    assert other.wait_s > 0
+    assert other.reader.bytes_read > 0
+    assert other.reader.wait_s > 0
     other.close()
 
 
@@ -199,12 +199,12 @@ def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
 def test_records_are_read_before_the_first_batch_if_that_is_asked_for(tmp_path: Path) -> None:
     url, made = written(tmp_path)
     layer = layer_of("RecordInput", path=url, batchsize=20, shape=[3, 4])
-    layer.wait_for_records()
-    assert layer.bytes_read == 0
-    layer.read_ahead()
-    layer.wait_for_records()
-    assert layer.bytes_read > 0
-    assert layer.wait_s == 0
+    layer.reader.wait()
+    assert layer.reader.bytes_read == 0
+    layer.reader.read_ahead()
+    layer.reader.wait()
+    assert layer.reader.bytes_read > 0
+    assert layer.reader.wait_s == 0
     np.testing.assert_array_equal(read(layer), made["pixel"][:20])
     layer.close()
 

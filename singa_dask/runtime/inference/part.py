@@ -150,8 +150,8 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
             arrays.append(keep_outputs(net, name, part.labels, part.topk))
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     inputs = _inputs(net)
-    bad = sum(layer.bad_records for layer in inputs)
-    files = inputs[0].record_files(part.first, part.first + part.n_records) if part.files else []
+    bad = sum(layer.reader.bad_records for layer in inputs)
+    files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
         return PartResult(part, metrics, joined, bad, files)
     for name, values in zip(part.layers, joined, strict=True):
@@ -166,7 +166,7 @@ def _prepare(part: Part, net: NeuralNet) -> Algorithm:
     net.context.class_names.by_layer = initial.class_names()
     for layer in _inputs(net):
         layer.passed = part.first
-        layer.read_ahead()
+        layer.reader.read_ahead()
     for each in net.layers:
         each.allocate()
     # the random numbers are those of a test at the step of the checkpoint

@@ -84,13 +84,13 @@ class Trainer:
         """Open the records of the training net, and begin to read; does not wait."""
         for layer in self._readers:
             self._running.layer = layer
-            layer.read_ahead()
+            layer.reader.read_ahead()
         self._running.layer = None
 
     def wait_for_records(self) -> None:
         """Wait until the first records are there."""
         for layer in self._readers:
-            layer.wait_for_records()
+            layer.reader.wait()
 
     def position(self, step: int) -> dict[str, Any]:
         """Return a step and, by phase and layer, where the readers are."""

@@ -88,25 +88,25 @@ class WorkerMetrics:
 
     def take_bad(self) -> Iterator[dict[str, Any]]:
         """Yield the facts of each bad record since the last call."""
-        found = sum(layer.bad_records for layer in self._inputs)
+        found = sum(layer.reader.bad_records for layer in self._inputs)
         if found == self.bad_records:
             return
         self.bad_records = found
         for layer in self._inputs:
-            yield from layer.take_bad()
+            yield from layer.reader.take_bad(layer.conf_name)
 
     def _data_wait_s(self) -> float:
-        return sum(getattr(layer, "wait_s", 0.0) for layer in self._net.layers)
+        return sum(layer.reader.wait_s for layer in self._net.layers if isinstance(layer, StoreInput))
 
     def summary(self, timer: StepTimer, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
         step_ms = 1e3 * np.asarray(timer.seconds or [0.0])
         n_steps = max(len(timer.seconds), 1)
-        n_local = sum(layer.bytes_local for layer in self._inputs)
+        n_local = sum(layer.reader.bytes_local for layer in self._inputs)
         return {
             "seconds": seconds,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
             "samples": len(timer.seconds) * self._n_rows * self._net.context.weight / self._n_workers,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
-            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
+            "read": {"local": n_local, "remote": sum(layer.reader.bytes_read for layer in self._inputs) - n_local},
         }

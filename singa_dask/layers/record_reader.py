@@ -1,0 +1,134 @@
+"""RecordReader: the open store and loader of an input layer, and the position in its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singa_dask.data import Loader, Store
+from singa_dask.data.loading.slabs import Batch
+from singa_dask.ops.contract import Array
+
+__all__ = ["RecordReader"]
+
+
+class RecordReader:
+    """Reads the batches of an input layer; the store is opened when the first one is needed.
+
+    Parameters
+    ----------
+    open_store : callable
+        Returns the store, compared with the job.
+    make_loader : callable
+        (store) -> its loader.
+    """
+
+    def __init__(self, open_store: Callable[[], Store], make_loader: Callable[[Store], Loader]) -> None:
+        self._open_store = open_store
+        self._make_loader = make_loader
+        self._store: Store | None = None
+        self._loader: Loader | None = None
+        self._cursor: Mapping[str, Any] | None = None
+
+    def next(self) -> tuple[Batch, Array]:
+        """Return the next batch, valid until the one after it, and the epoch of each of its records.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened or read, or holds other records.
+        """
+        loader = self._loader or self._open()
+        return loader.next(), loader.epochs()
+
+    def _open(self) -> Loader:
+        self._store = self._open_store()
+        self._loader = self._make_loader(self._store)
+        if self._cursor is not None:
+            self._loader.seek(self._cursor)
+        return self._loader
+
+    def read_ahead(self) -> None:
+        """Open the store and begin to read, before the first batch is computed.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or holds other records.
+        """
+        (self._loader or self._open()).start()
+
+    def wait(self) -> None:
+        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next` will report."""
+        if self._loader is not None:
+            self._loader.wait()
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
+        return self._store.record_files(first, stop) if self._store else []
+
+    # -- what has been read -------------------------------------------------------------------------
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the net waited for records."""
+        return self._loader.wait_s if self._loader else 0.0
+
+    @property
+    def epoch(self) -> float | None:
+        """Passes over the records of the group so far, as a fraction; None before the first batch."""
+        return self._loader.epoch if self._loader else None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the blocks that were read."""
+        return self._loader.bytes_read if self._loader else 0
+
+    @property
+    def bytes_local(self) -> int:
+        """Bytes of the blocks that were read from this host."""
+        return self._loader.reader.bytes_local if self._loader else 0
+
+    @property
+    def bad_records(self) -> int:
+        """Bad records that the batches so far would have had, each once."""
+        return len(self._loader.bad.records) if self._loader else 0
+
+    def take_bad(self, layer: str) -> list[dict[str, Any]]:
+        """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
+
+        A block that is bad as a whole comes once, without a row, with its ``rows``.
+        """
+        if self._loader is None:
+            return []
+        url = self._loader.store.url
+        return [{"layer": layer, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+
+    # -- the position -------------------------------------------------------------------------------
+
+    def cursor(self) -> dict[str, Any] | None:
+        """Return where the next batch begins; None if none was read."""
+        if self._loader is not None:
+            return self._loader.cursor()
+        return dict(self._cursor) if self._cursor is not None else None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go to the position that `cursor` returned.
+
+        Raises
+        ------
+        DataError
+            The records or their order are others now; at once, or at the first batch if the store is not open.
+        """
+        self._cursor = dict(cursor)
+        if self._loader is not None:
+            self._loader.seek(cursor)
+
+    def close(self) -> None:
+        """Close loader and store; the position stays."""
+        self._cursor = self.cursor()
+        if self._loader is not None:
+            self._loader.close()
+        if self._store is not None:
+            self._store.close()
+        self._loader = self._store = None
