@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
+from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
 from distributed.security import Security
 
 from singa_dask.errors import CommError
 
 __all__ = ["server_type"]
+
+ATTEMPT_S = 0.2
 
 
 def server_type(address: str, timeout_s: float) -> str:
@@ -24,7 +28,7 @@ def server_type(address: str, timeout_s: float) -> str:
     try:
         return asyncio.run(asyncio.wait_for(_identify(address, timeout_s), timeout_s))
     except Exception as error:  # a server with another protocol can make distributed raise anything
-        raise CommError(_reason(error, timeout_s)) from error
+        raise CommError(_refusal(address) or _reason(error, timeout_s)) from error
 
 
 async def _identify(address: str, timeout_s: float) -> str:
@@ -35,6 +39,18 @@ async def _identify(address: str, timeout_s: float) -> str:
         return str((await comm.read())["type"])
     finally:
         comm.abort()
+
+
+def _refusal(address: str) -> str:
+    """Return the operating system's message if it refuses to connect; "" if it does not, or cannot tell at once.
+
+    The last attempt of `connect` may end for want of time alone.
+    """
+    try:
+        with socket.create_connection(get_address_host_port(address, strict=True), timeout=ATTEMPT_S):
+            return ""
+    except (OSError, ValueError, TypeError) as error:
+        return getattr(error, "strerror", None) or ""
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
