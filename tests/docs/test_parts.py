@@ -46,18 +46,21 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield made
 
 
-def test_the_layer_of_the_readers_own_learns(reader: Session) -> None:
-    (block,) = read_blocks(PAGE, "python")
-    reader.run(block)
-    (reader.directory / "own.yaml").write_text(LAYER)
-    reader.shell("singa-dask run own.yaml --run-dir runs/own")
+@pytest.mark.parametrize(("k", "kind"), [(0, "mylayer.Double"), (1, "scale.Scale")])
+def test_the_layer_of_the_readers_own_learns(reader: Session, k: int, kind: str) -> None:
+    reader.run(read_blocks(PAGE, "python")[k])
+    module = kind.partition(".")[0]
+    (reader.directory / "own.yaml").write_text(
+        LAYER.replace("mylayer.Double", kind).replace("mylayer.py", f"{module}.py")
+    )
+    reader.shell("singa-dask run own.yaml --run-dir runs/own --overwrite")
     events = [json.loads(line) for line in (reader.directory / "runs/own/metrics.jsonl").read_text().splitlines()]
     losses = [event["loss"] for event in events if event.get("phase") == "train"]
     assert losses[-1] < losses[0]
 
 
 def test_a_mistake_in_it_is_reported_as_the_page_says(reader: Session, tmp_path: Path) -> None:
-    (block,) = read_blocks(PAGE, "python")
+    block = read_blocks(PAGE, "python")[0]
     told = re.search(r"^    mylayer\.py:(\d+): (ZeroDivisionError: .*) \(worker-\d-\d, step (\d+), layer (\w+)\)$",
                      PAGE.read_text(), re.MULTILINE)  # fmt: skip
     assert told
