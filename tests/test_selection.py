@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +22,21 @@ def test_long(): pass
 """
 
 
-def run(directory: Path, *arguments: str) -> tuple[int, list[str]]:
-    """Return the exit code of pytest in a directory, and the tests that it would run."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
-    return done.returncode, [line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+# Runs pytest with one list of arguments after the other, and prints a line of exit code and tests for each.
+MANY = """\
+import contextlib, io, json, pytest, sys
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *arguments])
+    print(json.dumps([code, [line.rpartition("::")[2] for line in said.getvalue().splitlines() if "::" in line]]))
+"""
+
+
+def run(directory: Path, *cases: list[str]) -> list[tuple[int, list[str]]]:
+    """Return for each list of arguments the exit code of pytest in a directory, and the tests that it would run."""
+    command = [sys.executable, "-c", MANY, json.dumps(cases)]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -37,25 +48,15 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "chosen"),
-    [
-        ([], ["test_short"]),
-        (["."], ["test_short"]),
-        (["-k", "test"], ["test_short"]),
-        (["-m", "long"], ["test_long"]),
-        (["test_some.py"], ["test_short", "test_long"]),
-        (["test_some.py::test_long"], ["test_long"]),
-    ],
-    ids=" ".join,
-)
-def test_long_tests_run_where_they_are_asked_for(directory: Path, arguments: list[str], chosen: list[str]) -> None:
-    assert run(directory, *arguments) == (0, chosen)
+def test_long_tests_run_where_they_are_asked_for(directory: Path) -> None:
+    found = run(directory, [], ["."], ["-k", "test"], ["-m", "long"], ["test_some.py"], ["test_some.py::test_long"])
+    short, long = ["test_short"], ["test_long"]
+    assert found == [(0, tests) for tests in (short, short, short, long, short + long, long)]
 
 
 def test_that_there_are_no_long_tests_is_an_error(directory: Path) -> None:
     (directory / "test_some.py").write_text("def test_short(): pass\n")
-    assert run(directory, "-m", "long")[0] == NO_TESTS
+    assert run(directory, ["-m", "long"]) == [(NO_TESTS, [])]
 
 
 PROPERTY = """\

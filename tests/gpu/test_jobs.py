@@ -194,13 +194,21 @@ def test_processes_that_have_a_gpu_each(call: Call, job: Path, tmp_path: Path) -
         np.testing.assert_allclose(stored.values, params[1][name].values, atol=1e-5)
 
 
-@pytest.mark.parametrize("verb", ["run", "test"])
+NO_CUPY = ("import sys; sys.modules['cupy'] = None; ", "singa-dask[cuda12]")
+NO_GPU = ("", "no GPU")
+
+
 @pytest.mark.parametrize(
-    ("without", "words"),
-    [("import sys; sys.modules['cupy'] = None; ", "singa-dask[cuda12]"), ("", "no GPU")],
-    ids=["no CuPy", "no GPU"],
+    ("without", "words", "verb"),
+    [
+        (*NO_CUPY, "run"),
+        (*NO_GPU, "test"),
+        pytest.param(*NO_CUPY, "test", marks=pytest.mark.long),
+        pytest.param(*NO_GPU, "run", marks=pytest.mark.long),
+    ],
+    ids=["run without CuPy", "test without a GPU", "test without CuPy", "run without a GPU"],
 )
-def test_a_machine_without(job: Path, tmp_path: Path, verb: str, without: str, words: str) -> None:
+def test_a_machine_without(job: Path, tmp_path: Path, without: str, words: str, verb: str) -> None:
     hidden = {"CUDA_VISIBLE_DEVICES": "", "SIMULATED_DEVICES": "0"}
     checkpoint_file = ROOT / "tests" / "gold" / "end" / "mlp_sgd.bin"
     where = ["--run-dir", str(tmp_path / "run")] if verb == "run" else ["--init-from", str(checkpoint_file)]
