@@ -23,6 +23,8 @@ from singa_dask.runtime.units.unit_host import UnitHost
 
 __all__ = ["HostPlugin", "host_address", "host_unit"]
 
+LOGGER = logging.getLogger("singa_dask")
+
 
 class _ToDriver(logging.Handler):
     """Sends the log messages of this package in a process to the driver of the job."""
@@ -30,6 +32,20 @@ class _ToDriver(logging.Handler):
     def __init__(self, host: UnitHost) -> None:
         super().__init__(logging.INFO)
         self.host = host
+        self.level_before: int = logging.NOTSET
+
+    def attach(self) -> None:
+        """Start; from now on the logger of the package passes on what is INFO or more."""
+        others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToDriver)]
+        self.level_before = others[0].level_before if others else LOGGER.level
+        LOGGER.addHandler(self)
+        LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+
+    def detach(self) -> None:
+        """Stop; when no job runs in this process any more, the logger has the level from before them."""
+        LOGGER.removeHandler(self)
+        if not any(isinstance(handler, _ToDriver) for handler in LOGGER.handlers):
+            LOGGER.setLevel(self.level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
@@ -84,9 +100,7 @@ class HostPlugin(WorkerPlugin):
             self.failure = UnitError(f"process {self.workers.index(worker.address)} at {worker.address}: {why}")
             return
         self._handler = _ToDriver(self.host)
-        logger = logging.getLogger("singa_dask")
-        logger.addHandler(self._handler)
-        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+        self._handler.attach()
         worker.handlers[self.name] = self._signal
         worker.metrics[self.name] = self._steps  # goes with the heartbeat of the Dask worker
 
@@ -143,7 +157,7 @@ class HostPlugin(WorkerPlugin):
         worker.handlers.pop(self.name, None)
         worker.metrics.pop(self.name, None)
         host, self.host = self.host, None
-        logging.getLogger("singa_dask").removeHandler(self._handler)
+        self._handler.detach()
         host.close()
 
     def __getstate__(self) -> dict[str, Any]:

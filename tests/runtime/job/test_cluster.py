@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -290,13 +291,14 @@ def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("framework", "n_processes"), [("single", 1), ("allreduce", 2)])
 def test_a_cluster_of_the_jobs_size_is_started_for_it(tmp_path: Path, framework: str, n_processes: int) -> None:
     job = digits(framework)
-    before = set(threading.enumerate())
+    before, level = set(threading.enumerate()), logging.getLogger("singa_dask").level
     with embedded_cluster(plan_processes(job.cluster)) as client:
         pids = set(client.run(os.getpid).values())
         assert len(pids) == n_processes
         assert (os.getpid() in pids) == (n_processes == 1)
         assert Driven(job, client, tmp_path).result.state == "done"
     assert [thread.name for thread in set(threading.enumerate()) - before if "singa" in thread.name] == []
+    assert logging.getLogger("singa_dask").level == level
 
 
 def test_no_cluster_outlives_its_job() -> None:
