@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import LAYERS, Layer, Traits
+from singa_dask.layers import LAYERS, InputLayer
 from singa_dask.ops import NumpyOps, get_ops
 from tests.benchmarks import char_rnn as net
 from tests.benchmarks.contender import CHECKED, serve
@@ -20,10 +20,8 @@ __all__ = ["job_of", "loop_of"]
 
 
 @LAYERS.register("Windows")
-class Windows(Layer):
+class Windows(InputLayer):
     """Windows of random text."""
-
-    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
 
     def setup(self) -> None:
         self.add_output((net.N_ROWS, net.N_STEPS + 1), requires_grad=False, dtype=np.int32)

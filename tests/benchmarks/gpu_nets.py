@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from singa_dask.ops import NumpyOps
 from tests.benchmarks import char_rnn, char_rnn_ours, net_ours, rbm_ours
 from tests.benchmarks.contender import NETS, Net
@@ -56,15 +54,14 @@ def floor(loop: Loop) -> tuple[float, float]:
     forward and backward, its gradient written and read, and weight and momentum read and written by the update.
     """
     operations = moved = 0.0
-    inputs: set[Any] = {feature for layer in loop.net.layers if layer.is_input for feature in layer.features}
+    inputs: set[Any] = {feature for layer in loop.net.inputs for feature in layer.features}
     for layer in loop.net.layers:
         if layer.site.prototype is not None:
             continue
         for feature in layer.features:
             if feature.has_data:
-                moved += (
-                    (5 if feature.requires_grad else 2) * math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
-                )
+                n_bytes = math.prod(feature.shape) * feature.dtype.itemsize
+                moved += (5 if feature.requires_grad else 2) * n_bytes
         for param in layer.params:
             moved += 8 * 4 * param.size
             if len(param.shape) < 2 or layer.conf.type == "Embedding" or not layer.sources[0].has_data:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.layers import LAYERS, Context, Layer, Param, Records, Traits
+from singa_dask.layers import LAYERS, Context, InputLayer, Param, Records
 from singa_dask.net import NetBuilder
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
@@ -17,10 +17,8 @@ __all__ = ["FixedBatch", "Loop", "dtype_of"]
 
 
 @LAYERS.register("FixedBatch")
-class FixedBatch(Layer):
+class FixedBatch(InputLayer):
     """The same records in every step."""
-
-    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
 
     def setup(self) -> None:
         self.add_output(self.conf.user_conf["shape"], requires_grad=False)
