@@ -64,6 +64,8 @@ class Message:
     src, dst : Address
     job : str
         Id of the job; messages of other jobs are refused.
+    life : int
+        Life of the job that the sender belongs to; it rises by 1 whenever the units are placed anew.
     param, slice : int
         Index of the logical param and of its slice; -1 if the message is about neither.
     version : int
@@ -82,6 +84,7 @@ class Message:
     src: Address
     dst: Address
     job: str = ""
+    life: int = 0
     param: int = -1
     slice: int = -1
     version: int = -1
@@ -107,6 +110,7 @@ class Message:
             "src": list(self.src),
             "dst": list(self.dst),
             "job": self.job,
+            "life": self.life,
             "param": self.param,
             "slice": self.slice,
             "version": self.version,

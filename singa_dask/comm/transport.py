@@ -52,6 +52,12 @@ class Transport:
         Called with each incoming message, in the thread of the transport; must not block.
     on_lost : callable
         Called with the address of a peer that could not be reached or went away, and the reason.
+    job : str
+        Id of the job.
+    life : int
+        Life of the job that this process belongs to.
+    process : int
+        Index of this process in the job.
     receive_buffer : callable, optional
         (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
         transport. A sender may reuse a buffer only after its last message was answered.
@@ -67,6 +73,9 @@ class Transport:
         on_message: Callable[[Message], None],
         on_lost: Callable[[str, str], None],
         *,
+        job: str,
+        life: int,
+        process: int,
         receive_buffer: ReceiveBuffer | None = None,
         listen_args: Mapping[str, Any] | None = None,
         connect_args: Mapping[str, Any] | None = None,
@@ -75,6 +84,9 @@ class Transport:
     ) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
+        self.job = job
+        self.life = life
+        self.process = process
         self._on_message = on_message
         self._on_lost = on_lost
         self._receive_buffer = receive_buffer

@@ -23,7 +23,13 @@ class End:
         self.messages: SimpleQueue[Message] = SimpleQueue()
         self.lost: SimpleQueue[str] = SimpleQueue()
         self.transport = Transport(
-            host, self.messages.put, lambda address, error: self.lost.put(address), timeout_s=2.0
+            host,
+            self.messages.put,
+            lambda address, error: self.lost.put(address),
+            job="job",
+            life=0,
+            process=0,
+            timeout_s=2.0,
         )
 
 

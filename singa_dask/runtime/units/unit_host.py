@@ -35,7 +35,8 @@ class UnitHost:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost, receive_buffer=) -> Transport of this process, or None when the job has one process only.
+        (on_message, on_lost, job=, life=, process=, receive_buffer=) -> Transport of this process, or None when the job
+        has one process only.
     emit : callable
         Takes an event, a dict that msgpack can serialise; called from any thread.
     deals : mapping of str to sequence of int, optional
@@ -89,8 +90,14 @@ class UnitHost:
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
         if transport is not None:
-            buffer = self.stub.receive_buffer
-            self.router.transport = transport(self.router.receive, self._lose, receive_buffer=buffer)
+            self.router.transport = transport(
+                self.router.receive,
+                self._lose,
+                job=job_id,
+                life=0,
+                process=process,
+                receive_buffer=self.stub.receive_buffer,
+            )
 
     def _new_stub(self) -> Stub:
         plan, job = self.plan, self.job
