@@ -18,6 +18,7 @@ from singa_dask.data import fs
 from singa_dask.layers import input as input_layer
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.ahead import LittleAhead
@@ -52,13 +53,19 @@ class Outcome:
 
 
 def start_hosts(
-    job: JobConf, emit: Callable[[dict[str, Any]], None], deals: Mapping[str, Sequence[int]] | None = None
+    job: JobConf,
+    emit: Callable[[dict[str, Any]], None],
+    deals: Mapping[str, Sequence[int]] | None = None,
+    layout: Layout | None = None,
 ) -> list[UnitHost]:
     """Start one host for each process of a job."""
-    layout = plan_processes(job.cluster)
+    layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
     transport = partial(Transport, "tcp://127.0.0.1") if several else None
-    hosts = [UnitHost("test", process, job, transport, emit, deals) for process in range(len(layout.processes))]
+    hosts = [
+        UnitHost("test", process, job, transport, emit, deals, layout=layout)
+        for process in range(len(layout.processes))
+    ]
     for host in hosts:
         host.connect([each.address for each in hosts])
     return hosts
@@ -71,8 +78,9 @@ def run_to_its_end(
     init_from: Sequence[str] = (),
     on_event: Callable[[list[UnitHost], dict[str, Any]], None] | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
+    layout: Layout | None = None,
 ) -> Outcome:
-    """Run a job with its run directory at ``url``."""
+    """Run a job with its run directory at ``url``; ``layout``, if its units are not where the job file puts them."""
     outcome = Outcome(url)
     hosts: list[UnitHost] = []
 
@@ -84,7 +92,7 @@ def run_to_its_end(
     def run_one(host: UnitHost, unit: Any) -> None:
         outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)
 
-    hosts += start_hosts(job, emit, deals)
+    hosts += start_hosts(job, emit, deals, layout)
     threads = [
         threading.Thread(target=run_one, args=(host, unit), daemon=True) for host in hosts for unit in host.local
     ]

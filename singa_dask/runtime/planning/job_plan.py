@@ -27,6 +27,7 @@ class JobPlan:
     Attributes
     ----------
     layout : Layout
+        Where the units are. Nothing else depends on it.
     names : tuple of str
         Names of the unique params, or parts of params, in net order; messages use their index.
     owners : tuple of str
@@ -55,8 +56,17 @@ class JobPlan:
     dtype: np.dtype[Any]
 
     @classmethod
-    def make(cls, job: JobConf, net: NeuralNet | None = None) -> JobPlan:
-        """Compute the plan of a job; ``net`` is its training net, if it is built already."""
+    def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
+        """Compute the plan of a job.
+
+        Parameters
+        ----------
+        job : JobConf
+        net : NeuralNet, optional
+            Its training net, if it is built already.
+        layout : Layout, optional
+            Where the units are, if not where the job file puts them; see `pack`.
+        """
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster
         if not kept:
@@ -64,9 +74,9 @@ class JobPlan:
         owners = [each.owner for each in kept.values()]
         sizes = [each.param.size for each in kept.values()]
         slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
-        layout = plan_processes(cluster)
+        planned = plan_processes(cluster)
         return cls(
-            layout=layout,
+            layout=layout or planned,
             names=tuple(kept),
             owners=tuple(owner.name for owner in owners),
             shards=tuple(each.param.shard for each in kept.values()),
@@ -75,7 +85,7 @@ class JobPlan:
             ),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
-            slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], layout)),
+            slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
             dtype=net.context.param_dtype,
         )
 

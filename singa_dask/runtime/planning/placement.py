@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 
-__all__ = ["Gain", "Layout", "place", "plan_processes"]
+__all__ = ["Gain", "Layout", "pack", "place", "plan_processes"]
 
 Gain = Callable[[int, Mapping[int, str]], Mapping[str, float]]
 
@@ -79,6 +80,33 @@ def plan_processes(cluster: ClusterConf) -> Layout:
 
 def _chunks(units: Sequence[Address], size: int) -> list[tuple[Address, ...]]:
     return [tuple(units[start : start + size]) for start in range(0, len(units), size)]
+
+
+def pack(layout: Layout, n: int) -> Layout:
+    """Put the units of a layout on fewer processes.
+
+    Consecutive processes are joined, whole, so that all have about the same number of units.
+
+    Parameters
+    ----------
+    layout : Layout
+    n : int
+        Number of processes, at least 1. A layout with no more than ``n`` processes stays as it is.
+    """
+    if n < 1:
+        raise ValueError(f"pack: expected at least one process, got {n}.")
+    n_before = len(layout.processes)
+    if n >= n_before:
+        return layout
+    ends = list(accumulate(len(units) for units in layout.processes))
+    cuts = [0]
+    for k in range(1, n):
+        # at least one process for each part, before the cut and after it
+        possible = range(cuts[-1] + 1, n_before - n + k + 1)
+        cuts.append(min(possible, key=lambda cut: abs(n * ends[cut - 1] - k * ends[-1])))
+    parts = [layout.processes[start:stop] for start, stop in pairwise([*cuts, n_before])]
+    joined = [sorted(chain.from_iterable(part), key=lambda unit: unit.kind == "server") for part in parts]
+    return Layout(tuple(map(tuple, joined)), layout.cluster)
 
 
 def place(

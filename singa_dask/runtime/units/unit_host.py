@@ -16,6 +16,7 @@ from singa_dask.errors import LostUnitError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.router import Router
@@ -45,6 +46,8 @@ class UnitHost:
         See `Context`.
     neighbours : collection of int, optional
         Processes of the job on this machine, including this one; their workers share its cores. By default all.
+    layout : Layout, optional
+        Where the units are, if not where the job file puts them.
 
     Attributes
     ----------
@@ -70,12 +73,13 @@ class UnitHost:
         deals: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.process = process
         self.job = job
         self.emit = emit
         self.deals, self.host_names = deals or {}, host_names
-        self.plan = JobPlan.make(job)
+        self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
         self.devices = Devices(job, layout, process, neighbours)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.placement import pack
 from tests.runtime.end_to_end.test_partition import PLACES, placed
 from tests.runtime.harness import HOGWILD, Outcome
 from tests.selection import mostly_long
@@ -55,6 +57,14 @@ def test_where_none_is_nearer_they_are_dealt_by_load(cluster: dict[str, Any]) ->
     n = made.layout.cluster.nservers_per_group
     load = [sum(piece.size for piece in made.slices if piece.server == server) for server in range(n)]
     assert min(load) > 0.4 * sum(load) / n
+
+
+def test_only_the_processes_of_units_depend_on_the_layout() -> None:
+    job = placed(PLACES["pipeline"], TWO)
+    planned = JobPlan.make(job)
+    packed = JobPlan.make(job, layout=pack(planned.layout, 1))
+    assert set(packed.layout.process_of.values()) == {0}
+    assert replace(packed, layout=planned.layout) == planned
 
 
 @pytest.mark.parametrize("cluster", [TWO, HOGWILD])

@@ -13,7 +13,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.planning.placement import Layout, place
+from singa_dask.runtime.planning.placement import Layout, pack, place
 
 
 def layout(**cluster: Any) -> Layout:
@@ -123,6 +123,46 @@ def test_every_unit_lives_once(
     served = [found.server_group_of(group) for group in range(n_groups)]
     assert served == sorted(served)
     assert {served.count(group) for group in range(n_server_groups)} == {per_server_group}
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.integers(1, 12))
+def test_a_packed_layout_joins_whole_processes(
+    n_workers: int, n_servers: int, wpp: int, spp: int, separate: bool, n: int
+) -> None:
+    before = layout(
+        nworkers_per_group=n_workers,
+        nservers_per_group=n_servers,
+        nworkers_per_procs=wpp,
+        nservers_per_procs=spp,
+        server_worker_separate=separate,
+    )
+    found = pack(before, n)
+    assert len(found.processes) == min(n, len(before.processes))
+    assert found.cluster == before.cluster
+    assert sorted(found.units) == sorted(before.units)
+    joined = [found.process_of[units[0]] for units in before.processes]
+    assert joined == sorted(joined), "consecutive processes are joined"
+    for units, process in zip(before.processes, joined, strict=True):
+        assert {found.process_of[unit] for unit in units} == {process}
+    assert found.n_threads < len(before.units) / len(found.processes) + before.n_threads
+    for units in found.processes:
+        kinds = [unit.kind for unit in units]
+        assert kinds == sorted(kinds, reverse=True), "workers before servers"
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"),
+    [(1, [16]), (2, [8, 8]), (3, [6, 4, 6]), (4, [4] * 4), (7, [2] * 3 + [4] + [2] * 3), (8, [2] * 8), (99, [2] * 8)],
+)
+def test_packed_processes_have_about_the_same_number_of_units(n: int, sizes: list[int]) -> None:
+    found = pack(layout(nworkers_per_group=8, nservers_per_group=8), n)
+    assert [len(units) for units in found.processes] == sizes
+    assert found.n_threads == max(sizes)
+
+
+def test_a_layout_needs_a_process() -> None:
+    with pytest.raises(ValueError, match="at least one process, got 0"):
+        pack(layout(), 0)
 
 
 def workers(*n_threads: int) -> dict[str, dict[str, Any]]:
