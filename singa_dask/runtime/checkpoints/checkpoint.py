@@ -2,7 +2,11 @@
 
 ``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: without it a
 checkpoint is not complete. Tensors are named by param and range, so that any number of servers can read the parts of
-any other number.
+any other number. Names of files carry the life of the job, unless it is the first, so that a process of an older life
+never replaces a file of a newer one. Files that the manifest does not name have no meaning.
+
+The manifest ends with a checksum of all its bytes before it, and has the checksums of the parts. Manifests of older
+versions have none of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +23,17 @@ from safetensors.numpy import load, save
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 
-__all__ = ["MANIFEST", "Checkpoint", "Piece", "step_url", "write_manifest", "write_part"]
+__all__ = [
+    "MANIFEST",
+    "Checkpoint",
+    "Piece",
+    "encode_manifest",
+    "encode_part",
+    "part_name",
+    "step_url",
+    "write_manifest",
+    "write_part",
+]
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
@@ -53,20 +67,47 @@ def step_url(directory: str, step: int) -> str:
     return fs.join(directory, f"step-{step}")
 
 
-def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str]) -> dict[str, Any]:
+def part_name(index: int, n_parts: int, life: int = 0) -> str:
+    """Return the file name of the part of a server, e.g. ``part-0-of-2.life-3.safetensors``; life 0 is not named."""
+    return f"part-{index}-of-{n_parts}{_life_suffix(life)}.safetensors"
+
+
+def _life_suffix(life: int) -> str:
+    return f".life-{life}" if life else ""
+
+
+def write_part(
+    url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
+) -> dict[str, Any]:
     """Write the part of one server; return its description for the manifest.
 
     Parameters
     ----------
     url : str
         Of the step.
+    index, n_parts, pieces, names, life
+        See `encode_part`.
+    """
+    content, described = encode_part(index, n_parts, pieces, names, life)
+    fs.write_atomic(fs.join(url, described["file"]), content)
+    return described
+
+
+def encode_part(
+    index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the part of one server, and its description for the manifest.
+
+    Parameters
+    ----------
     index, n_parts : int
         Index of the server, and number of servers.
     pieces : sequence of Piece
     names : sequence of str
         Name of each param.
+    life : int
+        Of the job.
     """
-    file = f"part-{index}-of-{n_parts}.safetensors"
     tensors, described = {}, []
     for piece in pieces:
         key = f"{names[piece.param]}/{piece.what}/{piece.start}"
@@ -82,13 +123,11 @@ def write_part(url: str, index: int, n_parts: int, pieces: Sequence[Piece], name
             }
         )
     content = save(tensors)
-    fs.write_atomic(fs.join(url, file), content)
-    return {
-        "file": file,
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "tensors": described,
-    }
+    return content, {**_describe_file(part_name(index, n_parts, life), content), "tensors": described}
+
+
+def _describe_file(file: str, content: bytes) -> dict[str, Any]:
+    return {"file": file, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
@@ -97,11 +136,8 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
     Parameters
     ----------
     url : str
-    parts : sequence of dict
-        From `write_part`.
-    facts : dict
-        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
+    parts, facts
+        See `encode_manifest`.
     """
     for part in parts:
         if not fs.exists(fs.join(url, part["file"])):
@@ -109,8 +145,52 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
                 f"{url}: {part['file']} was written by a server but cannot be seen from here. "
                 "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
             )
-    manifest = {"format": FORMAT, **facts, "parts": list(parts)}
-    fs.write_atomic(fs.join(url, MANIFEST), json.dumps(manifest, indent=1).encode())
+    fs.write_atomic(fs.join(url, MANIFEST), encode_manifest(parts, facts))
+
+
+def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest.
+
+    Parameters
+    ----------
+    parts : sequence of dict
+        From `write_part`.
+    facts : dict
+        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
+        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
+    """
+    # "checksum" says that there has to be one, should its own key be damaged
+    manifest = {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
+    body = json.dumps(manifest, indent=1).encode()
+    return body.removesuffix(b"\n}") + _checksum_lines(body)
+
+
+def _checksum_lines(body: bytes) -> bytes:
+    """Return the end of a manifest: the checksum of the manifest without it, as its last key."""
+    return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
+
+
+def _decode_manifest(url: str, content: bytes) -> dict[str, Any]:
+    """Return the content of a manifest.
+
+    Raises
+    ------
+    CheckpointError
+        It is damaged, or of another format.
+    """
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{url}: damaged: {error}. Use an older checkpoint.") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{url}: damaged: expected a JSON object. Use an older checkpoint.")
+    if "checksum" in found or "sha256" in found:
+        end = len(_checksum_lines(b""))
+        if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
+            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it. Use an older checkpoint.")
+    if found.get("format") != FORMAT:
+        raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
+    return found
 
 
 class Checkpoint:
@@ -136,15 +216,12 @@ class Checkpoint:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        file = fs.join(url, MANIFEST)
         try:
-            found = json.loads(fs.read_bytes(fs.join(url, MANIFEST)))
-        except (DataError, ValueError) as error:
-            raise CheckpointError(f"{url}: the manifest cannot be read: {error}") from error
-        self.manifest: dict[str, Any] = found if isinstance(found, dict) else {}
-        if self.manifest.get("format") != FORMAT:
-            raise CheckpointError(
-                f"{url}: format {self.manifest.get('format')!r} is not known. This version reads {FORMAT!r}."
-            )
+            content = fs.read_bytes(file)
+        except DataError as error:
+            raise CheckpointError(f"{file}: cannot be read: {error}") from error
+        self.manifest = _decode_manifest(file, content)
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})

@@ -16,7 +16,14 @@ from singa_dask.comm import slice_table
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece, step_url, write_manifest, write_part
+from singa_dask.runtime.checkpoints.checkpoint import (
+    Checkpoint,
+    Piece,
+    part_name,
+    step_url,
+    write_manifest,
+    write_part,
+)
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.runtime.harness import dense, mlp
 
@@ -37,6 +44,7 @@ def write(
     step: int = 3,
     n_servers: int = 2,
     values: dict[str, dict[str, np.ndarray]] | None = None,
+    life: int = 0,
     **facts: Any,
 ) -> str:
     """Write a checkpoint as ``n_servers`` servers do, and return its URL."""
@@ -52,7 +60,7 @@ def write(
             if cut.server == server
             for what, array in values[names[cut.param]].items()
         ]
-        parts.append(write_part(url, server, n_servers, pieces, names))
+        parts.append(write_part(url, server, n_servers, pieces, names, life))
     params = {name: {"shape": list(values[name]["value"].shape), "dtype": "float32"} for name in names}
     write_manifest(url, parts, {"job": "j", "step": step, "seed": 0, "params": params, "groups": {}, **facts})
     return url
@@ -162,9 +170,42 @@ def test_a_manifest_that_is_not_one_is_refused(tmp_path: Path, text: str) -> Non
         Checkpoint(str(tmp_path))
 
 
+def test_any_changed_byte_of_a_manifest_is_found(tmp_path: Path) -> None:
+    path = Path(write(str(tmp_path), groups={"0": {"step": 3, "cursors": {}}})) / "manifest.json"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        for bit in (1, 32):
+            changed = bytes([content[place] ^ bit])
+            path.write_bytes(content[:place] + changed + content[place + 1 :])
+            with pytest.raises(CheckpointError, match=r"manifest\.json: (damaged|format)"):
+                Checkpoint(str(path.parent))
+
+
+def test_a_manifest_without_a_checksum_is_read(tmp_path: Path) -> None:
+    path = Path(write(str(tmp_path))) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["checksum"], manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    np.testing.assert_array_equal(Checkpoint(str(path.parent)).values("w"), stored_values()["w"]["value"])
+
+
+def test_a_part_of_an_older_life_that_comes_late_changes_nothing(tmp_path: Path) -> None:
+    url = write(str(tmp_path), life=2)
+    before = Checkpoint(url).values("w")
+    for life in (0, 1):
+        piece = Piece(0, 0, "value", 3, np.zeros(20, np.float32))
+        for index in (0, 1):
+            write_part(url, index, 2, [piece], ["w"], life)
+    found = Checkpoint(find(str(tmp_path)))
+    np.testing.assert_array_equal(found.values("w"), before)
+    assert [part["file"] for part in found.manifest["parts"]] == [part_name(index, 2, 2) for index in (0, 1)]
+    assert part_name(1, 2, 2) == "part-1-of-2.life-2.safetensors"
+
+
 def test_a_gap_between_pieces_is_not_read_over(tmp_path: Path) -> None:
     path = Path(write(str(tmp_path))) / "manifest.json"
     manifest = json.loads(path.read_text())
+    del manifest["checksum"], manifest["sha256"]
     for part in manifest["parts"]:
         part["tensors"] = [each for each in part["tensors"] if each["start"] == 0]
     path.write_text(json.dumps(manifest))

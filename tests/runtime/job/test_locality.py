@@ -91,7 +91,7 @@ def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TimeoutError, match="no answer in 0 s"):
             survey("", None, 0)
         hanging.set()
-    with pytest.raises(CheckpointError, match="manifest cannot be read"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read"):
         survey(mlp().model_dump_json(), "nowhere", 60)
 
 
