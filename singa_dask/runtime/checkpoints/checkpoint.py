@@ -14,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load, save
 
 from singa_dask.data import fs
+from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Piece",
     "encode_manifest",
     "encode_part",
+    "make_manifest",
     "part_name",
     "step_url",
     "write_manifest",
@@ -37,6 +39,11 @@ __all__ = [
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
+# of parts: in files, and in memory, where a fast one will do
+CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
+    "sha256": lambda content: hashlib.sha256(content).hexdigest(),
+    "crc32c": checksum_of,
+}
 
 
 class Piece(NamedTuple):
@@ -94,7 +101,12 @@ def write_part(
 
 
 def encode_part(
-    index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
+    index: int,
+    n_parts: int,
+    pieces: Sequence[Piece],
+    names: Sequence[str],
+    life: int = 0,
+    checksum: str = "sha256",
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the part of one server, and its description for the manifest.
 
@@ -107,6 +119,8 @@ def encode_part(
         Name of each param.
     life : int
         Of the job.
+    checksum : str
+        ``"sha256"`` or ``"crc32c"``.
     """
     tensors, described = {}, []
     for piece in pieces:
@@ -123,11 +137,12 @@ def encode_part(
             }
         )
     content = save(tensors)
-    return content, {**_describe_file(part_name(index, n_parts, life), content), "tensors": described}
+    file = part_name(index, n_parts, life)
+    return content, {**_describe_file(file, content, checksum), "tensors": described}
 
 
-def _describe_file(file: str, content: bytes) -> dict[str, Any]:
-    return {"file": file, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def _describe_file(file: str, content: bytes, checksum: str) -> dict[str, Any]:
+    return {"file": file, "bytes": len(content), checksum: CHECKSUMS[checksum](content)}
 
 
 def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
@@ -159,10 +174,14 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
         [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
     """
-    # "checksum" says that there has to be one, should its own key be damaged
-    manifest = {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
-    body = json.dumps(manifest, indent=1).encode()
+    body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
+
+
+def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest, see `encode_manifest`, without the checksum that its bytes have."""
+    # "checksum" says that there has to be one, should its own key be damaged
+    return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 
 def _checksum_lines(body: bytes) -> bytes:
@@ -194,7 +213,7 @@ def _decode_manifest(url: str, content: bytes) -> dict[str, Any]:
 
 
 class Checkpoint:
-    """Reads a checkpoint.
+    """Reads a checkpoint from files or, made by `from_manifest`, from anywhere else.
 
     Parameters
     ----------
@@ -203,6 +222,8 @@ class Checkpoint:
 
     Attributes
     ----------
+    url : str
+        Its URL or name, for messages.
     manifest : dict
     step : int
         Number of steps done.
@@ -215,13 +236,33 @@ class Checkpoint:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
         file = fs.join(url, MANIFEST)
         try:
             content = fs.read_bytes(file)
         except DataError as error:
             raise CheckpointError(f"{file}: cannot be read: {error}") from error
-        self.manifest = _decode_manifest(file, content)
+        self._open(_decode_manifest(file, content), lambda part: fs.read_bytes(fs.join(url, part)), url)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
+        """Return a checkpoint whose parts are read by a function.
+
+        Parameters
+        ----------
+        manifest : mapping
+        read : callable
+            File of a part -> its content; None if it is not there.
+        name : str
+            For messages.
+        """
+        made = cls.__new__(cls)
+        made._open(manifest, read, name)
+        return made
+
+    def _open(self, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], url: str) -> None:
+        self.url = url
+        self._read_file = read
+        self.manifest = dict(manifest)
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
@@ -316,10 +357,12 @@ class Checkpoint:
             url = fs.join(self.url, file)
             expected = next(part for part in self.manifest["parts"] if part["file"] == file)
             try:
-                content = fs.read_bytes(url)
+                content = self._read_file(file)
             except DataError as error:
                 raise CheckpointError(f"{url}: cannot be read: {error}") from error
-            if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+            if content is None:
+                raise CheckpointError(f"{url}: cannot be read: it is not there. Use an older checkpoint.")
+            if any(expected[kind] != CHECKSUMS[kind](content) for kind in CHECKSUMS if kind in expected):
                 raise CheckpointError(
                     f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of "
                     f"{expected['bytes']}). Use an older checkpoint."

@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet, whole_params
-from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.train import initial_values
@@ -31,19 +31,19 @@ class InitialState:
     Parameters
     ----------
     job : JobConf
-    resume : str, optional
-        URL of the step to continue from (see `lookup.find`).
+    resume : str or Checkpoint, optional
+        What to continue from: the URL of a step (see `lookup.find`), or an open checkpoint.
     init_from : sequence of str
         URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
     """
 
-    def __init__(self, job: JobConf, resume: str | None = None, init_from: Sequence[str] = ()) -> None:
+    def __init__(self, job: JobConf, resume: str | Checkpoint | None = None, init_from: Sequence[str] = ()) -> None:
         self.job = job
-        self.resumed = checkpoint.Checkpoint(resume) if resume else None
+        self.resumed = Checkpoint(resume) if isinstance(resume, str) else resume
         self.step = self.resumed.step if self.resumed else 0
         if self.resumed and self.resumed.manifest["seed"] != job.seed:
             raise CheckpointError(
-                f"{resume}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
+                f"{self.resumed.url}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
                 "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
             )
         self._initial = InitialValues(job, init_from)

@@ -16,6 +16,7 @@ from singa_dask.errors import A_BUG, Aborted, SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
@@ -33,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 
 def run_unit(
-    host: UnitHost, address: Address, checkpoint_url: str, resume: str | None, init_from: Sequence[str]
+    host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end.
+    """Run one unit to its end; for ``resume`` see `InitialState`.
 
     Returns
     -------

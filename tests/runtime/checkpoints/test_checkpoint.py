@@ -19,12 +19,15 @@ from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
     Piece,
+    encode_part,
+    make_manifest,
     part_name,
     step_url,
     write_manifest,
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
+from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 
 GOLD = Path(__file__).parents[2] / "gold"
@@ -211,6 +214,39 @@ def test_a_gap_between_pieces_is_not_read_over(tmp_path: Path) -> None:
     path.write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match=r"w/value has \d+ of 40 values"):
         Checkpoint(str(path.parent)).values("w")
+
+
+# -- parts that are not in files -------------------------------------------------------------------
+
+
+def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return a manifest, and the parts by file, of a checkpoint that is nowhere else."""
+    values, files, parts = stored_values(), {}, []
+    for index, name in enumerate(values):
+        pieces = [Piece(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
+        content, described = encode_part(index, 2, pieces, list(values), life=4, checksum="crc32c")
+        files[described["file"]] = content
+        parts.append(described)
+    params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
+    return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
+
+
+def test_parts_come_from_a_function() -> None:
+    manifest, files = in_memory()
+    assert list(files) == ["part-0-of-2.life-4.safetensors", "part-1-of-2.life-4.safetensors"]
+    found = Checkpoint.from_manifest(manifest, files.get, "snapshot of step 3")
+    assert found.step == InitialState(mlp(), found).step == 3
+    for name, arrays in stored_values().items():
+        np.testing.assert_array_equal(found.values(name), arrays["value"])
+        np.testing.assert_array_equal(found.whole(name, "history"), arrays["history"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("damage", "told"), [(flip, "damaged"), (lambda content: None, "cannot be read")])
+def test_a_part_that_is_not_right_is_named(damage: Callable[[bytes], bytes | None], told: str) -> None:
+    manifest, files = in_memory()
+    found = Checkpoint.from_manifest(manifest, lambda file: damage(files[file]), "snapshot of step 3")
+    with pytest.raises(CheckpointError, match=rf"^snapshot of step 3/part-0-of-2.*: {told}.* older checkpoint"):
+        found.values("w")
 
 
 # -- what a job is told ----------------------------------------------------------------------------
