@@ -7,6 +7,7 @@ This package handles names, versions and arrays; it does not know Param, Layer o
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import ParamSlice, partition_slices, slice_sizes, slice_table
 from singa_dask.comm.stub import Share, Stub
+from singa_dask.comm.sums import tree_sum
 
 __all__ = [
     "Address",
@@ -18,4 +19,5 @@ __all__ = [
     "partition_slices",
     "slice_sizes",
     "slice_table",
+    "tree_sum",
 ]

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import ParamSlice
+from singa_dask.comm.sums import additions, complete_nodes, leaf
 
 __all__ = ["Share", "Stub"]
 
@@ -44,6 +43,27 @@ class Share:
     param: int
     grad: Any
     publish: Callable[[int], None]
+
+
+@dataclass
+class _PartialSum:
+    """The sum of the gradients of a param at one node of the tree, see `sums`.
+
+    Attributes
+    ----------
+    node : int
+    pairs : list of (array, array)
+        The second is added to the first, in order.
+    total : array, 1-D
+        Where the sum is then: in the gradient of the first worker.
+    n : int
+        Number of sharers that it counts for, also if the gradients of some are always 0.
+    """
+
+    node: int
+    pairs: list[tuple[Any, Any]]
+    total: Any
+    n: int
 
 
 @dataclass
@@ -111,9 +131,11 @@ class Stub:
         self._new_memory = memory
         self._memory: dict[tuple[str, int, int], Any] = {}
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
+        self._n_workers = 1 + max((unit.id for unit in process_of if unit.kind == "worker"), default=0)
+        self._sums: dict[tuple[int, int], list[_PartialSum]] = {}
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        self._receive_buffers: dict[tuple[str, Address, int, int], np.ndarray] = {}
+        self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
@@ -143,18 +165,20 @@ class Stub:
             self._shares[share.worker.group, share.param].append(share)
         for users in self._shares.values():
             users.sort(key=lambda share: share.worker)
+        self._sums.clear()
 
     def forget(self) -> None:
         """Release all memory, once no more messages are sent."""
         self._memory.clear()
         self._shares.clear()
+        self._sums.clear()
         self._receive_buffers.clear()
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
 
-        New values are read straight into their memory. Gradients and changes have one buffer for each sender: it sends
-        the next one only after this one was answered.
+        New values are read straight into their memory. Gradients and changes have one buffer for each sender and
+        node of the tree of sums: it sends the next one only after this one was answered.
         """
         if message.slice < 0 or message.kind == "put":
             return None
@@ -162,7 +186,8 @@ class Stub:
         if message.kind in ("r-get", "r-update"):
             values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
             return values
-        key = (message.kind, message.src, message.slice, message.info.get("group", -1))
+        group, node = (message.info.get(name, -1) for name in ("group", "node"))
+        key = (message.kind, message.src, message.slice, group, node)
         if key not in self._receive_buffers:
             self._receive_buffers[key] = np.empty(piece.size, self.dtype)
         return self._receive_buffers[key]
@@ -189,28 +214,56 @@ class Stub:
         return [self._to_server(message, piece) for piece in self._slices[message.param]]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, send their sum."""
+        """Count the local sharers whose gradient is ready; after the last one, send their sum.
+
+        Workers whose place in the tree of sums is apart from the others' have a sum of their own.
+        """
         group, param = message.src.group, message.param
-        users = self._shares[group, param]
         sent = self._sent[group, param]
         sent.add((message.src, message.info["share"]))
-        if len(sent) < len(users):
+        if len(sent) < len(self._shares[group, param]):
             return []
-        # Sum each worker's own gradients first, then in the order of workers, never of arrival: the bits are the same
-        # in every run, and do not depend on which workers share a process.
-        learning = [user for user in users if user.grad.size]
-        total = _sum([_sum([user.grad for user in mine]) for _, mine in groupby(learning, attrgetter("worker"))])
         sent.clear()
         self._answered[group, param].clear()
-        n = len(users)
+        if (group, param) not in self._sums:
+            self._sums[group, param] = self._partial_sums(group, param)
+        sums = self._sums[group, param]
+        for each in sums:
+            for total, grad in each.pairs:
+                total += grad
         full = []
         for piece in self._slices[param]:
-            request = self._to_server(message, piece, arrays=(total[piece.start : piece.stop],), n=n)
-            outgoing = self._outgoing[group, request.dst]
-            outgoing.add(request)
-            if outgoing.n_bytes >= PACK_BYTES:
-                full += outgoing.take()
+            for each in sums:
+                arrays = (each.total[piece.start : piece.stop],)
+                request = self._to_server(message, piece, arrays, n=each.n, node=each.node)
+                outgoing = self._outgoing[group, request.dst]
+                outgoing.add(request)
+                if outgoing.n_bytes >= PACK_BYTES:
+                    full += outgoing.take()
         return full
+
+    def _partial_sums(self, group: int, param: int) -> list[_PartialSum]:
+        """Return the sums to send of a param: one, unless other workers come between those of this process."""
+        users = self._shares[group, param]
+        learning: dict[int, list[Any]] = defaultdict(list)  # gradients of each worker, in the order of its net
+        for user in users:
+            if user.grad.size:
+                learning[user.worker.id].append(user.grad)
+        tops = complete_nodes(self._local_workers(group), self._n_workers)
+        if len(users) == self.n_sharers[param]:  # workers of other processes do not have it
+            tops = dict.fromkeys(learning, 1)
+        sums = []
+        for top in sorted({tops[worker] for worker in learning}):
+            below = {leaf(worker, self._n_workers): learning[worker] for worker in learning if tops[worker] == top}
+            pairs = [(grads[0], grad) for grads in below.values() for grad in grads[1:]]
+            pairs += [(below[left][0], below[right][0]) for left, right in additions(tuple(below), top)]
+            sums.append(_PartialSum(top, pairs, below[min(below)][0], sum(map(len, below.values()))))
+        sums[0].n += len(users) - sum(each.n for each in sums)
+        return sums
+
+    def _local_workers(self, group: int) -> set[int]:
+        local = [unit for unit, process in self.process_of.items() if process == self.process]
+        return {unit.id for unit in local if unit.kind == "worker" and unit.group == group}
 
     def _on_flush(self, message: Message) -> list[Message]:
         """Send the gradients that wait for more of them: the worker group has no more for now."""
@@ -221,7 +274,7 @@ class Stub:
         return pack(following for part in message.parts for following in self.handle(part))
 
     def _to_server(
-        self, message: Message, piece: ParamSlice, arrays: tuple[np.ndarray, ...] = (), n: int = 0
+        self, message: Message, piece: ParamSlice, arrays: tuple[np.ndarray, ...] = (), n: int = 0, node: int = 0
     ) -> Message:
         group = message.src.group
         to = Address.server(self.server_group_of(group), piece.server)
@@ -234,7 +287,7 @@ class Stub:
             slice=piece.id,
             version=message.version,
             step=message.step,
-            info={"group": group, "n": n, "total": self.n_sharers[message.param], "in_place": here},
+            info={"group": group, "n": n, "total": self.n_sharers[message.param], "node": node, "in_place": here},
             arrays=arrays,
         )
 
@@ -255,11 +308,3 @@ class Stub:
         return []
 
     _on_r_get = _on_r_update
-
-
-def _sum(grads: Sequence[Any]) -> Any:
-    """Add up arrays in order, in the memory of the first."""
-    total = grads[0]
-    for grad in grads[1:]:
-        total += grad
-    return total

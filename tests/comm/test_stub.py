@@ -103,7 +103,7 @@ def test_a_gradient_leaves_when_the_last_local_worker_has_sent_its_own(post: Pos
     assert [message.slice for message in sent] == post.of(0)
     for message in sent:
         assert message.arrays[0].tolist() == [3.0] * post.slices[message.slice].size
-        assert dict(message.info) == {"group": 0, "n": 2, "total": 2, "in_place": True}
+        assert dict(message.info) == {"group": 0, "n": 2, "total": 2, "node": 1, "in_place": True}
         assert message.step == 3
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Message, ParamSlice, pack
+from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
@@ -30,7 +30,7 @@ class _Held:
     value: Any
     state: dict[str, Any]
     version: int = -1
-    sent: dict[int, dict[Address, Message]] = field(default_factory=dict)
+    sent: dict[int, dict[tuple[Address, int], Message]] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
     last: np.ndarray | None = None
     n_since_sync: int = 0
@@ -133,30 +133,29 @@ class Server:
         return [self._answer(message, held, "r-get") for message in ready]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Collect the gradients of a worker group; update and answer once all of its processes have sent theirs."""
+        """Collect the gradients of a worker group; update once all are there, and answer each process once."""
         held = self._held[message.slice]
         group = message.info["group"]
         sent = held.sent.setdefault(group, {})
-        sent[message.src] = message
+        sent[message.src, message.info["node"]] = message
         if sum(each.info["n"] for each in sent.values()) < message.info["total"]:
             return []
         del held.sent[group]
-        messages = [sent[src] for src in sorted(sent)]  # in the order of processes, never of arrival
-        self._apply(held, messages)
-        answers = [self._answer(each, held, "r-update") for each in messages]
+        received = [sent[key] for key in sorted(sent)]
+        total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
+        self._apply(held, total, received[0].step)
+        processes = {each.src: each for each in received}
+        answers = [self._answer(each, held, "r-update") for each in processes.values()]
         return answers + self._serve_waiting(held) + self._sync(held)
 
-    def _apply(self, held: _Held, messages: Sequence[Message]) -> None:
-        total = messages[0].arrays[0]
-        for message in messages[1:]:
-            total += message.arrays[0]
+    def _apply(self, held: _Held, total: Any, step: int) -> None:
         scales = self.scales[held.slice.param]
         n_shares = self.n_shares[held.slice.param]
         if scales is None:
             held.value -= total / n_shares
         else:
             self.updater.update(
-                messages[0].step,
+                step,
                 held.version,
                 held.value,
                 total,

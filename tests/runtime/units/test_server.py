@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message, pack, slice_table
+from singa_dask.comm import Address, Message, pack, slice_table, tree_sum
+from singa_dask.comm.sums import leaf
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server
@@ -52,9 +53,12 @@ class Host:
         n: int = 1,
         total: int = 1,
         in_place: bool = False,
+        node: int | None = None,
         **more: Any,
     ) -> list[Message]:
-        info = {"group": group, "n": n, "total": total, "in_place": in_place}
+        """Send a message; without ``node`` as if each process had one worker of at most four."""
+        node = leaf(process, 4) if node is None else node
+        info = {"group": group, "n": n, "total": total, "node": node, "in_place": in_place}
         src = Address.stub(process)
         return self.server.handle(Message(kind, src, self.server.address, param=0, slice=0, info=info, **more))
 
@@ -158,9 +162,7 @@ def test_any_order_of_arrival_gives_the_same_bits(
         if len(ready) > 1:
             assert answers == []
             continue
-        total = grads[0].copy()
-        for grad in grads[1:]:
-            total += grad
+        total = tree_sum({leaf(p, n_processes): grad for p, grad in enumerate(grads)})
         plain.update(now, n_updates, wanted, total, state, n_sharers=n_processes)
         n_updates += 1
         assert [answer.dst for answer in answers] == [Address.stub(p) for p in range(n_processes)]
@@ -199,7 +201,7 @@ def test_requests_that_come_in_one_message_are_answered_in_one() -> None:
     )  # fmt: skip
 
     def request(kind: str, process: int, param: int, fill: float, total: int = 1) -> Message:
-        info = {"group": 0, "n": 1, "total": total, "in_place": False}
+        info = {"group": 0, "n": 1, "total": total, "node": leaf(process, 2), "in_place": False}
         arrays = (np.full(values[param].size, fill, np.float32),)
         return Message(kind, Address.stub(process), server.address, param=param, slice=param, version=0, step=0,
                        info=info, arrays=arrays)  # fmt: skip
