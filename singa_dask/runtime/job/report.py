@@ -47,6 +47,7 @@ class MetricsMerger:
         if len(reported) < self.n_workers:
             return None
         del self._reported[key]
+        reported.sort(key=lambda each: each["worker"])  # sums do not depend on the order of arrival
         names = {name: None for each in reported for name in each["metrics"]}
         metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in reported) for name in names}
         if event["group"] == 0:
