@@ -7,7 +7,23 @@ from typing import Any
 
 from singa_dask.conf.model import Conf, Count, Finding, Size, raw_value
 
-__all__ = ["ClusterConf"]
+__all__ = ["ClusterConf", "ElasticConf"]
+
+
+class ElasticConf(Conf):
+    """``elastic`` of a cluster: how many processes a job may be spread over while it runs."""
+
+    min_processes: Size = 1
+    """Fewest processes that the units are packed on when processes are lost."""
+    max_processes: Size | None = None
+    """Most processes that the units are spread over; by default those of the cluster block."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the minimum is not above the maximum."""
+        least, most = (raw_value(data, f"{key}_processes", int, 0) for key in ("min", "max"))
+        if 0 < most < least:
+            yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
 
 
 class ClusterConf(Conf):
@@ -37,13 +53,37 @@ class ClusterConf(Conf):
     """Let worker groups of one process use one memory for their params."""
     poll_time: Count = 100
     """Unused: nothing polls."""
+    elastic: ElasticConf = ElasticConf()
+    """Bounds for the number of processes."""
+    max_restarts: Count = 10
+    """Restarts within an hour after which the job fails; 0 for none."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that each server group serves equally many worker groups."""
+        """Check that each server group serves equally many worker groups, and that the job has enough processes."""
         workers, servers = (raw_value(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
         if workers > 0 and servers > 0 and workers % servers:
             yield (
                 ("nserver_groups",),
                 f"expected a number that divides nworker_groups, which is {workers}, got {servers}.",
             )
+        n, elastic = _n_processes(data), data.get("elastic")
+        for key in ("min_processes", "max_processes"):
+            found = raw_value(elastic, key, int, 0)
+            if found > n > 0:
+                yield (
+                    ("elastic", key),
+                    f"expected at most the number of processes of the job, which is {n}, got {found}.",
+                )
+
+
+def _n_processes(data: Mapping[str, Any]) -> int:
+    """Return the number of processes that raw values of a cluster block make, 0 if they are mistaken."""
+    numbers = []
+    for unit in ("worker", "server"):
+        keys = (f"n{unit}_groups", f"n{unit}s_per_group", f"n{unit}s_per_procs")
+        n_groups, per_group, per_process = (raw_value(data, key, int, 1) for key in keys)
+        if min(n_groups, per_group, per_process) < 1:
+            return 0
+        numbers.append(-(-n_groups * per_group // per_process))
+    return sum(numbers) if raw_value(data, "server_worker_separate", bool, False) else max(numbers)

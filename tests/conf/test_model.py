@@ -215,6 +215,31 @@ def test_every_mistake_is_told_at_once(registries: Any) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("cluster", "key", "words"),
+    [
+        ({"elastic": {"min_processes": 2}}, ("elastic", "min_processes"), "number of processes of the job, which is 1"),
+        ({"nworkers_per_group": 4, "nworkers_per_procs": 2, "elastic": {"max_processes": 3}},
+         ("elastic", "max_processes"), "which is 2, got 3"),
+        ({"nworkers_per_group": 4, "server_worker_separate": True, "elastic": {"min_processes": 6}},
+         ("elastic", "min_processes"), "which is 5, got 6"),
+        ({"nworkers_per_group": 4, "elastic": {"min_processes": 3, "max_processes": 2}},
+         ("elastic", "min_processes"), "at most max_processes, which is 2, got 3"),
+        ({"elastic": {"min_processes": 0}}, ("elastic", "min_processes"), "at least 1, got 0"),
+        ({"max_restarts": -1}, ("max_restarts",), "at least 0, got -1"),
+    ],
+)  # fmt: skip
+def test_numbers_of_processes_that_a_job_cannot_have(cluster: Any, key: tuple[str, ...], words: str) -> None:
+    [(path, message)] = mistakes(conf.ClusterConf, cluster)
+    assert path == key
+    assert words in message
+
+
+def test_a_job_may_have_fewer_processes() -> None:
+    cluster = conf.ClusterConf.model_validate({"nworkers_per_group": 4, "elastic": {"min_processes": 2}})
+    assert (cluster.elastic.min_processes, cluster.elastic.max_processes, cluster.max_restarts) == (2, None, 10)
+
+
 def data_layer(**conf_of_store: Any) -> dict[str, Any]:
     return {"layer": {"name": "data", "type": "RecordInput", "store_conf": conf_of_store}}
 

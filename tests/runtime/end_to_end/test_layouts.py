@@ -19,6 +19,7 @@ RunJob = Callable[..., Outcome]
 EIGHT = {"nworkers_per_group": 8, "nservers_per_group": 3}
 FOUR = {"nworkers_per_group": 4, "nservers_per_group": 2}
 ADAM = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.01}}
+RBM = [test_rbm.records(), *test_rbm.rbm(1, "data", 20)]
 TESTS = {"test_freq": 3, "test_steps": 2, "train_steps": 6}
 
 JOBS: dict[str, Callable[..., JobConf]] = {
@@ -26,6 +27,7 @@ JOBS: dict[str, Callable[..., JobConf]] = {
     "adam": lambda cluster: mlp(cluster={**EIGHT, **cluster}, updater=ADAM, **TESTS),
     "statistics": lambda cluster: test_statistics.net(cluster={**FOUR, **cluster}, updater=ADAM, train_steps=4),
     "gru": lambda cluster: test_text.job({**EIGHT, **cluster}, updater=ADAM),
+    "rbm": lambda cluster: test_rbm.job(RBM, {"persistent": True}, cluster={**FOUR, **cluster}),
     "hybrid": lambda cluster: test_partition.placed(test_partition.PLACES["hybrid"], {**EIGHT, **cluster}),
     "elsewhere": lambda cluster: test_partition.placed(test_partition.PLACES["elsewhere"], {**FOUR, **cluster}),
 }
