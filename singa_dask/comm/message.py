@@ -60,7 +60,7 @@ class Message:
     ----------
     kind : str
         put, get, update, sync and their answers ``r-...``; flush; pack; hello, start, leave, stop, stop-at,
-        checkpoint-at, snapshot, part, measured, judged, end, abort.
+        checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
     src, dst : Address
     job : str
         Id of the job; messages of other jobs are refused.

@@ -51,6 +51,9 @@ class ClusterConf(Conf):
     """Unused: ports are found."""
     share_memory: bool = True
     """Let worker groups of one process use one memory for their params."""
+    snapshot_freq: Count | None = None
+    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job goes on
+    when one of them is lost; 0 is never. By default so often that they take 1 % of the time."""
     poll_time: Count = 100
     """Unused: nothing polls."""
     elastic: ElasticConf = ElasticConf()

@@ -18,6 +18,7 @@ from singa_dask.data import fs
 from singa_dask.layers import input as input_layer
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
@@ -57,13 +58,14 @@ def start_hosts(
     emit: Callable[[dict[str, Any]], None],
     deals: Mapping[str, Sequence[int]] | None = None,
     layout: Layout | None = None,
+    **given: Any,
 ) -> list[UnitHost]:
-    """Start one host for each process of a job."""
+    """Start one host for each process of a job; for ``given`` see `UnitHost`."""
     layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
     transport = partial(Transport, "tcp://127.0.0.1") if several else None
     hosts = [
-        UnitHost("test", process, job, transport, emit, deals, layout=layout)
+        UnitHost("test", process, job, transport, emit, deals, layout=layout, **given)
         for process in range(len(layout.processes))
     ]
     for host in hosts:
@@ -74,13 +76,17 @@ def start_hosts(
 def run_to_its_end(
     job: JobConf,
     url: str,
-    resume: str | None = None,
+    resume: str | Checkpoint | None = None,
     init_from: Sequence[str] = (),
     on_event: Callable[[list[UnitHost], dict[str, Any]], None] | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
     layout: Layout | None = None,
+    **given: Any,
 ) -> Outcome:
-    """Run a job with its run directory at ``url``; ``layout``, if its units are not where the job file puts them."""
+    """Run a job with its run directory at ``url``.
+
+    ``layout``, if its units are not where the job file puts them; for ``given`` see `UnitHost`.
+    """
     outcome = Outcome(url)
     hosts: list[UnitHost] = []
 
@@ -92,7 +98,7 @@ def run_to_its_end(
     def run_one(host: UnitHost, unit: Any) -> None:
         outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)
 
-    hosts += start_hosts(job, emit, deals, layout)
+    hosts += start_hosts(job, emit, deals, layout, **given)
     threads = [
         threading.Thread(target=run_one, args=(host, unit), daemon=True) for host in hosts for unit in host.local
     ]

@@ -1,4 +1,4 @@
-"""PendingCheckpoints: checkpoints that servers are writing, as the worker that requested them tracks them."""
+"""Checkpoints that servers are writing, and snapshots, as the worker that requested them tracks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.retention import Retention
 
-__all__ = ["PendingCheckpoints", "describe_params", "merge_cursors"]
+__all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_cursors"]
 
 
 @dataclass
@@ -52,10 +52,10 @@ class PendingCheckpoints:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def begin(self, step: int, facts: Mapping[str, Any]) -> str:
-        """Expect the checkpoint of a step; return its URL. ``facts`` go into the manifest."""
+    def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Expect the checkpoint of a step; return what servers have to know. ``facts`` go into the manifest."""
         self._pending[step] = _Pending(dict(facts))
-        return checkpoint.step_url(self.directory, step)
+        return {"url": checkpoint.step_url(self.directory, step)}
 
     def take(self, message: Message) -> dict[str, Any] | None:
         """Take the ``part`` of a server or the ``r-progress`` of a worker.
@@ -69,6 +69,7 @@ class PendingCheckpoints:
         if snapshot is None:  # it has failed already
             return None
         if "error" in message.info:
+            del self._pending[message.step]
             return self._fail(message.step, f"{message.src}: {message.info['error']}")
         if message.kind == "r-progress":
             positions = snapshot.positions.setdefault(message.src.group, [])
@@ -79,20 +80,54 @@ class PendingCheckpoints:
             snapshot.parts.append(dict(message.info))
         if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
             return None
-        url = checkpoint.step_url(self.directory, message.step)
-        try:
-            checkpoint.write_manifest(url, snapshot.parts, snapshot.facts)
-        except (OSError, SingaError) as error:
-            return self._fail(message.step, str(error))
         del self._pending[message.step]
+        return self._complete(message.step, snapshot.parts, snapshot.facts)
+
+    def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+        url = checkpoint.step_url(self.directory, step)
+        try:
+            checkpoint.write_manifest(url, parts, facts)
+        except (OSError, SingaError) as error:
+            return self._fail(step, str(error))
         if self._retention is not None:
-            self._retention.tidy(message.step, self._pending)
-        return {"event": "checkpoint", "step": message.step, "time": time.time(), "url": url}
+            self._retention.tidy(step, self._pending)
+        return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _fail(self, step: int, why: str) -> dict[str, Any]:
-        del self._pending[step]
         error = f"the checkpoint of step {step} was not written: {why}"
-        return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": error, "error": error}
+        return {**_warning(step, error), "error": error}
+
+
+class PendingSnapshots(PendingCheckpoints):
+    """Collects the parts and positions of snapshots, which are kept in memory.
+
+    Parameters
+    ----------
+    life : int
+        Of the job.
+    n_parts, n_groups, n_reporters : int
+        As of `PendingCheckpoints`.
+    """
+
+    def __init__(self, life: int, n_parts: int, n_groups: int, n_reporters: int = 1) -> None:
+        super().__init__("", n_parts, n_groups, n_reporters)
+        self._life = life
+
+    def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Expect the snapshot of a step; return what servers have to know. ``facts`` go into the manifest."""
+        super().begin(step, facts)
+        return {"snapshot": True}
+
+    def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = checkpoint.make_manifest(parts, facts)
+        return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
+
+    def _fail(self, step: int, why: str) -> dict[str, Any]:
+        return _warning(step, f"the snapshot of step {step} was dropped: {why}")
+
+
+def _warning(step: int, message: str) -> dict[str, Any]:
+    return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": message}
 
 
 def _merge(positions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:

@@ -37,6 +37,10 @@ class Calendar:
         """Return whether a checkpoint is due before a step."""
         return _is_due(step, self._job.checkpoint_freq, self._job.checkpoint_after)
 
+    def takes_snapshot(self, step: int) -> bool:
+        """Return whether the job wants a snapshot before a step."""
+        return _is_due(step, self._job.cluster.snapshot_freq or 0, 0)
+
 
 def _is_due(step: int, freq: int, after: int) -> bool:
     """Return whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""

@@ -34,6 +34,10 @@ class RunState:
         Why the training ends before its last step although nobody stopped it; empty if it does not.
     checkpoint_at : int
         Step before which a checkpoint is due by time.
+    snapshot_at : int
+        Step before which the first worker has chosen to take a snapshot.
+    snapshot_requested : bool
+        Set from other threads on the first worker, which takes a snapshot as soon as it can.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int) -> None:
@@ -42,6 +46,8 @@ class RunState:
         self.stop_requested = False
         self.reason = ""
         self.checkpoint_at = -1
+        self.snapshot_at = -1
+        self.snapshot_requested = False
         self._channel = channel
         self._address = channel.address
         self._cluster = job.cluster
@@ -78,6 +84,11 @@ class RunState:
         """Have the group save before a step that no worker has reached."""
         self.checkpoint_at = self._agree_on("checkpoint-at")
 
+    def choose_snapshot(self) -> None:
+        """Have the group take a snapshot before a step that no worker has reached."""
+        self.snapshot_requested = False
+        self.snapshot_at = self._agree_on("snapshot-at")
+
     def _agree_on(self, kind: str, **info: str) -> int:
         """Send the others of the group a step that none of them has reached; return it."""
         n = self._cluster.nworkers_per_group
@@ -103,5 +114,7 @@ class RunState:
             self.reason, self.stop_requested = message.info["reason"], True
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
-        else:
+        elif message.kind == "checkpoint-at":
             self.checkpoint_at = message.step
+        else:
+            self.snapshot_at = message.step

@@ -12,11 +12,12 @@ from typing import Any
 from singa_dask import modules
 from singa_dask.comm import Address, Message
 from singa_dask.conf import Phase
-from singa_dask.errors import A_BUG, Aborted, SingaError
+from singa_dask.errors import A_BUG, Aborted, CheckpointError, SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece
+from singa_dask.runtime.checkpoints.snapshots import keep_part
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
@@ -115,7 +116,18 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
         channel = Channel(address, host.router.post, host.router.inboxes[address])
-        worker = Worker(address, host.job, host.plan, nets, initial_state, checkpoint_url, params, channel, host.emit)
+        worker = Worker(
+            address,
+            host.job,
+            host.plan,
+            nets,
+            initial_state,
+            checkpoint_url,
+            params,
+            channel,
+            host.emit,
+            host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
+        )
         host.add(worker)
         logger.info("starts at step %d", worker.step)
         metrics = worker.run()
@@ -175,16 +187,25 @@ def _serve(host: UnitHost, server: Server) -> None:
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
-    """Copy the slices of the server, let training continue, and write the copy in the background."""
+    """Copy the slices of the server, let training continue, and write or keep the copy in the background."""
     pieces = server.snapshot()
     host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
 
     def write() -> None:
         try:
-            n_parts = host.job.cluster.nservers_per_group
-            info = checkpoint.write_part(message.info["url"], server.address.id, n_parts, pieces, host.plan.names)
+            info = _save(host, server.address.id, message, pieces)
         except Exception as error:  # reported to the worker that asked, which decides what to do
             info = {"error": _text_of(error)}
         host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 
     host.writer.submit(write)
+
+
+def _save(host: UnitHost, index: int, message: Message, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Write the part of a server to a file, or keep it in memory; return its description for the manifest."""
+    n_parts, names = host.job.cluster.nservers_per_group, host.plan.names
+    if "url" in message.info:
+        return checkpoint.write_part(message.info["url"], index, n_parts, pieces, names, host.life)
+    if host.keep is None:
+        raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
+    return keep_part(host.keep, message.step, index, n_parts, pieces, names, host.life)

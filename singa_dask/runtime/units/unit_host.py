@@ -14,6 +14,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import LostUnitError
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.snapshots import Keep
 from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
@@ -48,6 +49,10 @@ class UnitHost:
         Processes of the job on this machine, including this one; their workers share its cores. By default all.
     layout : Layout, optional
         Where the units are, if not where the job file puts them.
+    life : int
+        Of the job.
+    keep : callable, optional
+        Keeps parts of snapshots, see `Keep`; called in the thread of `writer`. Without it the job takes none.
 
     Attributes
     ----------
@@ -60,7 +65,7 @@ class UnitHost:
     units : dict of Address to object
         Local workers and servers, also those that have ended.
     writer : ThreadPoolExecutor
-        Writes parts of checkpoints in the background.
+        Writes parts of checkpoints, and keeps those of snapshots, in the background.
     """
 
     def __init__(
@@ -74,10 +79,13 @@ class UnitHost:
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
         layout: Layout | None = None,
+        life: int = 0,
+        keep: Keep | None = None,
     ) -> None:
         self.process = process
         self.job = job
         self.emit = emit
+        self.life, self.keep = life, keep
         self.deals, self.host_names = deals or {}, host_names
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
@@ -98,7 +106,7 @@ class UnitHost:
                 self.router.receive,
                 self._lose,
                 job=job_id,
-                life=0,
+                life=life,
                 process=process,
                 receive_buffer=self.stub.receive_buffer,
             )
@@ -150,6 +158,12 @@ class UnitHost:
                 group = str(unit.address.group)
                 steps[group] = min(unit.step, steps.get(group, unit.step))
         return steps
+
+    def request_snapshot(self) -> None:
+        """Ask the first worker of the job, if it is here and has begun, for a snapshot as soon as possible."""
+        worker = self.units.get(Address.worker(0, 0))
+        if isinstance(worker, Worker):
+            worker.request_snapshot()
 
     # -- the end -----------------------------------------------------------------------------------------
 

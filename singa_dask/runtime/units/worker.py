@@ -46,9 +46,13 @@ class Worker:
         Its messages.
     emit : callable
         Takes an event, a dict.
+    snapshot_life : int, optional
+        The life of the job, if it takes snapshots.
     """
 
-    ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset({"stop-at", "checkpoint-at", "end", "progress"})
+    ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
+        {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress"}
+    )
     """Kinds of messages that do not wait for the next step; `answer` takes them."""
 
     def __init__(
@@ -62,6 +66,7 @@ class Worker:
         params: WorkerParams,
         channel: Channel,
         emit: Callable[[dict[str, Any]], None],
+        snapshot_life: int | None = None,
     ) -> None:
         self.address = address
         self._params = params
@@ -74,7 +79,7 @@ class Worker:
         self._state = RunState(job, channel, step, self._lockstep.ahead)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
         self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self._trainer, self._state, channel, initial_state.step, emit
+            job, plan, checkpoint_url, self._trainer, self._state, channel, initial_state.step, emit, snapshot_life
         )
         self._record_progress()
 
@@ -98,6 +103,10 @@ class Worker:
     def request_stop(self) -> None:
         """Stop the group at a step that all can agree on; for its first worker, from any thread."""
         self._state.stop_requested = True
+
+    def request_snapshot(self) -> None:
+        """Take a snapshot as soon as possible, if the job takes any; for the first worker, from any thread."""
+        self._state.snapshot_requested = True
 
     def answer(self, message: Message) -> Message | None:
         """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it; return the answer, if any."""
@@ -149,8 +158,8 @@ class Worker:
         while not state.is_trained and not state.stops():
             self._record_progress()
             self._evaluation.run_due()
-            if state.stop_at != state.step and self._checkpointing.is_due():
-                self._checkpointing.save(self._evaluation.state())
+            if state.stop_at != state.step:
+                self._checkpointing.save_due(self._evaluation.state)
             self._checkpointing.finish(wait=False)
             if state.stop_at == state.step:
                 break

@@ -1,0 +1,236 @@
+"""Snapshots of jobs in threads: when they are taken, what they hold, and that a new life goes on from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import JobConf
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.units import snapshot_schedule
+from singa_dask.runtime.units.unit_host import UnitHost
+from tests.runtime.end_to_end.test_partition import PLACES, placed
+from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HYBRID, SANDBLASTER_2, SINGLE, Outcome, mlp
+from tests.runtime.units.test_ends import MANY, states, stop_at, warnings, with_trap
+
+Run = Callable[..., Outcome]
+FREQ = {"snapshot_freq": 4}
+NEVER = {"snapshot_freq": 10 * MANY}
+ADAM = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.01}}
+TWO = {"nworkers_per_group": 2, "nservers_per_group": 2}
+CLUSTERS = {"single": SINGLE, "allreduce": ALLREDUCE, "sandblaster": SANDBLASTER_2}
+
+
+class Kept:
+    """A store for all processes of a job."""
+
+    def __init__(self) -> None:
+        self.store = SnapshotStore()
+
+    def keep(self, step: int, file: str, content: bytes) -> list[str]:
+        self.store.put("job", file, step, content)
+        return ["here"]
+
+    def read(self, file: str) -> bytes | None:
+        return self.store.get("job", file)
+
+
+def snapshots(outcome: Outcome) -> list[dict[str, Any]]:
+    return [event for event in outcome.events if event["event"] == "snapshot"]
+
+
+def steps(outcome: Outcome) -> list[int]:
+    return [event["step"] for event in snapshots(outcome)]
+
+
+def go_on(run_job: Run, job: JobConf, kept: Kept, event: dict[str, Any]) -> Outcome:
+    """Run a job from one of its snapshots to the end, in its next life."""
+    resumed = Checkpoint.from_manifest(event["manifest"], kept.read, f"snapshot of step {event['step']}")
+    outcome = run_job(job, resumed, keep=Kept().keep, life=event["life"] + 1)
+    assert set(states(outcome).values()) == {"done"}, outcome.reports
+    return outcome
+
+
+def equal(one: Outcome, other: Outcome) -> None:
+    params, wanted = one.params(), other.params()
+    assert params.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(params[name], values)
+
+
+# -- a new life ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("updater", ["momentum", "Adam"])
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_new_life_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
+    changes = {"updater": ADAM} if updater == "Adam" else {}
+    kept, job = Kept(), mlp(train_steps=14, cluster={**CLUSTERS[name], **FREQ}, **changes)
+    outcome = run_job(job, keep=kept.keep)
+    assert steps(outcome) == [4, 8, 12]
+    calm = run_job(job)
+    assert snapshots(calm) == []
+    equal(outcome, calm)
+    assert outcome.losses() == calm.losses()
+    for event in snapshots(outcome)[1:]:  # the first one is no longer kept
+        rest = go_on(run_job, job, kept, event)
+        equal(rest, calm)
+        assert rest.losses() == {step: loss for step, loss in calm.losses().items() if step >= event["step"]}
+
+
+@pytest.mark.parametrize("name", ["hybrid", "pipeline", "elsewhere"])
+def test_so_is_that_of_a_partitioned_net(run_job: Run, name: str) -> None:
+    kept, job = Kept(), placed(PLACES[name], {**TWO, **FREQ}, train_steps=14)
+    outcome = run_job(job, keep=kept.keep)
+    assert steps(outcome) == [4, 8, 12]
+    for event in snapshots(outcome)[1:]:
+        equal(go_on(run_job, job, kept, event), outcome)
+
+
+@pytest.mark.parametrize("cluster", [DOWNPOUR, HYBRID], ids=["downpour", "hybrid"])
+def test_groups_go_on_each_at_its_own_step(run_job: Run, cluster: dict[str, Any]) -> None:
+    kept, job = Kept(), mlp(train_steps=14, cluster={**cluster, **FREQ})
+    outcome = run_job(job, keep=kept.keep)
+    assert steps(outcome) == [4, 8, 12]
+    event = snapshots(outcome)[-1]
+    groups = event["manifest"]["groups"]
+    assert groups["0"]["step"] == 12 and 0 <= groups["1"]["step"] <= 14
+    rest = go_on(run_job, job, kept, event)
+    for group in (0, 1):
+        assert set(rest.losses(group=group)) == set(range(groups[str(group)]["step"], 14))
+
+
+def test_manifests_name_the_life_and_the_holders(run_job: Run) -> None:
+    kept, job = Kept(), mlp(train_steps=6, cluster={**ALLREDUCE, **FREQ})
+    (event,) = snapshots(run_job(job, keep=kept.keep, life=3))
+    assert (event["step"], event["life"], event["manifest"]["step"]) == (4, 3, 4)
+    parts = sorted(event["manifest"]["parts"], key=lambda part: str(part["file"]))
+    assert [part["file"] for part in parts] == [f"step-4/part-{i}-of-2.life-3.safetensors" for i in range(2)]
+    assert [part["file"] for part in parts] == kept.store.files("job")
+    assert all(part["holders"] == ["here"] for part in parts)
+    assert sum(part["bytes"] for part in parts) == kept.store.n_bytes("job")
+
+
+# -- when they are taken -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+def test_every_step_is_every_step_and_memory_is_bounded(run_job: Run, cluster: dict[str, Any]) -> None:
+    kept = Kept()
+    outcome = run_job(mlp(train_steps=9, checkpoint_freq=5, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep)
+    assert steps(outcome) == [1, 2, 3, 4, 6, 7, 8]  # there is a checkpoint of step 5
+    parts = snapshots(outcome)[-1]["manifest"]["parts"]
+    assert len(kept.store.files("job")) == 2 * len(parts)
+
+
+@pytest.mark.parametrize("how", [{"snapshot_freq": 0}, {}])
+def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
+    asked = False
+
+    def ask(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        nonlocal asked
+        asked = True
+        hosts[0].request_snapshot()
+
+    keep = Kept().keep if how else None
+    assert steps(run_job(mlp(cluster=how), keep=keep, on_event=ask)) == []
+    assert asked
+
+
+@pytest.mark.parametrize("name", ["allreduce", "pipeline"])
+def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
+    run_job: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(snapshot_schedule, "MIN_S", 0.0)
+    monkeypatch.setattr(snapshot_schedule, "SHARE", 1.0)
+    kept = Kept()
+    job = mlp(train_steps=MANY, cluster=ALLREDUCE)
+    if name == "pipeline":
+        job = placed(PLACES[name], TWO, train_steps=MANY)
+
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot" and event["step"] > 10:
+            for host in hosts:
+                host.request_stop()
+
+    outcome = run_job(job, keep=kept.keep, on_event=watch)
+    assert set(states(outcome).values()) == {"done"}
+    event = snapshots(outcome)[-1]
+    (end,) = {report["step"] for unit, report in outcome.reports.items() if unit.startswith("worker")}
+    until_end = job.model_copy(update={"train_steps": end})
+    equal(go_on(run_job, until_end, kept, event), outcome)
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, DOWNPOUR], ids=["single", "allreduce", "downpour"])
+def test_one_that_is_asked_for_is_taken_as_soon_as_possible(run_job: Run, cluster: dict[str, Any]) -> None:
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        if event["event"] == "metrics" and (event["step"], event["group"], event["worker"]) == (5, 0, 0):
+            for host in hosts:
+                host.request_snapshot()
+        if event["event"] == "snapshot":
+            for host in hosts:
+                host.request_stop()
+
+    outcome = run_job(mlp(train_steps=MANY, cluster={**cluster, **NEVER}), keep=Kept().keep, on_event=watch)
+    assert steps(outcome) == [8 if cluster is ALLREDUCE else 6]
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, SANDBLASTER_2], ids=["single", "sandblaster"])
+def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster: dict[str, Any]) -> None:
+    kept = Kept()
+
+    def keep(step: int, file: str, content: bytes) -> list[str]:
+        if step == 4:
+            raise OSError("no memory is left")
+        return kept.keep(step, file, content)
+
+    job = mlp(cluster={**cluster, **FREQ})
+    outcome = run_job(job, keep=keep)
+    assert set(states(outcome).values()) == {"done"}
+    assert steps(outcome) == [8]
+    (warning,) = warnings(outcome)
+    assert warning.startswith("the snapshot of step 4 was dropped: server-0-")
+    assert warning.endswith("OSError: no memory is left")
+    equal(outcome, run_job(job))
+
+
+def test_nothing_waits_for_one_that_is_not_complete(run_job: Run) -> None:
+    """A failure ends the job while a part is being kept."""
+    released, begun = threading.Event(), threading.Event()
+
+    def keep(step: int, file: str, content: bytes) -> list[str]:
+        begun.set()
+        released.wait()
+        return []
+
+    trap = with_trap(how="raise", step=6, group=0, worker=0)
+    outcome = run_job(mlp(train_steps=MANY, neuralnet=trap, cluster={**ALLREDUCE, **FREQ}), keep=keep)
+    released.set()
+    assert set(states(outcome).values()) == {"failed", "aborted"}
+    assert steps(outcome) == []
+    assert begun.is_set()
+
+
+def test_the_end_comes_while_one_is_pending(run_job: Run) -> None:
+    stopped = threading.Event()
+
+    def keep(step: int, file: str, content: bytes) -> list[str]:
+        stopped.wait()
+        return []
+
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        stop_at(6)(hosts, event)
+        if event["event"] == "metrics" and event["step"] == 6:
+            stopped.set()
+
+    outcome = run_job(mlp(train_steps=MANY, cluster={**ALLREDUCE, **FREQ}), keep=keep, on_event=watch)
+    assert set(states(outcome).values()) == {"done"}
+    assert [event["step"] for event in outcome.events if event["event"] == "checkpoint"] == [9]
