@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.comm import Address
@@ -18,7 +18,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops import OPS, NumpyOps
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.nets import find_ops
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.placement import Layout, plan_processes
 from singa_dask.runtime.planning.resources import n_threads
 
 __all__ = ["Devices", "device_names", "device_of_part", "explain_memory_errors", "is_gpu", "n_on_gpus", "params_stay"]
@@ -95,23 +95,26 @@ class Devices:
 
     def __init__(self, job: JobConf, layout: Layout, process: int, neighbours: Collection[int] | None = None) -> None:
         self.job = job
-        self._layout = layout
-        self._workers = [unit for unit in layout.processes[process] if unit.kind == "worker"]
-        beside = {
-            each: sum(unit.kind == "worker" for unit in layout.processes[each])
-            for each in (range(len(layout.processes)) if neighbours is None else neighbours)
-        }
-        n_gpu = sum(n_on_gpus(job, n) for n in beside.values())
-        alone = n_on_gpus(job, len(self._workers)) == len(self._workers) > 0
-        self.n_threads = 1 if alone else n_threads(job, sum(beside.values()), n_gpu)
-        self._first = 0 if VISIBLE in os.environ else sum(n for each, n in beside.items() if each < process)
+        self._planned = plan_processes(job.cluster)
+        # index in the process where the job file puts a worker: its device is the same wherever it is
+        self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
+        self._workers = _workers(layout.processes[process])
+        neighbours = range(len(layout.processes)) if neighbours is None else neighbours
+        beside = {each: _workers(layout.processes[each]) for each in neighbours}
+        n_gpu = sum(self._is_on_gpu(worker) for workers in beside.values() for worker in workers)
+        alone = bool(self._workers) and all(map(self._is_on_gpu, self._workers))
+        self.n_threads = 1 if alone else n_threads(job, sum(map(len, beside.values())), n_gpu)
+        self._first = 0 if VISIBLE in os.environ else sum(len(beside[each]) for each in beside if each < process)
         self._names: dict[Address, str] = {}
         self._roots: dict[str, Ops] = {}
         self._lock = threading.Lock()
 
     def threads(self, worker: Address) -> int:
         """Return the number of threads of a worker: one if it computes on a GPU."""
-        return 1 if self._workers.index(worker) < n_on_gpus(self.job, len(self._workers)) else self.n_threads
+        return 1 if self._is_on_gpu(worker) else self.n_threads
+
+    def _is_on_gpu(self, worker: Address) -> bool:
+        return n_on_gpus(self.job, self._index[worker] + 1) > self._index[worker]
 
     @property
     def names(self) -> Mapping[Address, str]:
@@ -123,16 +126,18 @@ class Devices:
             The GPUs cannot be counted, as there is no CuPy.
         """
         if not self._names and self._workers:
-            counts = self.job.ops == "cupy" and not self.job.gpu
-            n_visible = OPS.find("cupy").count() if counts else 0
-            found = device_names(self.job, len(self._workers), n_visible, self._first)
+            if self.job.gpu:
+                found = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
+            else:
+                n_visible = OPS.find("cupy").count() if self.job.ops == "cupy" else 0
+                found = device_names(self.job, len(self._workers), n_visible, self._first)
             self._names = dict(zip(self._workers, found, strict=True))
         return self._names
 
     @property
     def params_stay(self) -> bool:
         """Whether values of params, and updater state, are on the device that all workers use."""
-        return params_stay(self._layout, self.names.values())
+        return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
         """Return the kernels of a worker or a server, for use in its thread only.
@@ -164,6 +169,10 @@ class Devices:
         """Release the memory of GPUs, once all computation has ended."""
         for root in self._roots.values():
             root.release()
+
+
+def _workers(units: Sequence[Address]) -> list[Address]:
+    return [unit for unit in units if unit.kind == "worker"]
 
 
 @contextlib.contextmanager

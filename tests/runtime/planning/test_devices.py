@@ -12,7 +12,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.ops import OPS, NumpyOps
 from singa_dask.runtime.planning.devices import VISIBLE, Devices, device_names, device_of_part, n_on_gpus, params_stay
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import pack, plan_processes
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID, SANDBLASTER_1, SINGLE, mlp
 
 TOGETHER = {"nworkers_per_procs": 4, "nservers_per_procs": 4}
@@ -83,6 +83,23 @@ def test_processes_of_one_host_share_its_gpus(
         monkeypatch.setenv(VISIBLE, visible)  # as dask-cuda sets it: a process begins with its own
     job = mlp(ops="cupy", cluster=HYBRID)
     assert list(Devices(job, plan_processes(job.cluster), 1, neighbours).names.values()) == names
+
+
+def test_a_worker_keeps_its_device_in_a_packed_layout() -> None:
+    job = mlp(gpu=[1], cluster={"nworkers_per_group": 4, "nworkers_per_procs": 2})
+    planned = plan_processes(job.cluster)
+    devices = Devices(job, pack(planned, 1), 0)
+    assert list(devices.names.values()) == ["cuda:1", "auto", "cuda:1", "auto"]
+    assert [devices.threads(worker) == 1 for worker in devices.names][::2] == [True, True]
+    assert {**Devices(job, planned, 0).names, **Devices(job, planned, 1).names} == devices.names
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_params_that_have_left_the_device_do_not_come_back() -> None:
+    job = mlp(ops="cupy", gpu=[0], cluster=ALLREDUCE)
+    packed = Devices(job, pack(plan_processes(job.cluster), 1), 0)
+    assert set(packed.names.values()) == {"cuda:0"}
+    assert not packed.params_stay
 
 
 @pytest.mark.usefixtures("four_gpus")
