@@ -74,7 +74,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("there is no GPU here, or no CuPy")
 
 
-OUR_THREADS = ("worker-", "server-", "prefetch-", "stub-", "singa-")
+OUR_THREADS = ("worker-", "server-", "prefetch-", "stub-", "singa-", "checkpoint-", "transport")
 ENDS_WITHIN_S = 10.0
 
 

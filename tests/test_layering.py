@@ -30,6 +30,7 @@ LEVELS = {
     "registry": 2,
     "modules": 1,
     "paths": 1,
+    "gate": 1,
     "errors": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.

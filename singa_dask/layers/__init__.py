@@ -10,7 +10,7 @@ from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, Records
 from singa_dask.layers.input import StoreInput
 from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.param import Gate, Param
+from singa_dask.layers.param import Param
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Shard, Site, Span
@@ -24,7 +24,6 @@ __all__ = [
     "Connection",
     "Context",
     "Feature",
-    "Gate",
     "InputLayer",
     "Layer",
     "Param",

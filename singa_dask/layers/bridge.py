@@ -38,8 +38,8 @@ class Exchange(Protocol):
     def has(self, key: str) -> bool:
         """Tell whether `receive` would not wait."""
 
-    def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has arrived that makes a condition true."""
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
 
 
 class Bridge(Layer):

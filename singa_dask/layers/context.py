@@ -10,6 +10,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.gate import Gate
 from singa_dask.ops.contract import Array
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Context:
         How layers on this worker reach those on other workers of the group, where a net is partitioned so.
     stream_start : bool
         Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+    gate : Gate
+        Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
     frozen : bool
         Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
     """
@@ -69,6 +72,7 @@ class Context:
     states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
     stream_start: bool = False
     exchange: Exchange | None = None
+    gate: Gate = field(default_factory=Gate)
     frozen: bool = False
 
     @property

@@ -63,7 +63,7 @@ class StoreInput(InputLayer):
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = conf.block(StoreConf)
-        self.reader = RecordReader(self._open_checked, self._make_loader)
+        self.reader = RecordReader(self._open_checked, self._make_loader, self.conf_name, context.gate)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None

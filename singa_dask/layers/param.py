@@ -1,39 +1,19 @@
-"""Param: one named array of weights, its gradient and its version; Gate: where threads wait for versions."""
+"""Param: one named array of weights, its gradient and its version."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import InitConf, ParamConf
-from singa_dask.errors import Aborted
+from singa_dask.gate import Gate
 from singa_dask.layers.site import Span
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["Gate", "Param", "ParamShard"]
-
-
-class Gate:
-    """Where the threads of one net wait for versions of their params; closing it frees them all."""
-
-    def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self._reason = ""
-
-    def close(self, reason: str) -> None:
-        """End every present and future wait with `Aborted`."""
-        with self.condition:
-            self._reason = reason or "closed"
-            self.condition.notify_all()
-
-    def check(self) -> None:
-        """Raise `Aborted` if the gate is closed."""
-        if self._reason:
-            raise Aborted(self._reason)
+__all__ = ["Param", "ParamShard"]
 
 
 class ParamShard(NamedTuple):
@@ -222,10 +202,8 @@ class Param:
         owner = self.owner
         if owner.version >= version:
             return
-        with owner.gate.condition:
-            while owner.version < version:
-                owner.gate.check()
-                owner.gate.condition.wait()
+        what = "update" if version else "first values"
+        owner.gate.wait(lambda: owner.version >= version, f"{what} of param {owner.name}")
 
     def publish(self, version: int) -> None:
         """Say that the values have now seen ``version`` updates."""

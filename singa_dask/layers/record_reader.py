@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from singa_dask.data import Loader, Store
 from singa_dask.data.loading.slabs import Batch
+from singa_dask.gate import Gate
 from singa_dask.ops.contract import Array
 
 __all__ = ["RecordReader"]
@@ -21,14 +23,23 @@ class RecordReader:
         Returns the store, compared with the job.
     make_loader : callable
         (store) -> its loader.
+    name : str
+        Of the layer.
+    gate : Gate
+        Of the unit: once it is closed, every wait for records ends.
     """
 
-    def __init__(self, open_store: Callable[[], Store], make_loader: Callable[[Store], Loader]) -> None:
+    def __init__(
+        self, open_store: Callable[[], Store], make_loader: Callable[[Store], Loader], name: str, gate: Gate
+    ) -> None:
         self._open_store = open_store
         self._make_loader = make_loader
         self._store: Store | None = None
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
+        self._what = f"records of layer {name}"
+        self._gate = gate
+        gate.on_close(self._abort)
 
     def next(self) -> tuple[Batch, Array]:
         """Return the next batch, valid until the one after it, and the epoch of each of its records.
@@ -37,13 +48,27 @@ class RecordReader:
         ------
         DataError
             The store cannot be opened or read, or holds other records.
+        Aborted
+            The job has ended.
         """
         loader = self._loader or self._open()
-        return loader.next(), loader.epochs()
+        self._gate.waiting_for = (self._what, time.monotonic())
+        batch = loader.next()
+        self._gate.waiting_for = None
+        return batch, loader.epochs()
+
+    def _abort(self) -> None:
+        """Wake whoever waits for records; called by the thread that closes the gate."""
+        loader = self._loader
+        if loader is not None:
+            loader.abort()
 
     def _open(self) -> Loader:
+        self._gate.waiting_for = (f"{self._what}: opens the store", time.monotonic())
         self._store = self._open_store()
         self._loader = self._make_loader(self._store)
+        self._gate.waiting_for = None
+        self._gate.check()  # closed meanwhile, it has not found the loader
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         return self._loader
@@ -59,9 +84,18 @@ class RecordReader:
         (self._loader or self._open()).start()
 
     def wait(self) -> None:
-        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next` will report."""
+        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next` will report.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
         if self._loader is not None:
+            self._gate.waiting_for = (self._what, time.monotonic())
             self._loader.wait()
+            self._gate.waiting_for = None
+            self._gate.check()
 
     def record_files(self, first: int, stop: int) -> list[str]:
         """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Gate
+from singa_dask.layers import Context
 from singa_dask.net.flow import find_gradients, pass_on_reads
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.params import Params
@@ -51,7 +51,7 @@ class NetBuilder:
         problems = list(wiring.problems)
         problems += check_shares(nodes, wiring.by_name) if context.shares else []
         pass_on_reads(wiring.all_layers)
-        params = Params(nodes, wiring.all_layers, wiring.is_here, Gate())
+        params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
         problems += params.index_names()
         problems += params.share_with(self.share_from.shared_params) if self.share_from else params.resolve_sharing()
         if problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import Phase
@@ -45,7 +45,7 @@ class NeuralNet:
     shared_params : Params
         The params with their owners.
     gate : Gate
-        Where threads wait for versions of these params.
+        Where threads wait for versions of these params; closed when the job ends.
     ops : Ops
         Kernels that compute it.
     """
@@ -151,18 +151,27 @@ class NeuralNet:
         def arrived(layer: Layer) -> bool:
             return not isinstance(layer, Bridge) or layer.arrived(phase)
 
-        yield from ready_order(layers, before, arrived, self.context.bridges.wait)
+        def wait(condition: Callable[[], bool], waiting: Sequence[Layer]) -> None:
+            peers = sorted({layer.site.peer for layer in waiting})
+            workers = ", ".join(f"worker-{self.context.group}-{peer}" for peer in peers)
+            self.context.bridges.wait(condition, f"bridge from {workers}")
+
+        yield from ready_order(layers, before, arrived, wait)
 
     def forward(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer forward: `Layer.prepare`, then `Layer.forward`."""
+        """Run a layer forward: `Layer.prepare`, then `Layer.forward`; `Aborted` if the job has ended."""
+        if self.gate.reason:
+            self.gate.check()
         layer.prepare(phase)
         layer.forward(phase)
 
     def backward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer backward; the gradients of a later copy are added to those of the copies before it.
 
-        The gradient of a running statistic is averaged over the copies.
+        The gradient of a running statistic is averaged over the copies. `Aborted` if the job has ended.
         """
+        if self.gate.reason:
+            self.gate.check()
         self._copies.backward(layer, phase)
 
     def gradients_complete(self, layer: Layer) -> bool:

@@ -24,7 +24,7 @@ def topological_order(nodes: Sequence[Node]) -> list[Node]:
     """
     by_name = {node.name: node for node in nodes}
     before = {node.name: [source.node for source in node.sources] for node in nodes}
-    ordered = list(ready_order(list(by_name), before, lambda name: True, lambda condition: None))
+    ordered = list(ready_order(list(by_name), before, lambda name: True, lambda condition, waiting: None))
     if len(ordered) < len(nodes):
         done = set(ordered)
         stuck = [node for node in nodes if node.name not in done]
@@ -37,7 +37,7 @@ def ready_order(
     items: Sequence[T],
     before: Mapping[T, Sequence[T]],
     is_ready: Callable[[T], bool],
-    wait: Callable[[Callable[[], bool]], None],
+    wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> Iterator[T]:
     """Yield each item after those before it; one that is not ready gives way to others.
 
@@ -52,7 +52,7 @@ def ready_order(
     is_ready : callable
         (item) -> whether what it waits for, beside the items before it, is there.
     wait : callable
-        (condition) returns once the condition holds, which only another thread can change.
+        (condition, items that are not ready) returns once the condition holds, which only another thread can change.
     """
     place = {item: i for i, item in enumerate(items)}
     open_edges = {item: {place[other] for other in before[item] if other in place} for item in items}
@@ -77,7 +77,7 @@ def _next(
     ready: list[int],
     waiting: list[int],
     is_ready: Callable[[T], bool],
-    wait: Callable[[Callable[[], bool]], None],
+    wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> int:
     """Take the first item that is ready off the lists."""
     while True:
@@ -89,4 +89,4 @@ def _next(
             if is_ready(items[i]):
                 return i
             waiting.append(i)
-        wait(lambda: any(is_ready(items[i]) for i in waiting))
+        wait(lambda: any(is_ready(items[i]) for i in waiting), [items[i] for i in waiting])

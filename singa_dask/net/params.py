@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from singa_dask.errors import Problem
-from singa_dask.layers import Gate, Layer, Param
+from singa_dask.gate import Gate
+from singa_dask.layers import Layer, Param
 from singa_dask.net.node import Node
 from singa_dask.registry import suggest
 

@@ -83,7 +83,7 @@ class Desk:
     def has(self, key: str) -> bool:
         return bool(self.post.arrived[self.worker, key])
 
-    def wait(self, condition: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool], what: str = "") -> None:
         with self.post.condition:
             while not condition():
                 if self.post.has_under_way():

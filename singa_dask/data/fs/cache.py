@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import DataError
+from singa_dask.gate import pause
 
 __all__ = ["Cache", "default_folder", "key_of", "open_cache"]
 
@@ -337,7 +338,7 @@ def _wait_for(file: IO[bytes], wait_s: float) -> bool:
         if time.monotonic() > until:
             return False
         # flock has no timeout, and no event for its release
-        time.sleep(POLL_S)
+        pause(POLL_S)
     return True
 
 

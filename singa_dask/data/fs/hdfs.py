@@ -15,7 +15,6 @@ import queue
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
@@ -25,6 +24,7 @@ from fsspec import AbstractFileSystem
 from singa_dask.data.fs import hdfs_blocks
 from singa_dask.data.fs.hdfs_calls import Calls, os_error, with_errno
 from singa_dask.data.fs.range_file import RangeFile
+from singa_dask.gate import pause
 
 __all__ = ["HdfsFileSystem", "HdfsReader"]
 
@@ -304,7 +304,7 @@ class HdfsReader:
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
-                time.sleep(wait_s)
+                pause(wait_s)
                 self._reader = self._open()
         return self._read(offset, length)
 

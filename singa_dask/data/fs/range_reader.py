@@ -11,6 +11,7 @@ from typing import Any
 from singa_dask.data.fs import files
 from singa_dask.data.fs.cache import Cache, key_of, open_cache
 from singa_dask.errors import DataError
+from singa_dask.gate import check_gate
 
 __all__ = ["RangeReader", "version", "with_cache"]
 
@@ -97,6 +98,8 @@ class RangeReader:
         ------
         DataError
             The range is not within the file.
+        Aborted
+            The job that this thread works for has ended.
         """
         # without a version, an entry could be of an older file
         if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
@@ -108,6 +111,7 @@ class RangeReader:
         """Read bypassing the cache, for reads that do not repeat."""
         if not 0 <= offset <= offset + length <= self.size:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
+        check_gate()
         if self._view is not None:
             return self._view[offset : offset + length]
         with files.errors_name(self.url):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,7 @@ class Loader:
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
+        self._is_aborted = False
 
     def _make_reader(self, record_bytes: int, policy: BadPolicy, host_names: Collection[str]) -> BlockReader:
         min_blocks, bytes_bound = 1, KEPT_BYTES
@@ -106,7 +108,7 @@ class Loader:
             min_blocks,
             bytes_bound,
             self.prefetch,
-            lambda: self._stop,
+            lambda: not self._is_wanted(),
             tolerant=policy.on_error != "raise",
             labels=policy.labels,
             host_names=host_names,
@@ -127,7 +129,7 @@ class Loader:
         DataError
             A block cannot be read (names URL and block), or too many records are bad.
         Aborted
-            Another thread closed the loader.
+            Another thread called `abort` or `close`.
         """
         slab = self._slab
         if slab is None or self._step == slab.first_step + len(slab.batches):
@@ -149,7 +151,7 @@ class Loader:
     def wait(self) -> None:
         """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
         with self._ready:
-            while self._thread is not None and not (self._queue or self._ended or self._stop):
+            while self._thread is not None and self._is_wanted() and not (self._queue or self._ended):
                 self._ready.wait()
 
     def epochs(self) -> npt.NDArray[np.int64]:
@@ -182,8 +184,14 @@ class Loader:
         self._halt()
         self._step = 0
 
+    def abort(self) -> None:
+        """End every present and future call of `next` and `wait`; called from any thread. Never waits for a read."""
+        self._is_aborted = True
+        with self._ready:
+            self._ready.notify_all()
+
     def close(self) -> None:
-        """Stop and join the thread, and free all blocks. The store stays open."""
+        """Stop the thread, wait for the read that it is in, and free all blocks. The store stays open."""
         self._halt()
         self._slabs.clear()
         self._spare.clear()
@@ -202,15 +210,15 @@ class Loader:
         with self._ready:
             if used is not None:
                 self._spare.append(used.buffers)
-            while not self._queue:
-                if self._stop:
-                    raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
-                if self._ended:
-                    self._thread = None
-                    return self._slabs.read(self._step, self._spare.pop() if self._spare else None)
+            while self._is_wanted() and not (self._queue or self._ended):
                 self._ready.wait()
-            slab = self._queue.popleft()
+            if not self._is_wanted():
+                raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
+            slab = self._queue.popleft() if self._queue else None
             self._ready.notify_all()
+        if slab is None:  # the thread has ended: all blocks are in memory
+            self._thread = None
+            return self._slabs.read(self._step, self._spare.pop() if self._spare else None)
         if slab.error is not None:
             self._halt()
             raise slab.error
@@ -219,7 +227,7 @@ class Loader:
     def _start_thread(self) -> None:
         self._stop = self._ended = False
         self._thread = threading.Thread(
-            target=self._read_ahead, args=(self._step,), name=f"prefetch-{self.name}", daemon=True
+            target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
         self._thread.start()
 
@@ -262,6 +270,10 @@ class Loader:
         """Wait until another slab fits the bound; returns False if the loader is stopping."""
         with self._ready:
             # plus the slab in use by the caller, and the one to be read
-            while not self._stop and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
+            while self._is_wanted() and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
                 self._ready.wait()
-            return not self._stop
+            return self._is_wanted()
+
+    def _is_wanted(self) -> bool:
+        """Return whether somebody still wants batches of the thread."""
+        return not (self._stop or self._is_aborted)

@@ -15,7 +15,7 @@ from singa_dask.data.loading.block_pool import empty_arrays
 from singa_dask.data.loading.locality import Locations
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError
+from singa_dask.errors import Aborted, DataError
 
 __all__ = ["BlockReader"]
 
@@ -114,17 +114,21 @@ class BlockReader:
         ------
         DataError
             The block cannot be read. Names URL and block.
+        Aborted
+            Reading was cancelled.
         """
         if self._cancelled():
-            raise DataError(f"{self.store.url}, block {block}: reading was cancelled.")
+            raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
         try:
             arrays = self.store.read_block(block)
             bad: dict[int, str] = {}
+        except Aborted:
+            raise
         except Exception as error:
             named = self._named_error(block, error)
             # lack of memory does not mean that the block is bad
             if not self._tolerant or isinstance(error, MemoryError):
-                raise named from error
+                raise named from (error.__cause__ if named is error else error)
             arrays, bad = self._salvage(block, named)
         if self._labels:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
@@ -151,6 +155,8 @@ class BlockReader:
         """Read the good records of a block; all are bad if that fails."""
         try:
             return self.store.salvage(block)
+        except Aborted:
+            raise
         except Exception:
             n = self.store.blocks[block].n
             zeros = {name: np.zeros_like(array) for name, array in empty_arrays(self.store, n).items()}

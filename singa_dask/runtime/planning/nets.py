@@ -8,6 +8,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.gate import Gate
 from singa_dask.layers import Context, StoreInput
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
@@ -42,6 +43,7 @@ def build_nets(
     ops: Ops | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
+    gate: Gate | None = None,
 ) -> dict[Phase, NeuralNet]:
     """Build the nets of one worker. Only shapes: nothing is opened or allocated.
 
@@ -57,6 +59,8 @@ def build_nets(
         For the input layers of the training net; see `Context`.
     host_names : collection of str
         See `Context`.
+    gate : Gate, optional
+        Of the worker, see `Context`.
 
     Raises
     ------
@@ -64,10 +68,11 @@ def build_nets(
         All errors in wiring and shapes; or the kernels are not available.
     """
     ops = ops or _ops_for_shapes(job)
-    train = _build_net(job, ops, Phase.TRAIN, group, worker)
+    gate = gate or Gate()
+    train = _build_net(job, ops, Phase.TRAIN, group, worker, gate=gate)
     others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
     nets = {Phase.TRAIN: train}
-    nets |= {phase: _build_net(job, ops, phase, group, worker, train) for phase in others}
+    nets |= {phase: _build_net(job, ops, phase, group, worker, train, gate) for phase in others}
     train.context.deals = dict(deals or {})
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
@@ -118,6 +123,7 @@ def _build_net(
     group: int = 0,
     worker: int = 0,
     share_from: NeuralNet | None = None,
+    gate: Gate | None = None,
 ) -> NeuralNet:
     context = Context(
         phase=phase,
@@ -127,5 +133,7 @@ def _build_net(
         n_workers=job.cluster.nworkers_per_group,
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
+        gate=gate or Gate(),
     )
+    context.gate.check()
     return NetBuilder(job, context, ops, share_from=share_from).build()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.errors import Aborted
+from singa_dask.gate import Gate
 
 __all__ = ["Channel"]
 
@@ -26,12 +28,17 @@ class Channel:
     post : callable
         Delivers a message.
     inbox : SimpleQueue of Message
+    gate : Gate
+        Of the worker, where it says what it waits for.
     """
 
-    def __init__(self, address: Address, post: Callable[[Message], None], inbox: SimpleQueue[Message]) -> None:
+    def __init__(
+        self, address: Address, post: Callable[[Message], None], inbox: SimpleQueue[Message], gate: Gate
+    ) -> None:
         self.address = address
         self._post = post
         self._inbox = inbox
+        self._gate = gate
         self._handlers: dict[str, Handler] = {"abort": _abort}
 
     def on(self, kind: str, handler: Handler) -> None:
@@ -50,20 +57,31 @@ class Channel:
         Aborted
             Another unit failed.
         """
-        while (message := self._inbox.get()).kind != kind:
+        while (message := self._next(f"message {kind!r}")).kind != kind:
             self._handlers[message.kind](message)
         return message
 
-    def receive(self) -> None:
+    def receive(self, what: str) -> None:
         """Wait for a message and hand it to its handler.
+
+        Parameters
+        ----------
+        what : str
+            What is waited for, for people.
 
         Raises
         ------
         Aborted
             Another unit failed.
         """
-        message = self._inbox.get()
+        message = self._next(what)
         self._handlers[message.kind](message)
+
+    def _next(self, what: str) -> Message:
+        self._gate.waiting_for = (what, time.monotonic())
+        message = self._inbox.get()
+        self._gate.waiting_for = None
+        return message
 
     def has_messages(self) -> bool:
         """Return whether `receive` would not wait."""

@@ -130,7 +130,7 @@ class Checkpointing:
         """
         if self._state.is_first:
             while snapshots:
-                self._channel.receive()
+                self._channel.receive("the snapshot before this")
             started = time.perf_counter()
             self._request_parts(self._manifest(facts), self._pending if snapshots is None else snapshots)
             for other in self._others:
@@ -149,14 +149,14 @@ class Checkpointing:
     def finish(self, wait: bool) -> None:
         """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
         while (wait and self._pending) or ((self._pending or self._snapshots) and self._channel.has_messages()):
-            self._channel.receive()
+            self._channel.receive("parts of checkpoints")
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Wait for all updates, and for the cursors of the other workers; return the manifest."""
         self._trainer.collect_all()
         position = self._trainer.position(self._state.step)
         while len(self._cursors) < len(self._others):
-            self._channel.receive()
+            self._channel.receive("positions of the other workers")
         context = self._trainer.net.context
         names = context.class_names.to_dict()
         merge_cursors(position, names, self._cursors)

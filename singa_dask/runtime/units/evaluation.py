@@ -84,7 +84,7 @@ class Evaluation:
             self._channel.send("measured", Address.worker(0, 0), step=step, info=info)
             return str(self._channel.wait_for("judged").info["reason"])
         while len(self._measured) < len(self._others):
-            self._channel.receive()
+            self._channel.receive("metrics of the other workers")
         measured = sorted(self._measured, key=lambda message: message.src)
         self._measured.clear()
         self._watch.add(phase, step, [totals, *(message.info for message in measured)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -79,7 +80,9 @@ class HostMirror:
         self._mirrored: dict[Param, _Mirrored] = {}
         self._host_grads: dict[Param, np.ndarray] = {}
         self._outgoing: SimpleQueue[tuple[Any, Message] | None] = SimpleQueue()
-        self._sender = threading.Thread(target=self._send_all, name=f"{worker}-sender", daemon=True)
+        self._sender = threading.Thread(
+            target=copy_context().run, args=(self._send_all,), name=f"{worker}-sender", daemon=True
+        )
 
     def __enter__(self) -> HostMirror:
         self._sender.start()

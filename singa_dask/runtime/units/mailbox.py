@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.comm import Address, Message
-from singa_dask.layers import Gate
+from singa_dask.gate import Gate
 
 __all__ = ["Mailbox"]
 
@@ -23,16 +23,13 @@ class Mailbox:
         The worker.
     post : callable
         Delivers a message.
-
-    Attributes
-    ----------
     gate : Gate
-        Gate that it waits at; closing the gate ends the wait.
+        Of the worker; closing it ends every wait.
     """
 
-    def __init__(self, owner: Address, post: Callable[[Message], None]) -> None:
+    def __init__(self, owner: Address, post: Callable[[Message], None], gate: Gate) -> None:
         self.owner = owner
-        self.gate = Gate()
+        self.gate = gate
         self._post = post
         self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
 
@@ -51,18 +48,21 @@ class Mailbox:
         """Return whether `receive` would not wait."""
         return bool(self._arrived[key])
 
-    def wait(self, condition: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition is true; it is checked whenever something arrives.
+
+        Parameters
+        ----------
+        condition : callable
+        what : str
+            What is waited for, for people.
 
         Raises
         ------
         Aborted
             The job ended meanwhile.
         """
-        with self.gate.condition:
-            while not condition():
-                self.gate.check()
-                self.gate.condition.wait()
+        self.gate.wait(condition, what)
 
     def receive(self, key: str) -> dict[str, Any]:
         """Wait for the oldest arrays with a key, and return them by name.
@@ -72,5 +72,6 @@ class Mailbox:
         Aborted
             The job ended meanwhile.
         """
-        self.wait(lambda: self.has(key))
+        if not self.has(key):
+            self.wait(lambda: self.has(key), f"bridge {key}")
         return self._arrived[key].popleft()

@@ -12,12 +12,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.comm.transport import Transport
 from singa_dask.errors import A_BUG
+from singa_dask.gate import Gate
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.coordinator import Coordinator
+from singa_dask.runtime.units.failures import may_succeed_again
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
@@ -46,6 +49,8 @@ class Router:
 
     Attributes
     ----------
+    gates : dict of Address to Gate
+        Of each local unit.
     inboxes : dict of Address to SimpleQueue
         Of each local unit.
     mailboxes : dict of Address to Mailbox
@@ -69,7 +74,8 @@ class Router:
     ) -> None:
         local = layout.processes[process]
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in local}
-        self.mailboxes = {unit: Mailbox(unit, self.post) for unit in local if unit.kind == "worker"}
+        self.gates = {unit: Gate() for unit in local}
+        self.mailboxes = {unit: Mailbox(unit, self.post, self.gates[unit]) for unit in local if unit.kind == "worker"}
         self.transport: Transport | None = None
         self.peers: list[str] = []
         self.is_closed = False
@@ -133,11 +139,12 @@ class Router:
         except Exception as error:
             logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
             reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
-            self._abort({"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG})
+            failure = {"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG}
+            self._abort({**failure, "retry": may_succeed_again(error)})
 
-    def end_units(self, reason: str, tell: bool) -> None:
-        """Send ``abort`` to every local unit, and with ``tell`` to every other process."""
-        info, stub = {"reason": reason}, Address.stub(self._process)
+    def end_units(self, info: dict[str, Any], tell: bool) -> None:
+        """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why."""
+        stub = Address.stub(self._process)
         for unit, inbox in self.inboxes.items():
             inbox.put(Message("abort", src=stub, dst=unit, info=info))
         if tell and self.transport:

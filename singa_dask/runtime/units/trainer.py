@@ -123,6 +123,7 @@ class Trainer:
         net.context.step = step
         try:
             for _ in range(n_batches):
+                net.gate.check()  # also where a worker has no layers
                 self._running.test_one_batch(phase)
         finally:
             self._report_bad_records()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from singa_dask import modules
-from singa_dask.comm import Address, Message
+import numpy as np
+
+from singa_dask.comm import Address, Message, ParamSlice
 from singa_dask.conf import Phase
-from singa_dask.errors import A_BUG, Aborted, CheckpointError, SingaError
+from singa_dask.errors import Aborted, CheckpointError
+from singa_dask.gate import working_for
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
@@ -22,8 +26,10 @@ from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
 from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.failures import explain, text_of
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
+from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
@@ -33,76 +39,102 @@ __all__ = ["run_unit"]
 
 logger = logging.getLogger(__name__)
 
+LEAVE_S = 1.0
+"""Seconds that a unit has to end after an abort; only calls into foreign code and long kernels take longer."""
+
 
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
     """Run one unit to its end; for ``resume`` see `InitialState`.
 
+    The unit has a thread of its own. It ends soon after an abort: it looks at its gate before each layer and each
+    read. If it is then in a call that does not return, such as a read in a C library, its thread is left behind
+    `LEAVE_S` seconds after the abort: it ends after that call, and frees then what it holds.
+
     Returns
     -------
     dict
-        ``state``: done, failed or aborted; the metrics of a worker; for a failure ``error``, its traceback, and
-        ``exit_code``. Errors are returned as text, as an exception class of the user might not exist elsewhere.
+        ``state``: done, failed or aborted; the metrics of a worker; for a failure what `explain` says: errors are
+        returned as text, as an exception class of the user might not exist elsewhere. ``retry``: whether the job may
+        succeed when it is tried again. ``left_behind``: what the thread was doing, if it was left behind.
     """
-    thread = threading.current_thread()
-    name, thread.name = thread.name, str(address)
-    report: dict[str, Any] = {"unit": str(address)}
+    gate = host.router.gates[address]
+    reports: list[dict[str, Any]] = []
+    told: SimpleQueue[bool] = SimpleQueue()
+
+    def live() -> None:
+        with in_job(host.job_id), working_for(gate):
+            reports.append(_live(host, address, checkpoint_url, resume, init_from))
+        told.put(True)
+
     host.emit({"event": "unit", "unit": str(address)})
-    try:
-        initial_state = InitialState(host.job, resume, init_from)
-        run = _run_worker if address.kind == "worker" else _run_server
-        report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
-    except Aborted:
-        report |= {"state": "aborted", **(host.failure or {})}
-    except BaseException as error:
-        report |= {"state": "failed", **_explain(host, address, error)}
-        logger.error("%s", report["reason"])
-        host.abort({"reason": report["reason"]})
-    finally:
-        unit = host.units.get(address)
-        report["step"] = getattr(unit, "step", -1)
-        report["bad_records"] = getattr(unit, "bad_records", 0)
-        report["bytes"] = host.router.traffic()
-        report["peak_memory"] = peak_memory()
-        thread.name = name
-    return report
+    thread = threading.Thread(target=copy_context().run, args=(live,), name=str(address), daemon=True)
+    thread.start()
+    gate.on_close(lambda: told.put(False))
+    if not told.get():
+        with suppress(Empty):
+            told.get(timeout=LEAVE_S)
+    if not reports:
+        return _leave_behind(host, address)
+    thread.join()  # it holds no memory any more
+    return reports[0]
 
 
-def _explain(host: UnitHost, address: Address, error: BaseException) -> dict[str, Any]:
-    """Describe where an exception happened: in the user's code if it was there; unit, step, layer."""
-    unit = host.units.get(address)
-    where = str(address)
-    if isinstance(unit, Worker):
-        where += f", step {unit.step}"
-        layer = unit.layer
-        where += f", layer {layer.name}" if layer else ""
-    found = modules.blame(error)
-    if found is not None:
-        reason = f"{found.place}: {found.text} ({where})"
-        cause = f"{found.place}: {found.text}"
-        return {"reason": reason, "cause": cause, "error": found.traceback, "exit_code": 1, "expected": False}
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
+def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
+    """Report for a unit whose thread is in a call that nobody can end; it ends by itself after that call."""
+    waiting_for = host.router.gates[address].waiting_for
+    what = waiting_for[0] if waiting_for else "a computation"
+    with in_job(host.job_id):
+        logger.warning("%s is left behind in a call that does not return: %s", address, what)
     return {
-        "reason": f"{where}: {_text_of(error)}",
-        "cause": _text_of(error),
-        "error": "".join([*lines, A_BUG]),
-        "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
-        "expected": isinstance(error, SingaError | MemoryError),
+        "unit": str(address),
+        "state": "aborted",
+        **(host.failure or {}),
+        "left_behind": what,
+        **_facts(host, address),
     }
 
 
-def _text_of(error: BaseException) -> str:
-    """Return the message of an exception, with its type unless it is one of this package."""
-    if isinstance(error, MemoryError):
-        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
-    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
+def _live(
+    host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
+) -> dict[str, Any]:
+    """Run one unit to its end, in a thread of its own; return its report."""
+    gate = host.router.gates[address]
+    report: dict[str, Any] = {"unit": str(address)}
+    try:
+        gate.waiting_for = ("what the job starts from", time.monotonic())
+        initial_state = InitialState(host.job, resume, init_from)
+        gate.waiting_for = None
+        run = _run_worker if address.kind == "worker" else _run_server
+        report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
+    except Aborted:
+        report |= {"state": "aborted", "retry": False, **(host.failure or {})}
+    except BaseException as error:
+        report |= {"state": "failed", **explain(address, host.units.get(address), error)}
+        logger.error("%s", report["reason"])
+        host.abort({"reason": report["reason"], "retry": report["retry"]})
+    finally:
+        gate.waiting_for = None
+    return report | _facts(host, address)
+
+
+def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
+    """Return what the report of a unit says however it ended."""
+    unit = host.units.get(address)
+    return {
+        "step": getattr(unit, "step", -1),
+        "bad_records": getattr(unit, "bad_records", 0),
+        "bytes": host.router.traffic(),
+        "peak_memory": peak_memory(),
+    }
 
 
 def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
     deals = initial_state.resumed.deals if initial_state.resumed else host.deals
     ops, threads = host.devices.ops(address), host.devices.threads(address)
-    nets = build_nets(host.job, address.group, address.id, ops=ops, deals=deals, host_names=host.host_names)
+    gate = host.router.gates[address]
+    nets = build_nets(host.job, address.group, address.id, ops=ops, deals=deals, host_names=host.host_names, gate=gate)
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
         stack.enter_context(explain_memory_errors(nets.values))
@@ -115,7 +147,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
         initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
-        channel = Channel(address, host.router.post, host.router.inboxes[address])
+        channel = Channel(address, host.router.post, host.router.inboxes[address], gate)
         worker = Worker(
             address,
             host.job,
@@ -141,7 +173,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
     if is_gpu(ops.device) and not host.devices.params_stay:
 
         def fail(error: BaseException) -> None:
-            host.abort(_explain(host, worker, error))
+            host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
     host.give_memory(worker, net, mirror)
@@ -161,11 +193,17 @@ def _log_threads(host: UnitHost, ops: Ops, threads: int) -> None:
 def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
     plan = host.plan
     held = [piece for piece in plan.slices if piece.server == address.id]
+    gate = host.router.gates[address]
+
+    def state(what: str, piece: ParamSlice) -> np.ndarray | None:
+        gate.check()
+        return initial_state.updater_state(plan, what, piece)
+
     ops, values, job = host.devices.ops(address), host.stub.server_values(address), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
-        server.restore(lambda what, piece: initial_state.updater_state(plan, what, piece))
+        server.restore(state)
         host.add(server)
         host.router.post(Message("hello", src=address, dst=Address.stub(0)))
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
@@ -175,8 +213,9 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 def _serve(host: UnitHost, server: Server) -> None:
     """Answer messages until the job ends."""
-    inbox = host.router.inboxes[server.address]
+    inbox, gate = host.router.inboxes[server.address], host.router.gates[server.address]
     while (message := inbox.get()).kind != "stop":
+        gate.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
         if message.kind == "snapshot":
@@ -195,7 +234,7 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
         try:
             info = _save(host, server.address.id, message, pieces)
         except Exception as error:  # reported to the worker that asked, which decides what to do
-            info = {"error": _text_of(error)}
+            info = {"error": text_of(error)}
         host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
 
     host.writer.submit(write)

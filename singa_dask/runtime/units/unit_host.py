@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,9 @@ from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
+from singa_dask.runtime.units.background_writer import BackgroundWriter
 from singa_dask.runtime.units.host_mirror import HostMirror
+from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
@@ -64,7 +66,7 @@ class UnitHost:
         Delivers messages.
     units : dict of Address to object
         Local workers and servers, also those that have ended.
-    writer : ThreadPoolExecutor
+    writer : BackgroundWriter
         Writes parts of checkpoints, and keeps those of snapshots, in the background.
     """
 
@@ -82,6 +84,7 @@ class UnitHost:
         life: int = 0,
         keep: Keep | None = None,
     ) -> None:
+        self.job_id = job_id
         self.process = process
         self.job = job
         self.emit = emit
@@ -93,23 +96,23 @@ class UnitHost:
         self.devices = Devices(job, layout, process, neighbours)
         self.units: dict[Address, Worker | Server] = {}
         self.failure: dict[str, Any] | None = None
-        self.writer = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
+        self.writer = BackgroundWriter(f"checkpoint-{process}")
         self.stub = SharedStub(self._new_stub(), self.plan.names)
         self.router = Router(job_id, process, layout, self.stub, self.units, self.abort)
-        self._gates = [mailbox.gate for mailbox in self.router.mailboxes.values()]
         self._stop_requested = False
         self._lock = threading.Lock()
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
         if transport is not None:
-            self.router.transport = transport(
-                self.router.receive,
-                self._lose,
-                job=job_id,
-                life=life,
-                process=process,
-                receive_buffer=self.stub.receive_buffer,
-            )
+            with in_job(job_id):
+                self.router.transport = transport(
+                    self.router.receive,
+                    self._lose,
+                    job=job_id,
+                    life=life,
+                    process=process,
+                    receive_buffer=self.stub.receive_buffer,
+                )
 
     def _new_stub(self) -> Stub:
         plan, job = self.plan, self.job
@@ -136,12 +139,8 @@ class UnitHost:
         self.router.peers = list(peers)
 
     def give_memory(self, worker: Address, net: NeuralNet, mirror: HostMirror | None = None) -> None:
-        """Give the params of a local worker memory, as `SharedStub.give_memory`; wake it too when the job fails."""
+        """Give the params of a local worker memory, as `SharedStub.give_memory`."""
         self.stub.give_memory(worker, net, mirror)
-        with self._lock:
-            self._gates.append(net.gate)
-        if self.failure:
-            self._close_gates()
 
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is ready to say hello; pass on a stop that was requested before."""
@@ -165,6 +164,12 @@ class UnitHost:
         if isinstance(worker, Worker):
             worker.request_snapshot()
 
+    def waits(self) -> dict[str, tuple[str, float]]:
+        """Return what each local unit waits for, and for how many seconds; without those that compute."""
+        now = time.monotonic()
+        waits = {str(unit): gate.waiting_for for unit, gate in self.router.gates.items()}
+        return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def request_stop(self) -> None:
@@ -183,34 +188,30 @@ class UnitHost:
         Parameters
         ----------
         failure : dict
-            ``reason``: one line; more for the driver.
+            ``reason``: one line; ``retry``: whether the job may succeed when it is tried again, see `explain`; more
+            for the driver.
         """
         with self._lock:
             if self.failure is not None:
                 return
-            self.failure = failure
+            self.failure = {"retry": False, **failure}
         self.router.is_closed = True
-        self._close_gates()
-        self.router.end_units(str(failure.get("reason", "the job failed")), tell)
-
-    def _close_gates(self) -> None:
-        reason = str((self.failure or {}).get("reason", ""))
-        with self._lock:
-            gates = list(self._gates)
-        for gate in gates:
+        reason = str(failure.get("reason", "the job failed"))
+        for gate in self.router.gates.values():
             gate.close(reason)
+        self.router.end_units({"reason": reason, "retry": self.failure["retry"]}, tell)
 
     def _lose(self, address: str, error: str) -> None:
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
-        self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+        self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True})
 
     def close(self) -> None:
         """End every thread and close every port of this process. May be called twice."""
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
-        self.writer.shutdown(wait=False, cancel_futures=True)  # not to hold up a Dask worker while it uploads
+        self.writer.close()
         self._limits.close()
         # units and transport refer to the host and to each other: the next job must not wait for their memory
         self.units.clear()

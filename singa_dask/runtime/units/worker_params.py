@@ -71,6 +71,7 @@ class WorkerParams:
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = self._worker.group % per_server_group == 0
         for owner in self._net.owners:
+            self._net.gate.check()
             index = self._index[owner.key]
             if puts and self._net.logical[owner.key].holder == self._worker.id:
                 version = self._take_first(owner, initial_state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,22 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     watched.leave.set()
     closer.join(10)
     assert not closer.is_alive()
+
+
+def test_an_abort_frees_who_waits_and_waits_for_no_read(small: Store) -> None:
+    watched = Watched(small)
+    watched.leave.clear()
+    loader = Loader(watched, order_of(small, 60))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(loader.next)
+        assert watched.asked.wait(10)
+        loader.abort()
+        with pytest.raises(Aborted):
+            waiting.result(10)
+    with pytest.raises(Aborted):
+        loader.next()
+    watched.leave.set()
+    loader.close()
 
 
 @pytest.mark.parametrize("shuffle", ["none", "block"])

@@ -8,6 +8,7 @@ import pytest
 
 from singa_dask.comm import Address, Message
 from singa_dask.errors import Aborted
+from singa_dask.gate import Gate
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from tests.runtime.harness import mlp
@@ -21,7 +22,7 @@ class Side:
     def __init__(self, address: Address = FIRST) -> None:
         self.posted: list[Message] = []
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self.channel = Channel(address, self.posted.append, self.inbox)
+        self.channel = Channel(address, self.posted.append, self.inbox, Gate())
 
     def receive(self, kind: str, **info: str) -> None:
         self.inbox.put(Message(kind, src=SECOND, dst=self.channel.address, info=info))
@@ -39,14 +40,14 @@ def test_what_comes_meanwhile_goes_to_its_handler() -> None:
     assert side.channel.wait_for("taken").kind == "taken"
     assert len(seen) == 2
     assert side.channel.has_messages()
-    side.channel.receive()
+    side.channel.receive("the rest")
     assert len(seen) == 3
     assert not side.channel.has_messages()
 
 
 def test_an_abort_ends_every_wait() -> None:
     side = Side()
-    for wait in (lambda: side.channel.wait_for("go"), side.channel.receive):
+    for wait in (lambda: side.channel.wait_for("go"), lambda: side.channel.receive("anything")):
         side.receive("abort", reason="worker-0-1: a mistake")
         with pytest.raises(Aborted, match="worker-0-1: a mistake"):
             wait()

@@ -1,0 +1,117 @@
+"""Gate: where the threads of one unit wait, and where they see that their job has ended.
+
+A thread that works for a unit knows its gate, see `working_for`, so that what reads files deep below looks at it too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from singa_dask.errors import Aborted
+
+__all__ = ["Gate", "check_gate", "pause", "working_for"]
+
+
+class Gate:
+    """Where the threads of one unit wait; closing it ends every present and future wait.
+
+    Attributes
+    ----------
+    condition : Condition
+        Notify it when something has changed that a thread may wait for.
+    reason : str
+        Why it is closed; empty while it is open. A thread that never waits looks here.
+    waiting_for : tuple of (str, float) or None
+        What the unit waits for, and since when, a value of ``time.monotonic``; None while it computes.
+    """
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.reason = ""
+        self.waiting_for: tuple[str, float] | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def close(self, reason: str) -> None:
+        """End every present and future wait with `Aborted`, and call what `on_close` was given. Never waits."""
+        with self.condition:
+            self.reason = self.reason or reason or "closed"
+            callbacks, self._callbacks = self._callbacks, []
+            self.condition.notify_all()
+        for callback in callbacks:
+            callback()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call a function once the gate closes, in the thread that closes it; at once if it is closed."""
+        with self.condition:
+            if not self.reason:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def check(self) -> None:
+        """Raise `Aborted` if the gate is closed."""
+        if self.reason:
+            raise Aborted(self.reason)
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition is true; it is checked whenever `condition` is notified.
+
+        Parameters
+        ----------
+        condition : callable
+        what : str
+            What is waited for, for `waiting_for`.
+
+        Raises
+        ------
+        Aborted
+            The gate was closed before.
+        """
+        with self.condition:
+            if condition():
+                return
+            self.waiting_for = (what, time.monotonic())
+            try:
+                while not condition():
+                    self.check()
+                    self.condition.wait()
+            finally:
+                self.waiting_for = None
+
+
+_GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
+
+
+@contextmanager
+def working_for(gate: Gate) -> Iterator[None]:
+    """Let this thread, and those that it starts in a copy of its context, work for the unit of a gate."""
+    token = _GATE.set(gate)
+    try:
+        yield
+    finally:
+        _GATE.reset(token)
+
+
+def check_gate() -> None:
+    """Raise `Aborted` if this thread works for a unit whose job has ended."""
+    gate = _GATE.get()
+    if gate is not None:
+        gate.check()
+
+
+def pause(seconds: float) -> None:
+    """Wait before something is tried again; `Aborted` ends the pause of a thread whose job ends."""
+    gate = _GATE.get()
+    if gate is None:
+        time.sleep(seconds)
+        return
+    until = time.monotonic() + seconds
+    with gate.condition:
+        gate.check()
+        while (left := until - time.monotonic()) > 0:
+            gate.condition.wait(left)
+            gate.check()

@@ -1,0 +1,96 @@
+"""What is said of a unit that fails: where, why, and whether it may succeed when it is tried again."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from singa_dask import modules
+from singa_dask.comm import Address
+from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError
+from singa_dask.runtime.units.server import Server
+from singa_dask.runtime.units.worker import Worker
+
+__all__ = ["explain", "may_succeed_again", "text_of"]
+
+# of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
+PASSING = {
+    errno.EAGAIN,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+}
+
+
+def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
+    """Describe a failure: in the user's code if it was there; unit, step, layer.
+
+    Returns
+    -------
+    dict
+        ``reason``: one line that says where; ``cause``: the same without the unit; ``error``: the traceback;
+        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`.
+    """
+    where = str(address)
+    if isinstance(unit, Worker):
+        where += f", step {unit.step}"
+        layer = unit.layer
+        where += f", layer {layer.name}" if layer else ""
+    found = modules.blame(error)
+    if found is not None:
+        cause = f"{found.place}: {found.text}"
+        return {
+            "reason": f"{cause} ({where})",
+            "cause": cause,
+            "error": found.traceback,
+            "exit_code": 1,
+            "expected": False,
+            "retry": False,
+        }
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "reason": f"{where}: {text_of(error)}",
+        "cause": text_of(error),
+        "error": "".join([*lines, A_BUG]),
+        "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
+        "expected": isinstance(error, SingaError | MemoryError),
+        "retry": may_succeed_again(error),
+    }
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception, with its type unless it is one of this package."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
+    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
+
+
+def may_succeed_again(error: BaseException) -> bool:
+    """Return whether what has failed may succeed when it is tried again, on other machines or a little later.
+
+    So it is where a process was lost, or a filesystem or the network did not answer. So it is not where a job, its
+    code or its records are wrong, where memory is short, and where a number is not finite.
+    """
+    return any(
+        isinstance(each, CommError | LostUnitError | ConnectionError | TimeoutError)
+        or (isinstance(each, OSError) and each.errno in PASSING)
+        for each in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and what it was raised from."""
+    passed: list[BaseException] = []
+    while error is not None and error not in passed:  # one that is raised again may be its own cause
+        passed.append(error)
+        yield error
+        error = error.__cause__

@@ -1,0 +1,55 @@
+"""BackgroundWriter: writes one thing after the other, and is never waited for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from singa_dask.runtime.units.background_writer import BackgroundWriter
+from singa_dask.runtime.units.job_log import _JOB, in_job
+
+
+def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> None:
+    writer, seen, done = BackgroundWriter("checkpoint-0"), list[tuple[int, str]](), threading.Event()
+    for i, job in enumerate(("one", "two")):
+        with in_job(job):
+            writer.submit(lambda i=i: seen.append((i, _JOB.get())))  # type: ignore[misc]
+    writer.submit(done.set)
+    assert done.wait(10)
+    assert seen == [(0, "one"), (1, "two")]
+    writer.close()
+
+
+def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
+    writer, begun, leave, seen = BackgroundWriter("checkpoint-0"), threading.Event(), threading.Event(), list[str]()
+
+    def hang() -> None:
+        begun.set()
+        leave.wait(30)
+        seen.append("written")
+
+    writer.submit(hang)
+    writer.submit(lambda: seen.append("dropped"))
+    assert begun.wait(10)
+    writer.close()
+    writer.submit(lambda: seen.append("too late"))
+    assert seen == []
+    (thread,) = (each for each in threading.enumerate() if each.name == "checkpoint-0")
+    assert thread.daemon
+    leave.set()
+    thread.join(10)
+    assert seen == ["written"]
+
+
+def test_an_error_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    writer, done = BackgroundWriter("checkpoint-0"), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("no disk")
+
+    writer.submit(fail)
+    writer.submit(done.set)
+    assert done.wait(10)
+    assert "no disk" in caplog.text
+    writer.close()
