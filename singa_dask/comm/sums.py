@@ -1,6 +1,6 @@
 """Sums of the gradients of a worker group, by a binary tree over its workers.
 
-So their bits depend neither on which workers share a process, nor on the order of arrival.
+Their bits depend neither on which workers share a process nor on the order of arrival.
 
 Worker i is leaf 2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is that at
 its left child, 2 node, plus that at its right child, 2 node + 1, or the only one that exists: some workers do not have
@@ -22,9 +22,9 @@ def leaf(worker: int, n_workers: int) -> int:
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each of some workers, the highest node with no others below it."""
+    """Return, for each of the ``local`` workers of a group, the highest node above it without other workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
-    # leaves without a worker are below any node
+    # leaves without a worker do not count
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
     for node in range(leaf(0, n_workers) - 1, 0, -1):
         if {2 * node, 2 * node + 1} <= nodes:
