@@ -28,8 +28,10 @@ __all__ = [
     "MANIFEST",
     "Checkpoint",
     "Piece",
+    "describe_file",
     "encode_manifest",
     "encode_part",
+    "life_suffix",
     "make_manifest",
     "part_name",
     "step_url",
@@ -76,10 +78,11 @@ def step_url(directory: str, step: int) -> str:
 
 def part_name(index: int, n_parts: int, life: int = 0) -> str:
     """Return the file name of the part of a server, e.g. ``part-0-of-2.life-3.safetensors``; life 0 is not named."""
-    return f"part-{index}-of-{n_parts}{_life_suffix(life)}.safetensors"
+    return f"part-{index}-of-{n_parts}{life_suffix(life)}.safetensors"
 
 
-def _life_suffix(life: int) -> str:
+def life_suffix(life: int) -> str:
+    """Return what the life of a job adds to the name of a file; nothing for life 0."""
     return f".life-{life}" if life else ""
 
 
@@ -138,10 +141,11 @@ def encode_part(
         )
     content = save(tensors)
     file = part_name(index, n_parts, life)
-    return content, {**_describe_file(file, content, checksum), "tensors": described}
+    return content, {**describe_file(file, content, checksum), "tensors": described}
 
 
-def _describe_file(file: str, content: bytes, checksum: str) -> dict[str, Any]:
+def describe_file(file: str, content: bytes, checksum: str) -> dict[str, Any]:
+    """Return what a manifest has about a file: its name, length and checksum, see `encode_part`."""
     return {"file": file, "bytes": len(content), checksum: CHECKSUMS[checksum](content)}
 
 
@@ -154,10 +158,10 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
     parts, facts
         See `encode_manifest`.
     """
-    for part in parts:
+    for part in (*parts, *facts.get("states", ())):
         if not fs.exists(fs.join(url, part["file"])):
             raise CheckpointError(
-                f"{url}: {part['file']} was written by a server but cannot be seen from here. "
+                f"{url}: {part['file']} was written by another process but cannot be seen from here. "
                 "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
             )
     fs.write_atomic(fs.join(url, MANIFEST), encode_manifest(parts, facts))
@@ -270,6 +274,7 @@ class Checkpoint:
         self.class_names = {layer: tuple(found) for layer, found in names.items()}
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
+        self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._parts: dict[str, dict[str, np.ndarray]] = {}
         for part in self.manifest["parts"]:
             for entry in part["tensors"]:
@@ -346,16 +351,23 @@ class Checkpoint:
         for low, high, file, key in ranges:
             first, last = max(start, low), min(stop, high)
             if first < last:
-                out[first - start : last - start] = self._part(file)[key][first - low : last - low]
+                out[first - start : last - start] = self.tensors(file)[key][first - low : last - low]
                 n_found += last - first
         if n_found != stop - start:
             raise CheckpointError(f"{self.url}: {param}/{what} has {n_found} of {stop - start} values.")
         return out
 
-    def _part(self, file: str) -> dict[str, np.ndarray]:
+    def tensors(self, file: str) -> dict[str, np.ndarray]:
+        """Return the tensors of a file of this checkpoint by key.
+
+        Raises
+        ------
+        CheckpointError
+            It cannot be read, or is damaged.
+        """
         if file not in self._parts:
             url = fs.join(self.url, file)
-            expected = next(part for part in self.manifest["parts"] if part["file"] == file)
+            expected = self._files[file]
             try:
                 content = self._read_file(file)
             except DataError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from singa_dask.comm import Message
@@ -14,46 +15,52 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.retention import Retention
 
-__all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_cursors"]
+__all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_positions"]
 
 
 @dataclass
 class _Pending:
     facts: dict[str, Any]
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    positions: dict[int, list[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    since: float = field(default_factory=time.monotonic)
+    parts: list[Message] = field(default_factory=list)
+    reports: list[Message] = field(default_factory=list)
 
 
 class PendingCheckpoints:
-    """Collects the parts of servers and the positions of worker groups; writes the manifest after the last one.
+    """Collects the parts of servers and the reports of workers; writes the manifest after the last one.
 
     Parameters
     ----------
     directory : str
         URL that ``step-<n>`` directories go to.
-    n_parts, n_groups : int
-        Number of servers that write a part, and of worker groups that report their position.
-    n_reporters : int
-        Number of workers of each group that report its position.
+    n_parts : int
+        Number of servers that write a part.
+    n_groups, n_workers : int
+        Number of worker groups, and of workers in each; each worker sends a report.
     keep : KeepConf, optional
         Which checkpoints are kept; all by default.
     """
 
     def __init__(
-        self, directory: str, n_parts: int, n_groups: int, n_reporters: int = 1, keep: KeepConf | None = None
+        self, directory: str, n_parts: int, n_groups: int, n_workers: int = 1, keep: KeepConf | None = None
     ) -> None:
         self.directory = directory
         self.n_parts = n_parts
-        self.n_groups = n_groups
-        self.n_reporters = n_reporters
+        self.n_workers = n_workers
+        self.n_reports = n_groups * n_workers
         self._retention = Retention(directory, keep) if keep else None
         self._pending: dict[int, _Pending] = {}
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def seconds(self) -> float:
+        """For how long the oldest one has been written; 0 if there is none."""
+        return max((time.monotonic() - each.since for each in self._pending.values()), default=0.0)
+
     def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint of a step; return what servers have to know. ``facts`` go into the manifest."""
+        """Expect the checkpoint of a step; return what others have to know. ``facts`` go into the manifest."""
         self._pending[step] = _Pending(dict(facts))
         return {"url": checkpoint.step_url(self.directory, step)}
 
@@ -63,25 +70,33 @@ class PendingCheckpoints:
         Returns
         -------
         dict or None
-            An event once a checkpoint is written or has failed; for a failure with the key ``error``.
+            An event once all of them are there, and the checkpoint is written or has failed; for a failure with the
+            key ``error``.
         """
-        snapshot = self._pending.get(message.step)
-        if snapshot is None:  # it has failed already
+        pending = self._pending.get(message.step)
+        if pending is None:  # of the other kind
             return None
-        if "error" in message.info:
-            del self._pending[message.step]
-            return self._fail(message.step, f"{message.src}: {message.info['error']}")
-        if message.kind == "r-progress":
-            positions = snapshot.positions.setdefault(message.src.group, [])
-            positions.append(message.info["steps"])
-            if len(positions) == self.n_reporters:
-                snapshot.facts["groups"][str(message.src.group)] = _merge(positions)
-        else:
-            snapshot.parts.append(dict(message.info))
-        if len(snapshot.parts) < self.n_parts or len(snapshot.facts["groups"]) < self.n_groups:
+        (pending.reports if message.kind == "r-progress" else pending.parts).append(message)
+        if len(pending.parts) < self.n_parts or len(pending.reports) < self.n_reports:
             return None
         del self._pending[message.step]
-        return self._complete(message.step, snapshot.parts, snapshot.facts)
+        parts = sorted(pending.parts, key=lambda message: message.src)
+        reports = sorted(pending.reports, key=lambda message: message.src)
+        for each in (*parts, *reports):
+            if "error" in each.info:
+                return self._fail(message.step, f"{each.src}: {each.info['error']}")
+        facts = {**pending.facts, **self._merge(pending.facts["groups"], reports)}
+        return self._complete(message.step, [dict(part.info) for part in parts], facts)
+
+    def _merge(self, known: Mapping[str, Any], reports: Sequence[Message]) -> dict[str, Any]:
+        """Return positions and layer states of all workers, for the manifest; some positions are known."""
+        groups, states = dict(known), []
+        for group, found in groupby(reports, key=lambda message: message.src.group):
+            infos = [message.info for message in found]
+            position = groups.setdefault(str(group), merge_positions([info["position"] for info in infos]))
+            if all(info["position"]["step"] == position["step"] for info in infos):
+                states += [info["states"] for info in infos if info["states"]]
+        return {"groups": groups, "workers": self.n_workers, "states": states}
 
     def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
         url = checkpoint.step_url(self.directory, step)
@@ -99,22 +114,22 @@ class PendingCheckpoints:
 
 
 class PendingSnapshots(PendingCheckpoints):
-    """Collects the parts and positions of snapshots, which are kept in memory.
+    """Collects the parts and reports of snapshots, which are kept in memory.
 
     Parameters
     ----------
     life : int
         Of the job.
-    n_parts, n_groups, n_reporters : int
+    n_parts, n_groups, n_workers : int
         As of `PendingCheckpoints`.
     """
 
-    def __init__(self, life: int, n_parts: int, n_groups: int, n_reporters: int = 1) -> None:
-        super().__init__("", n_parts, n_groups, n_reporters)
+    def __init__(self, life: int, n_parts: int, n_groups: int, n_workers: int = 1) -> None:
+        super().__init__("", n_parts, n_groups, n_workers)
         self._life = life
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the snapshot of a step; return what servers have to know. ``facts`` go into the manifest."""
+        """Expect the snapshot of a step; return what others have to know. ``facts`` go into the manifest."""
         super().begin(step, facts)
         return {"snapshot": True}
 
@@ -130,38 +145,18 @@ def _warning(step: int, message: str) -> dict[str, Any]:
     return {"event": "log", "level": "WARNING", "step": step, "time": time.time(), "message": message}
 
 
-def _merge(positions: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the position of a group: the last step that all of its workers have recorded, with their cursors.
+def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the position of a group: the step and cursors of all of its workers, of which each may read other layers.
 
-    Readers of different workers must continue at the same step; without a common step there are no cursors.
+    Readers of different workers must continue at the same step; if they are at different ones, there are no cursors.
     """
-    by_step = [{int(each["step"]): each["cursors"] for each in steps} for steps in positions]
-    common = set.intersection(*map(set, by_step))
-    step = max(common, default=min(map(max, by_step)))
+    step = min(position["step"] for position in positions)
     cursors: dict[str, dict[str, Any]] = {}
-    for each in by_step if common else ():
-        for phase, found in each[step].items():
-            cursors.setdefault(phase, {}).update(found)
+    if all(position["step"] == step for position in positions):
+        for position in positions:
+            for phase, found in position["cursors"].items():
+                cursors[phase] = {**found, **cursors.get(phase, {})}
     return {"step": step, "cursors": cursors}
-
-
-def merge_cursors(where: Mapping[str, Any], names: dict[str, Any], messages: list[Message]) -> None:
-    """Add the cursors and class names that other workers of the group have sent; empties ``messages``.
-
-    Parameters
-    ----------
-    where : mapping
-        With ``cursors``, by phase and layer, which are updated.
-    names : dict
-        Class names by layer, which are updated.
-    messages : list of Message
-        Of kind ``cursors``.
-    """
-    while messages:
-        info = messages.pop().info
-        names |= info["class_names"]
-        for phase, cursors in info["cursors"].items():
-            where["cursors"][phase] |= cursors
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.runtime.checkpoints.checkpoint import Piece, encode_part
+from singa_dask.runtime.checkpoints.layer_states import LayerState, encode_states
 
-__all__ = ["Keep", "SnapshotStore", "keep_part"]
+__all__ = ["Keep", "SnapshotStore", "keep_part", "keep_states"]
 
 Keep = Callable[[int, str, bytes], list[str]]
 """(step, file, content) -> the addresses of the processes that keep the part from now on."""
@@ -114,6 +115,16 @@ def keep_part(
     """
     started = time.perf_counter()
     content, described = encode_part(index, n_parts, pieces, names, life, checksum="crc32c")
+    return {**_keep_file(keep, step, content, described), "seconds": time.perf_counter() - started}
+
+
+def keep_states(
+    keep: Keep, step: int, group: int, worker: int, states: Sequence[LayerState], life: int
+) -> dict[str, Any]:
+    """Keep the layer states of one worker in memory; return their description, with ``holders``, as `keep_part`."""
+    return _keep_file(keep, step, *encode_states(group, worker, states, life, checksum="crc32c"))
+
+
+def _keep_file(keep: Keep, step: int, content: bytes, described: dict[str, Any]) -> dict[str, Any]:
     file = f"step-{step}/{described['file']}"
-    holders = keep(step, file, content)
-    return {**described, "file": file, "holders": holders, "seconds": time.perf_counter() - started}
+    return {**described, "file": file, "holders": keep(step, file, content)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from singa_dask.comm import Address, Message
@@ -61,27 +61,32 @@ class Channel:
             self._handlers[message.kind](message)
         return message
 
-    def receive(self, what: str) -> None:
-        """Wait for a message and hand it to its handler.
+    def receive(self, what: str, timeout_s: float | None = None) -> None:
+        """Wait for a message, with ``timeout_s`` for no longer than that, and hand it to its handler.
 
         Parameters
         ----------
         what : str
             What is waited for, for people.
+        timeout_s : float, optional
 
         Raises
         ------
         Aborted
             Another unit failed.
         """
-        message = self._next(what)
+        try:
+            message = self._next(what, timeout_s)
+        except Empty:
+            return
         self._handlers[message.kind](message)
 
-    def _next(self, what: str) -> Message:
+    def _next(self, what: str, timeout_s: float | None = None) -> Message:
         self._gate.waiting_for = (what, time.monotonic())
-        message = self._inbox.get()
-        self._gate.waiting_for = None
-        return message
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        finally:
+            self._gate.waiting_for = None
 
     def has_messages(self) -> bool:
         """Return whether `receive` would not wait."""

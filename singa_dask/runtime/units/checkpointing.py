@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,16 +14,22 @@ from singa_dask.runtime.checkpoints.pending_checkpoints import (
     PendingCheckpoints,
     PendingSnapshots,
     describe_params,
-    merge_cursors,
+    merge_positions,
 )
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.reporter import Reporter
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 
 __all__ = ["Checkpointing"]
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 5.0
+"""For how long a checkpoint may take before the next one is left out instead of waiting for it."""
 
 
 class Checkpointing:
@@ -41,6 +48,7 @@ class Checkpointing:
         Step that the job started at; there is no checkpoint before a later one.
     emit : callable
         Takes an event, a dict.
+    reporter : Reporter
     snapshot_life : int, optional
         The life of the job, if it takes snapshots.
     """
@@ -55,6 +63,7 @@ class Checkpointing:
         channel: Channel,
         first_step: int,
         emit: Callable[[dict[str, Any]], None],
+        reporter: Reporter,
         snapshot_life: int | None = None,
     ) -> None:
         self._job = job
@@ -64,12 +73,12 @@ class Checkpointing:
         self._channel = channel
         self._first_step = first_step
         self._emit = emit
+        self._reporter = reporter
         self._calendar = Calendar(job)
         self._saved_at = time.perf_counter()
         cluster = job.cluster
-        # whose params and records the first worker may not have
-        self._others = range(1, cluster.nworkers_per_group) if trainer.net.is_partitioned else range(0)
-        expected = cluster.nservers_per_group, cluster.nworker_groups, 1 + len(self._others)
+        self._others = range(1, cluster.nworkers_per_group)
+        expected = cluster.nservers_per_group, cluster.nworker_groups, cluster.nworkers_per_group
         self._pending = PendingCheckpoints(url, *expected, job.keep_checkpoints)
         self._snapshots = PendingSnapshots(snapshot_life, *expected) if snapshot_life is not None else None
         self._schedule = SnapshotSchedule()
@@ -93,7 +102,10 @@ class Checkpointing:
         facts : callable
             See `save`.
         """
-        if self._is_due():
+        if self._channel.address.group:
+            if self._reporter.is_due():
+                self._reporter.report()
+        elif self._is_due():
             self.save(facts())
         elif self._snapshots is not None and self._snapshot_is_due(self._snapshots):
             self.save(facts(), self._snapshots)
@@ -118,8 +130,10 @@ class Checkpointing:
                 state.choose_snapshot()
         return state.step == state.snapshot_at or self._calendar.takes_snapshot(state.step)
 
-    def save(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None = None) -> None:
-        """Begin a checkpoint as the first worker; where that does not know all, the others send it what they know.
+    def save(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None = None, *, last: bool = False) -> None:
+        """Begin a checkpoint as the first worker; another one helps with it.
+
+        The others of the first group say where they stand, and wait until servers have taken their copies.
 
         Parameters
         ----------
@@ -127,24 +141,56 @@ class Checkpointing:
             For the manifest, beside those of the checkpoint itself.
         snapshots : PendingSnapshots, optional
             To take a snapshot, once the one before is complete.
+        last : bool
+            Whether it is after the last step. An earlier one is left out while the one before is still being written.
         """
-        if self._state.is_first:
-            while snapshots:
-                self._channel.receive("the snapshot before this")
+        if self._channel.address.group:
+            self._reporter.report(last)
+        elif not self._state.is_first:
+            where = self._arrive()
+            if where:
+                self._reporter.report_now(self._state.step, where)
+        else:
             started = time.perf_counter()
-            self._request_parts(self._manifest(facts), self._pending if snapshots is None else snapshots)
-            for other in self._others:
-                self._channel.send("taken", Address.worker(0, other))
+            self._lead(facts, snapshots, last)
             if snapshots is None:
                 self._saved_at = started
             else:
                 self._schedule.paused(time.perf_counter() - started)
-        elif self._channel.address.group == 0 and self._others:
+
+    def _arrive(self) -> Mapping[str, Any]:
+        """Say as another worker of the first group where this one stands; return where states go, empty if nowhere."""
+        net = self._trainer.net
+        if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
-            names = self._trainer.net.context.class_names.to_dict()
-            info = {**self._trainer.position(self._state.step), "class_names": names}
-            self._channel.send("cursors", Address.worker(0, 0), info=info)
-            self._channel.wait_for("taken")
+        info = {"position": self._trainer.position(self._state.step), "class_names": net.context.class_names.to_dict()}
+        self._channel.send("cursors", Address.worker(0, 0), info=info)
+        return self._channel.wait_for("taken").info
+
+    def _lead(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None, last: bool) -> None:
+        manifest, where = self._manifest(facts), {}
+        if self._is_free(snapshots, last):
+            where = self._request_parts(manifest, self._pending if snapshots is None else snapshots)
+            self._reporter.report_now(self._state.step, where)
+        for other in self._others:
+            self._channel.send("taken", Address.worker(0, other), info=where)
+
+    def _is_free(self, snapshots: PendingSnapshots | None, last: bool) -> bool:
+        """Wait until the checkpoint or snapshot before is complete; return False for a checkpoint that takes long."""
+        if snapshots is not None:
+            while snapshots:
+                self._channel.receive("the snapshot before this")
+            return True
+        while self._pending and (last or self._pending.seconds < PATIENCE_S):
+            self._channel.receive(
+                "the checkpoint before this", None if last else max(PATIENCE_S - self._pending.seconds, 0.0)
+            )
+        if self._pending:
+            logger.warning(
+                "the checkpoint of step %d is left out: the one before is still being written, for %.0f s so far",
+                self._state.step, self._pending.seconds
+            )  # fmt: skip
+        return not self._pending
 
     def finish(self, wait: bool) -> None:
         """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
@@ -159,7 +205,11 @@ class Checkpointing:
             self._channel.receive("positions of the other workers")
         context = self._trainer.net.context
         names = context.class_names.to_dict()
-        merge_cursors(position, names, self._cursors)
+        others = sorted(self._cursors, key=lambda message: message.src)
+        self._cursors.clear()
+        position = merge_positions([position, *(message.info["position"] for message in others)])
+        for message in others:
+            names |= message.info["class_names"]
         return {
             "job": self._job.name,
             "step": self._state.step,
@@ -172,18 +222,19 @@ class Checkpointing:
             **({"class_names": names} if names else {}),
         }
 
-    def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints) -> None:
-        """Ask every server for its part; training goes on once all have taken their copy."""
+    def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints) -> dict[str, Any]:
+        """Ask every server for its part; return where parts go, once all have taken their copy."""
         step, cluster = self._state.step, self._job.cluster
         info = pending.begin(step, manifest)
         for group in range(1, cluster.nworker_groups):
             for worker in (0, *self._others):
-                self._channel.send("progress", Address.worker(group, worker), step=step)
+                self._channel.send("progress", Address.worker(group, worker), step=step, info=info)
         group = self._plan.layout.server_group_of(0)
         for i in range(cluster.nservers_per_group):
             self._channel.send("snapshot", Address.server(group, i), step=step, info=info)
         for _ in range(cluster.nservers_per_group):
             self._channel.wait_for("r-snapshot")
+        return info
 
     def _take(self, message: Message) -> None:
         """Take a part, or a position; go on without a checkpoint that could not be written, unless it is the last.

@@ -15,6 +15,7 @@ from singa_dask.layers import Param
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.train import initial_values
 
@@ -118,7 +119,7 @@ class InitialState:
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
-        """Set the readers of all nets to the positions at which the run stopped."""
+        """Set the readers of all nets to the positions at which the run stopped, and give layers their states."""
         if self.resumed is None:
             return
         if len(self.resumed.groups) != n_groups:
@@ -130,6 +131,23 @@ class InitialState:
         for name, cursors in self.resumed.groups[group]["cursors"].items():
             if PHASES[name] in nets:
                 nets[PHASES[name]].seek(cursors)
+        self._restore_states(self.resumed, nets, group)
+
+    def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
+        context, n_then = nets[Phase.TRAIN].context, resumed.manifest.get("workers")
+        known = sorted({layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]})
+        if known and n_then != context.n_workers:
+            logger.warning(
+                "%s: had %d workers in a group, the job has %d: the states of %s start anew.",
+                resumed.url, n_then, context.n_workers, ", ".join(known)
+            )  # fmt: skip
+            return
+        by_name = {name: nets[phase] for name, phase in PHASES.items() if phase in nets}
+        unfit = restore_states(by_name, read_states(resumed, group, context.worker))
+        if unfit:
+            names = ", ".join(sorted(set(unfit)))
+            logger.warning("%s: is of other shapes, or another partition: the states of %s start anew.",
+                           resumed.url, names)  # fmt: skip
 
 
 def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:

@@ -1,17 +1,13 @@
-"""Lockstep: bounds how far the workers of a group can be apart, and records their positions."""
+"""Lockstep: bounds how far the workers of a group can be apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 
 __all__ = ["Lockstep", "disconnected_workers"]
-
-# more steps than a worker does while another one answers
-RECENT = 64
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
@@ -36,16 +32,12 @@ class Lockstep:
     ahead : int
         Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
         step; more if bridges lead only one way, or connect only some of the workers.
-    progress : tuple of dict
-        Positions (step and cursors) of the last steps. Other threads read it.
     """
 
     def __init__(self, net: NeuralNet) -> None:
         worker, n_workers = net.context.worker, net.context.n_workers
         self.ahead = IN_FLIGHT * n_workers if net.is_partitioned else 0
-        self.progress: tuple[dict[str, Any], ...] = ()
         self._context = net.context
-        self._n_kept = RECENT if net.is_partitioned else 1
         self._n_steps = 0
         bridges = [
             (node.worker, node.peer)
@@ -55,10 +47,6 @@ class Lockstep:
         others = disconnected_workers(n_workers, bridges) if net.is_partitioned else []
         self._me = worker
         self._peers = others if worker == 0 else [0] if worker in others else []
-
-    def record_progress(self, where: dict[str, Any]) -> None:
-        """Record the position of the worker, before a step or after the last one."""
-        self.progress = (*self.progress, where)[-self._n_kept :]
 
     def step(self) -> None:
         """Begin a step, once the workers in lockstep are close enough.

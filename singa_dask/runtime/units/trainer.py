@@ -9,6 +9,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.debug import log_layers
 from singa_dask.runtime.units.step_timer import StepTimer
@@ -96,6 +97,10 @@ class Trainer:
         """Return a step and, by phase and layer, where the readers are."""
         cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
         return {"step": step, "cursors": cursors}
+
+    def states(self) -> list[LayerState]:
+        """Return copies of what the layers of all nets keep from one batch to the next."""
+        return take_states({PHASE_NAMES[phase]: net for phase, net in self.nets.items()})
 
     # -- batches -----------------------------------------------------------------------------------------
 

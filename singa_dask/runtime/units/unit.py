@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
@@ -21,7 +21,8 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece
-from singa_dask.runtime.checkpoints.snapshots import keep_part
+from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
+from singa_dask.runtime.checkpoints.snapshots import Keep, keep_part, keep_states
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
@@ -30,6 +31,7 @@ from singa_dask.runtime.units.failures import explain, text_of
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.reporter import SaveStates
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
@@ -158,6 +160,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             params,
             channel,
             host.emit,
+            _states_saver(host, address),
             host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
         )
         host.add(worker)
@@ -165,6 +168,32 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         metrics = worker.run()
         logger.info("stops at step %d", worker.step)
     return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
+
+
+def _states_saver(host: UnitHost, worker: Address) -> SaveStates:
+    """Return a function that writes or keeps the layer states of a worker in the background; see `Reporter`."""
+
+    def save(
+        step: int, where: Mapping[str, Any], states: Sequence[LayerState], then: Callable[[dict[str, Any]], None]
+    ) -> None:
+        def write() -> None:
+            try:
+                then({"states": _save_states(host, worker, step, where, states)})
+            except Exception as error:  # reported to the worker that asked, which decides what to do
+                then({"error": text_of(error)})
+
+        host.writer.submit(write)
+
+    return save
+
+
+def _save_states(
+    host: UnitHost, worker: Address, step: int, where: Mapping[str, Any], states: Sequence[LayerState]
+) -> dict[str, Any]:
+    """Write the layer states of a worker to a file, or keep them in memory; return their description."""
+    if "url" in where:
+        return write_states(where["url"], worker.group, worker.id, states, host.life)
+    return keep_states(_keep_of(host), step, worker.group, worker.id, states, host.life)
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
@@ -245,6 +274,10 @@ def _save(host: UnitHost, index: int, message: Message, pieces: Sequence[Piece])
     n_parts, names = host.job.cluster.nservers_per_group, host.plan.names
     if "url" in message.info:
         return checkpoint.write_part(message.info["url"], index, n_parts, pieces, names, host.life)
+    return keep_part(_keep_of(host), message.step, index, n_parts, pieces, names, host.life)
+
+
+def _keep_of(host: UnitHost) -> Keep:
     if host.keep is None:
         raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
-    return keep_part(host.keep, message.step, index, n_parts, pieces, names, host.life)
+    return host.keep

@@ -19,6 +19,7 @@ from singa_dask.runtime.units.checkpointing import Checkpointing
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.lockstep import Lockstep
+from singa_dask.runtime.units.reporter import Reporter, SaveStates
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
@@ -46,6 +47,8 @@ class Worker:
         Its messages.
     emit : callable
         Takes an event, a dict.
+    save_states : callable
+        See `Reporter`.
     snapshot_life : int, optional
         The life of the job, if it takes snapshots.
     """
@@ -66,6 +69,7 @@ class Worker:
         params: WorkerParams,
         channel: Channel,
         emit: Callable[[dict[str, Any]], None],
+        save_states: SaveStates,
         snapshot_life: int | None = None,
     ) -> None:
         self.address = address
@@ -78,10 +82,19 @@ class Worker:
         self._lockstep = Lockstep(nets[Phase.TRAIN])
         self._state = RunState(job, channel, step, self._lockstep.ahead)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
+        self._reporter = Reporter(self._trainer, self._state, channel, save_states)
         self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self._trainer, self._state, channel, initial_state.step, emit, snapshot_life
+            job,
+            plan,
+            checkpoint_url,
+            self._trainer,
+            self._state,
+            channel,
+            initial_state.step,
+            emit,
+            self._reporter,
+            snapshot_life,
         )
-        self._record_progress()
 
     # -- what others see -----------------------------------------------------------------------------------
 
@@ -110,14 +123,13 @@ class Worker:
 
     def answer(self, message: Message) -> Message | None:
         """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it; return the answer, if any."""
-        info = {}
         if message.kind == "progress":
-            info = {"steps": list(self._lockstep.progress)}
-        else:
-            self._state.accept(message)
+            self._reporter.accept(message)
+            return None
+        self._state.accept(message)
         if message.kind == "end":
             return None
-        return Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step, info=info)
+        return Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step)
 
     # -- its life ------------------------------------------------------------------------------------------
 
@@ -156,7 +168,6 @@ class Worker:
         """Do the steps, with the tests and checkpoints that are due before each."""
         state = self._state
         while not state.is_trained and not state.stops():
-            self._record_progress()
             self._evaluation.run_due()
             if state.stop_at != state.step:
                 self._checkpointing.save_due(self._evaluation.state)
@@ -166,16 +177,12 @@ class Worker:
             self._lockstep.step()
             self._trainer.train(state.step)
             state.step += 1
-        self._record_progress()
-
-    def _record_progress(self) -> None:
-        self._lockstep.record_progress(self._trainer.position(self.step))
 
     def _finish(self) -> None:
         """Write the last checkpoint, test once more, and leave."""
         if not self._state.is_first:
             self._trainer.collect_all()
-        self._checkpointing.save(self._evaluation.state())
+        self._checkpointing.save(self._evaluation.state(), last=True)
         self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
         self._channel.send("leave", Address.stub(0))

@@ -14,7 +14,7 @@ from distributed import Client
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_file
-from singa_dask.comm import Address, Message
+from singa_dask.comm import Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import convert
 from singa_dask.errors import ConfigError
@@ -22,7 +22,7 @@ from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import IN_FLIGHT
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.checkpoints.pending_checkpoints import PendingCheckpoints
+from singa_dask.runtime.checkpoints.pending_checkpoints import merge_positions
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.lockstep import disconnected_workers
@@ -212,21 +212,13 @@ def test_a_second_group_goes_on_where_its_records_are_read(
     assert set(states(rest).values()) == {"done"}, rest.reports
 
 
-def test_places_of_workers_are_put_together_at_a_step_that_all_have_seen() -> None:
-    def told(worker: int, *steps: int) -> Message:
-        info = {"steps": [{"step": s, "cursors": {"train": {f"data{worker}": {"at": s}}}} for s in steps]}
-        return Message("r-progress", src=Address.worker(1, worker), dst=Address.worker(0, 0), step=4, info=info)
+def test_positions_of_workers_are_merged_only_at_the_same_step() -> None:
+    def position(worker: int, step: int) -> dict[str, Any]:
+        return {"step": step, "cursors": {"train": {f"data{worker}": {"at": step}}}}
 
-    for steps, wanted in (((6, 7, 8), 7), ((5,), 5)):
-        snapshots = PendingCheckpoints("nowhere", n_parts=9, n_groups=2, n_reporters=2)
-        facts: dict[str, Any] = {"groups": {}}
-        snapshots.begin(4, facts)
-        assert snapshots.take(told(0, *steps)) is None
-        assert snapshots.take(told(1, 6, 7)) is None
-        place = facts["groups"]["1"]
-        assert place["step"] == wanted
-        same = {f"data{worker}": {"at": 7} for worker in (0, 1)}
-        assert place["cursors"] == ({"train": same} if wanted == 7 else {})
+    same = {f"data{worker}": {"at": 7} for worker in (0, 1)}
+    assert merge_positions([position(0, 7), position(1, 7)]) == {"step": 7, "cursors": {"train": same}}
+    assert merge_positions([position(0, 7), position(1, 6)]) == {"step": 6, "cursors": {}}
 
 
 # -- parts of the user's own --------------------------------------------------------------------------------

@@ -1,0 +1,148 @@
+"""Layer states in checkpoints: what the layers of a worker keep from one batch to the next.
+
+Hidden states of recurrent layers, Gibbs chains, and what layers of a user keep in `Layer.state`. Each worker has its
+own, in ``states-<group>-<worker>.safetensors``, as bytes: a state may have any dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from singa_dask.data import fs
+from singa_dask.errors import CheckpointError
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, describe_file, life_suffix
+
+__all__ = ["LayerState", "encode_states", "read_states", "restore_states", "states_name", "take_states", "write_states"]
+
+
+class LayerState(NamedTuple):
+    """The state of one layer.
+
+    Attributes
+    ----------
+    phase : str
+        Of the net: train, validation or test.
+    layer : str
+    outputs : list of list of int
+        Shapes of the layer's outputs; the state of a layer with other shapes does not fit.
+    arrays : tuple of ndarray
+        Copies in host memory.
+    on_host : tuple of bool
+        Which of them the layer keeps in host memory although the net is on a GPU.
+    """
+
+    phase: str
+    layer: str
+    outputs: list[list[int]]
+    arrays: tuple[np.ndarray, ...]
+    on_host: tuple[bool, ...]
+
+
+def states_name(group: int, worker: int, life: int = 0) -> str:
+    """Return the file name of the states of a worker, e.g. ``states-0-1.life-3.safetensors``; life 0 is not named."""
+    return f"states-{group}-{worker}{life_suffix(life)}.safetensors"
+
+
+def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
+    """Return copies of the states of all layers of a worker.
+
+    Parameters
+    ----------
+    nets : mapping of str to NeuralNet
+        By phase.
+
+    Raises
+    ------
+    CheckpointError
+        A state is not of numbers.
+    """
+    taken = []
+    for phase, net in nets.items():
+        on_gpu = net.ops.device.startswith("cuda:")
+        for layer, arrays in net.context.states.items():
+            copies = tuple(np.array(net.ops.to_host(array)) for array in arrays)
+            if any(array.dtype.hasobject for array in copies):
+                raise CheckpointError(f"layer {layer}: its state has Python objects. Expected arrays of numbers.")
+            on_host = tuple(on_gpu and isinstance(array, np.ndarray) for array in arrays)
+            taken.append(LayerState(phase, layer, _output_shapes(net, layer), copies, on_host))
+    return taken
+
+
+def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
+    """Return the shapes of the outputs of a layer, of its first copy if there are several; empty if it is not here."""
+    found = next((layer for layer in net.layers if layer.conf_name == name), None)
+    return [list(map(int, feature.shape)) for feature in found.features] if found else []
+
+
+def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
+    """Give layers their states back; return the names of the layers that are not here, or have other shapes."""
+    unfit = []
+    for state in states:
+        net = nets.get(state.phase)
+        if net is None:
+            continue
+        if _output_shapes(net, state.layer) != state.outputs:
+            unfit.append(state.layer)
+            continue
+        arrays = zip(state.arrays, state.on_host, strict=True)
+        net.context.states[state.layer] = tuple(each if here else net.ops.from_host(each) for each, here in arrays)
+    return unfit
+
+
+def encode_states(
+    group: int, worker: int, states: Sequence[LayerState], life: int = 0, checksum: str = "sha256"
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the states of one worker, and their description for the manifest; see `encode_part`."""
+    tensors, layers = {}, []
+    for state in states:
+        described = []
+        for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
+            key = f"{state.phase}/{state.layer}/{index}"
+            tensors[key] = np.frombuffer(array.tobytes(), np.uint8)
+            facts = {"key": key, "dtype": _dtype_name(array.dtype), "shape": list(array.shape), "on_host": on_host}
+            described.append(facts)
+        layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
+    content = save(tensors)
+    described_file = describe_file(states_name(group, worker, life), content, checksum)
+    return content, {**described_file, "group": group, "worker": worker, "layers": layers}
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return a text that `np.dtype` makes the same dtype of; that of bfloat16 is only its name."""
+    return dtype.str if np.dtype(dtype.str) == dtype else dtype.name
+
+
+def write_states(url: str, group: int, worker: int, states: Sequence[LayerState], life: int = 0) -> dict[str, Any]:
+    """Write the states of one worker to the URL of a step; return their description for the manifest."""
+    content, described = encode_states(group, worker, states, life)
+    fs.write_atomic(fs.join(url, described["file"]), content)
+    return described
+
+
+def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
+    """Return the states of one worker; empty if it had none.
+
+    Raises
+    ------
+    CheckpointError
+        They cannot be read, or are damaged.
+    """
+    found = []
+    for part in checkpoint.manifest.get("states", ()):
+        if (part["group"], part["worker"]) != (group, worker):
+            continue
+        tensors = checkpoint.tensors(part["file"])
+        for layer in part["layers"]:
+            described = layer["arrays"]
+            arrays = tuple(
+                np.frombuffer(tensors[each["key"]].tobytes(), np.dtype(each["dtype"])).reshape(each["shape"]).copy()
+                for each in described
+            )
+            on_host = tuple(each["on_host"] for each in described)
+            found.append(LayerState(layer["phase"], layer["layer"], layer["outputs"], arrays, on_host))
+    return found
