@@ -22,7 +22,7 @@ class CDConf(Conf):
     cd_k: Size = 1
     """Steps of Gibbs sampling."""
     persistent: bool = False
-    """Go on with the chains of the step before instead of from the records; a resumed job begins new ones."""
+    """Go on with the chains of the step before instead of from the records; a resumed job does so too."""
 
 
 @ALGORITHMS.register()

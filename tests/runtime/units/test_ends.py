@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
+from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.units import checkpointing
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
@@ -205,3 +208,40 @@ def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path) -> None:
     place.touch()
     outcome = run_job(mlp(train_steps=MANY), on_event=stop_at(5))
     assert "the checkpoint of step 6 was not written" in outcome.reports["worker-0-0"]["reason"]
+
+
+def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
+    run_job: Run, monkeypatch: Any, caplog: Any
+) -> None:
+    release, at_once = threading.Event(), [0, 0]
+    real = checkpoint.write_part
+
+    def slow(*args: Any) -> dict[str, Any]:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        assert release.wait(60)
+        at_once[0] -= 1
+        return real(*args)
+
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        if event["event"] == "metrics" and event["step"] == 6:
+            release.set()
+
+    monkeypatch.setattr(checkpoint, "write_part", slow)
+    monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
+    outcome = run_job(mlp(train_steps=8, checkpoint_freq=2), on_event=watch)
+    assert set(states(outcome).values()) == {"done"}, outcome.reports
+    assert [event["step"] for event in outcome.events if event["event"] == "checkpoint"] == [2, 8]
+    left_out = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert [text.split(" is left out")[0] for text in left_out] == [f"the checkpoint of step {step}" for step in (4, 6)]
+    assert at_once == [0, 1]
+
+
+@pytest.mark.parametrize("cluster", [ALLREDUCE, SANDBLASTER_2], ids=["allreduce", "sandblaster"])
+def test_a_checkpoint_is_left_out_by_the_whole_group(run_job: Run, monkeypatch: Any, cluster: dict[str, Any]) -> None:
+    monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
+    outcome = run_job(mlp(train_steps=12, checkpoint_freq=1, cluster=cluster))
+    assert set(states(outcome).values()) == {"done"}, outcome.reports
+    steps = [event["step"] for event in outcome.events if event["event"] == "checkpoint"]
+    assert steps[-1] == 12
+    assert steps == sorted(set(steps))
