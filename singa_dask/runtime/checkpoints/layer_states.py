@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.numpy import save
 
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, describe_file, life_suffix
+from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
 __all__ = ["LayerState", "encode_states", "read_states", "restore_states", "states_name", "take_states", "write_states"]
 
@@ -103,11 +103,11 @@ def encode_states(
         described = []
         for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
             key = f"{state.phase}/{state.layer}/{index}"
-            tensors[key] = np.frombuffer(array.tobytes(), np.uint8)
+            tensors[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             facts = {"key": key, "dtype": _dtype_name(array.dtype), "shape": list(array.shape), "on_host": on_host}
             described.append(facts)
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
-    content = save(tensors)
+    content = encode_tensors(tensors)
     described_file = describe_file(states_name(group, worker, life), content, checksum)
     return content, {**described_file, "group": group, "worker": worker, "layers": layers}
 
