@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from singa_dask.data import fs
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
+from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
 __all__ = [
     "MANIFEST",
@@ -139,7 +140,7 @@ def encode_part(
                 "version": piece.version,
             }
         )
-    content = save(tensors)
+    content = encode_tensors(tensors)
     file = part_name(index, n_parts, life)
     return content, {**describe_file(file, content, checksum), "tensors": described}
 

@@ -1,0 +1,29 @@
+"""Encoding as safetensors: the bytes that the library writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from singa_dask.runtime.checkpoints.tensors import encode_tensors
+
+DTYPES = ["float16", "float32", "float64", *(f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))]
+SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+
+
+@given(st.dictionaries(st.text('ab1./é"\\\n', max_size=6), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=6))
+def test_the_library_writes_the_same_bytes(described: dict[str, tuple[tuple[int, ...], str]]) -> None:
+    random = np.random.default_rng(0)
+    tensors = {name: random.integers(0, 100, shape).astype(dtype) for name, (shape, dtype) in described.items()}
+    content = encode_tensors(tensors)
+    assert content == save(tensors)
+    for name, array in load(content).items():
+        np.testing.assert_array_equal(array, tensors[name])
+
+
+def test_other_dtypes_are_refused() -> None:
+    with pytest.raises(ValueError):
+        encode_tensors({"x": np.zeros(2, complex)})
