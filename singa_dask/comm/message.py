@@ -148,7 +148,7 @@ class Message:
             if given is not None and (given.dtype, given.shape) == described[0]:
                 return replace(bare, arrays=(given,))
             return replace(bare, arrays=tuple(np.empty(shape, dtype) for dtype, shape in described))
-        except (AttributeError, KeyError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, MemoryError, RecursionError, TypeError, ValueError) as error:
             raise CommError(f"a message that is not of this protocol: {error}") from error
 
 

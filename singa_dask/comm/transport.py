@@ -1,8 +1,23 @@
-"""Transport: sends messages to other processes, and receives theirs.
+"""Transport: sends messages to other processes, and receives theirs, each exactly once and in order.
 
 It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
 delay each other. It supports every protocol of ``distributed.comm`` (tcp, tls, inproc, ws, and ucxx if
 distributed-ucxx is installed), and listens with that of the Dask worker.
+
+Each process connects to those that it sends to. A connection begins with a hello: protocol, job, life, process, and
+the id of the outbox. A receiver of another job or life refuses it, before any memory is written. It answers any other
+with the number of the last message that it has had from this outbox. The sender then sends those after it, and goes on
+with new ones. The receiver acknowledges what it has had after 0.1 s, or sooner after many messages or bytes; the sender
+keeps what is not acknowledged. So after a broken connection exactly those messages are sent again that have not
+arrived. The receiver drops a message that it has had, before it asks for a receive buffer, and closes the connection
+when one is missing, which makes the sender connect again.
+
+Messages are sent, and sent again, from the memory of their arrays. This is safe although the sender may change an
+array once the message was answered. Who has answered has had the whole message, and its process has counted it before
+it was delivered. Thus the number in the next hello's answer is at least that of the message, and it is not sent again.
+A message that is sent again was not delivered, so it has no answer, and its arrays are as they were. It may have been
+received in part, and have changed part of a receive buffer: the second time the buffer is overwritten whole, and only
+then the message is delivered. What still comes on the old connection is forgotten once there is a newer one.
 """
 
 from __future__ import annotations
@@ -10,39 +25,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-import msgpack
 import numpy as np
-from distributed.comm.core import Comm, connect, listen
-from distributed.comm.inproc import InProc
-from distributed.protocol.serialize import to_serialize
+from distributed.comm.core import listen
 
+from singa_dask.comm.inbox import Inbox
 from singa_dask.comm.message import Message, ReceiveBuffer
-from singa_dask.errors import CommError
+from singa_dask.comm.outbox import Outbox
+from singa_dask.comm.wire import Hello
 
 __all__ = ["Transport"]
 
-_PREFIX = struct.Struct("<4sI")
-"""Precedes each header: a magic number, and the length of the header in bytes."""
-_MARK = b"SNG1"
-_REFUSED = "a message that is not of this protocol"
-_MAX_HEADER = 64 << 20
-_GRACE_S = 0.1
-"""Time for sockets that are being connected when the transport is closed."""
-_SMALL = 1 << 16
-"""Buffers up to this many bytes are joined before writing: copying them costs less than a call for each."""
+_CLOSE_S = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class Transport:
-    """The endpoint of one process.
+    """The endpoint of one process, in one life of a job.
 
     Parameters
     ----------
@@ -51,7 +57,9 @@ class Transport:
     on_message : callable
         Called with each incoming message, in the thread of the transport; must not block.
     on_lost : callable
-        Called with the address of a peer that could not be reached or went away, and the reason.
+        Called with the address of a peer and the reason, once for each peer that is lost: it could not be reached, or
+        acknowledged nothing, for ``retry_s``, or it has refused the connection. Called too when ``on_message`` has
+        raised for a message of the peer.
     job : str
         Id of the job.
     life : int
@@ -64,7 +72,17 @@ class Transport:
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
-        Timeout for a connection.
+        Time for one attempt to connect, until the peer has answered the hello.
+    retry_s : float
+        Time after which a peer that cannot be reached is lost. Connections that break sooner are made again, unless
+        all messages are acknowledged: then with the next message.
+
+    Attributes
+    ----------
+    address : str
+        Where other processes reach this one.
+    sent_bytes : int
+        Bytes of arrays in messages to other processes, each counted once.
     """
 
     def __init__(
@@ -79,23 +97,19 @@ class Transport:
         receive_buffer: ReceiveBuffer | None = None,
         listen_args: Mapping[str, Any] | None = None,
         connect_args: Mapping[str, Any] | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = 3.0,
+        retry_s: float = 10.0,
         name: str = "transport",
     ) -> None:
         self.sent_bytes = 0
-        self.received_bytes = 0
-        self.job = job
-        self.life = life
-        self.process = process
-        self._on_message = on_message
         self._on_lost = on_lost
-        self._receive_buffer = receive_buffer
         self._connect_args = dict(connect_args or {})
         self._timeout_s = timeout_s
-        self._outboxes: dict[str, asyncio.Queue[Message]] = {}
-        self._comms: set[Comm] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connecting: set[asyncio.Task[Comm]] = set()
+        self._retry_s = retry_s
+        self._hello = Hello(job, life, process, address="")
+        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, timeout_s)
+        self._outboxes: dict[str, Outbox] = {}
+        self._dropping: set[asyncio.Task[None]] = set()
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -105,6 +119,12 @@ class Transport:
         except BaseException:
             self.close()
             raise
+        self._hello = replace(self._hello, address=self.address)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of arrays in messages from other processes, each counted once."""
+        return self._inbox.received_bytes
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -116,96 +136,75 @@ class Transport:
 
     def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result(self._timeout_s + 5)
+        return future.result(_CLOSE_S)
 
     async def _listen(self, host: str, listen_args: dict[str, Any]) -> str:
         scheme = host.partition("://")[0]
         endpoint = "inproc://" if scheme == "inproc" else f"{host}:0"
-        self._listener = listen(endpoint, self._receive, **listen_args)
+        self._listener = listen(endpoint, self._inbox.serve, **listen_args)
         await self._listener.start()
         return str(self._listener.contact_address)
-
-    # -- sending -----------------------------------------------------------------------------------
 
     def send(self, address: str, message: Message) -> None:
         """Send ``message`` to the process at ``address``. Never blocks; the messages of one sender keep their order.
 
-        Do not change the arrays until the peer has answered.
+        Do not change the arrays until the peer has answered. Messages to a lost peer are discarded.
         """
         if self._closed:
             return
         if address.startswith("inproc"):
             message = _copied(message)
         with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
-            self._loop.call_soon_threadsafe(self._enqueue, address, message)
+            self._loop.call_soon_threadsafe(self._put, address, message)
 
-    def _enqueue(self, address: str, message: Message) -> None:
+    def _put(self, address: str, message: Message) -> None:
         if self._closed:
             return
         outbox = self._outboxes.get(address)
         if outbox is None:
-            outbox = self._outboxes[address] = asyncio.Queue()
-            self._spawn(self._deliver(address, outbox))
-        outbox.put_nowait(message)
+            outbox = self._outboxes[address] = Outbox(
+                address,
+                replace(self._hello, stream=uuid.uuid4().hex),
+                self._lose,
+                connect_args=self._connect_args,
+                timeout_s=self._timeout_s,
+                retry_s=self._retry_s,
+            )
+        self.sent_bytes += message.n_bytes
+        outbox.put(message)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _deliver(self, address: str, outbox: asyncio.Queue[Message]) -> None:
-        connecting = self._loop.create_task(connect(address, timeout=self._timeout_s, **self._connect_args))
-        self._connecting.add(connecting)
-        connecting.add_done_callback(self._connecting.discard)
-        try:
-            # shielded, as a cancelled connection attempt would leave its socket open; close() gives it time
-            comm = await asyncio.shield(connecting)
-        except OSError as error:
-            self._lose(address, error)
-            return
-        self._comms.add(comm)
-        try:
-            while True:
-                message = await outbox.get()
-                self.sent_bytes += message.n_bytes
-                await _write(comm, message)
-        except OSError as error:
-            self._lose(address, error)
-        finally:
-            self._comms.discard(comm)
-            comm.abort()
-
-    def _lose(self, address: str, error: BaseException) -> None:
+    def _lose(self, address: str, reason: str) -> None:
         if not self._closed:
-            self._on_lost(address, f"{type(error).__name__}: {error}")
+            self._on_lost(address, reason)
 
-    # -- receiving -----------------------------------------------------------------------------------
+    def drop(self, address: str) -> None:
+        """Forget the peer at ``address``: close the connection to it, and discard what it has not acknowledged.
 
-    async def _receive(self, comm: Comm) -> None:
-        self._comms.add(comm)
-        try:
-            while True:
-                message = await _read(comm, self._receive_buffer)
-                self.received_bytes += message.n_bytes
-                self._on_message(message)
-        except CommError as error:
-            logger.warning("refused a message from %s: %s", comm.peer_address, error)
-        except OSError:
-            pass  # the peer has closed; its outbox, or Dask, reports whether that is a loss
-        finally:
-            self._comms.discard(comm)
-            comm.abort()
+        It is not reported as lost. A message that is sent to it later starts anew. What it sends itself still comes.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._drop, address)
 
-    # -- the end -------------------------------------------------------------------------------------
+    def _drop(self, address: str) -> None:
+        outbox = None if self._closed else self._outboxes.pop(address, None)
+        if outbox is not None:
+            task = self._loop.create_task(outbox.close())
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
 
     def close(self) -> None:
-        """Close the port and every connection, and end the thread. Can be called twice."""
+        """Close the port and every connection, and end the thread. Can be called twice.
+
+        Messages that were not handed to the system are discarded.
+        """
         if not self._closed:
             self._closed = True
             with contextlib.suppress(Exception):
                 self._call(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            logger.warning("%s does not end: a callback blocks it", self._thread.name)
 
     async def _close(self) -> None:
         listener = getattr(self, "_listener", None)
@@ -213,101 +212,14 @@ class Transport:
             stopped = listener.stop()
             if asyncio.iscoroutine(stopped):
                 await stopped
-        for comm in list(self._comms):
-            comm.abort()
-        connecting = list(self._connecting)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if connecting:
-            await asyncio.wait(connecting, timeout=_GRACE_S)
-        for attempt in connecting:
-            attempt.cancel()
-        for made in await asyncio.gather(*connecting, return_exceptions=True):
-            if not isinstance(made, BaseException):
-                made.abort()
-
-
-async def _write(comm: Comm, message: Message) -> None:
-    """Write a message; on a stream, without waiting until it is sent."""
-    if isinstance(comm, InProc):
-        await comm.write(message)
-        return
-    stream = getattr(comm, "stream", None)
-    header = msgpack.packb(message.header())
-    if stream is None:  # a comm without a stream, e.g. ucxx, takes arrays as they are
-        arrays = [to_serialize(_flat(array)) for array in message.all_arrays]
-        await comm.write([_MARK, header, *arrays], serializers=["dask"], on_error="raise")
-        return
-    buffers = [_PREFIX.pack(_MARK, len(header)) + header, *map(_bytes_of, message.all_arrays)]
-    for buffer in _joined(buffers):
-        stream.write(buffer)
-
-
-def _joined(buffers: Iterable[bytes | memoryview]) -> Iterator[bytearray | bytes | memoryview]:
-    """Yield the same bytes, with consecutive small buffers joined."""
-    small = bytearray()
-    for buffer in buffers:
-        if len(buffer) <= _SMALL:
-            small += buffer
-            continue
-        if small:
-            yield small
-            small = bytearray()
-        yield buffer
-    if small:
-        yield small
+            if hasattr(listener, "abort_handshaking_comms"):
+                listener.abort_handshaking_comms()
+        ends = [self._inbox.close(), *(outbox.close() for outbox in self._outboxes.values()), *self._dropping]
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(end, Exception):
+                logger.warning("closing %s: %r", self.address, end)
 
 
 def _copied(message: Message) -> Message:
     parts = tuple(map(_copied, message.parts))
     return replace(message, arrays=tuple(map(np.array, message.arrays)), parts=parts)
-
-
-async def _read(comm: Comm, receive_buffer: ReceiveBuffer | None) -> Message:
-    """Read a message; from a stream, read its arrays straight into the memory that ``receive_buffer`` returns.
-
-    Nothing from a stream is unpickled: bytes from a stranger are refused, or fill an array. Other comms deserialise
-    messages themselves, and trust the sender as Dask does.
-    """
-    stream = getattr(comm, "stream", None)
-    if stream is None:
-        found = await comm.read(deserializers=["dask", "error"])
-        return found if isinstance(found, Message) else _from_parts(found, receive_buffer)
-    mark, n_bytes = _PREFIX.unpack(await stream.read_bytes(_PREFIX.size))
-    if mark != _MARK or n_bytes > _MAX_HEADER:
-        raise CommError(_REFUSED)
-    message = _from_header(await stream.read_bytes(n_bytes), receive_buffer)
-    for array in message.all_arrays:
-        if array.size:
-            await stream.read_into(_bytes_of(array))
-    return message
-
-
-def _from_parts(found: object, receive_buffer: ReceiveBuffer | None) -> Message:
-    """Return a message from the frames of a comm that deserialises by itself."""
-    if not isinstance(found, list | tuple) or len(found) < 2 or found[0] != _MARK:
-        raise CommError(_REFUSED)
-    message = _from_header(found[1], receive_buffer)
-    try:
-        for array, values in zip(message.all_arrays, found[2:], strict=True):
-            np.copyto(_flat(array), values, casting="no")
-    except (TypeError, ValueError) as error:
-        raise CommError(f"{_REFUSED}: {error}") from error
-    return message
-
-
-def _from_header(packed: bytes, receive_buffer: ReceiveBuffer | None) -> Message:
-    try:
-        header = msgpack.unpackb(packed)
-    except (TypeError, ValueError) as error:
-        raise CommError(f"{_REFUSED}: {error}") from error
-    return Message.from_header(header, receive_buffer)
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return _flat(array).data

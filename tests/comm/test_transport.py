@@ -5,38 +5,30 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
+from distributed.security import Security
 
-from singa_dask.comm import Address, Message, pack, transport
-from singa_dask.comm.transport import Transport
-
-TIMEOUT_S = 20
-
-
-class End:
-    """A transport, with queues for what comes in and who is lost."""
-
-    def __init__(self, host: str) -> None:
-        self.messages: SimpleQueue[Message] = SimpleQueue()
-        self.lost: SimpleQueue[str] = SimpleQueue()
-        self.transport = Transport(
-            host,
-            self.messages.put,
-            lambda address, error: self.lost.put(address),
-            job="job",
-            life=0,
-            process=0,
-            timeout_s=2.0,
-        )
+from singa_dask.comm import Address, Message, pack
+from tests.comm.ends import TIMEOUT_S, End
 
 
-@pytest.fixture(params=["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
+def security() -> dict[str, Any]:
+    """Return the arguments of a transport for TLS."""
+    own = Security.temporary()
+    return {
+        "listen_args": own.get_listen_args("worker"),
+        "connect_args": own.get_connection_args("worker"),
+    }
+
+
+@pytest.fixture(params=["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1", "tls://127.0.0.1"])
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[End, End]]:
     before = set(threading.enumerate())
-    pair = End(request.param), End(request.param)
+    given = security() if request.param.startswith("tls") else {}
+    pair = End(request.param, **given), End(request.param, **given)
     yield pair
     for end in pair:
         end.transport.close()
@@ -81,31 +73,6 @@ def test_closing_while_a_connection_is_made_leaves_no_socket(first: int) -> None
         pair[1 - first].transport.close()
     del pair
     gc.collect()  # warns of a socket that is open
-
-
-def test_a_peer_that_is_not_there_is_reported() -> None:
-    end = End("tcp://127.0.0.1")
-    gone = End("tcp://127.0.0.1")
-    address = gone.transport.address
-    gone.transport.close()
-    end.transport.send(address, Message("put", Address.worker(0, 0), Address.server(0, 0)))
-    assert end.lost.get(timeout=TIMEOUT_S) == address
-    end.transport.close()
-
-
-def test_a_stranger_is_refused_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    warnings: SimpleQueue[str] = SimpleQueue()
-    monkeypatch.setattr(transport.logger, "warning", lambda text, *args: warnings.put(text % args))
-    end, stranger = End("tcp://127.0.0.1"), End("tcp://127.0.0.1")
-    odd = Message("put", Address.worker(0, 0), Address.server(0, 0), info={"n": 1}, arrays=(np.zeros(3),))
-    object.__setattr__(odd, "header", lambda: {"kind": "put"})
-    stranger.transport.send(end.transport.address, odd)
-    assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S)
-    other = End("tcp://127.0.0.1")
-    other.transport.send(end.transport.address, Message("put", Address.worker(0, 0), Address.server(0, 0), step=5))
-    assert end.messages.get(timeout=TIMEOUT_S).step == 5
-    for each in (end, stranger, other):
-        each.transport.close()
 
 
 def test_a_pack_arrives_whole(ends: tuple[End, End]) -> None:

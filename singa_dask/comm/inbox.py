@@ -1,0 +1,209 @@
+"""Inbox: takes the messages of all peers, each once and in its sender's order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from distributed.comm.core import Comm
+
+from singa_dask.comm.message import Message, ReceiveBuffer
+from singa_dask.comm.wire import Frame, Hello, Wire, wire_on
+from singa_dask.errors import CommError
+
+__all__ = ["Inbox"]
+
+_ACKNOWLEDGED_EVERY = 256
+_ACKNOWLEDGED_BYTES = 16 << 20
+_ACKNOWLEDGED_S = 0.1
+"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not."""
+_GRACE_S = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Stream:
+    """The messages of one outbox of a peer.
+
+    Attributes
+    ----------
+    hello : Hello
+    wire : Wire
+        The newest connection; what comes on others is forgotten.
+    last : int
+        Number of the last message that was taken.
+    n_messages, n_bytes : int
+        Messages that are not acknowledged.
+    timer : TimerHandle or None
+        Acknowledges them.
+    """
+
+    hello: Hello
+    wire: Wire
+    last: int = 0
+    n_messages: int = 0
+    n_bytes: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+    def take(self, number: int, n_bytes: int) -> None:
+        """Count a message that has come, and acknowledge it now or soon."""
+        self.last = number
+        self.n_messages += 1
+        self.n_bytes += n_bytes
+        if self.n_messages >= _ACKNOWLEDGED_EVERY or self.n_bytes >= _ACKNOWLEDGED_BYTES:
+            self.acknowledge()
+        elif self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(_ACKNOWLEDGED_S, self._acknowledge_late)
+
+    def _acknowledge_late(self) -> None:
+        self.timer = None
+        if self.n_messages:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Tell the sender which messages have come; the next connection does so if this one is closed."""
+        self.n_messages = self.n_bytes = 0
+        with contextlib.suppress(OSError):
+            self.wire.write_note(self.last)
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.wire.close()
+
+
+class Inbox:
+    """Takes the messages that peers send over connections to this process.
+
+    All methods are called in the thread of the event loop.
+
+    Parameters
+    ----------
+    hello : Hello
+        Of this process: connections from another job, life or protocol are refused.
+    on_message : callable
+        Called with each message.
+    on_error : callable
+        Called with the address of a peer and the reason when ``on_message`` has failed.
+    receive_buffer : callable or None
+        (message without its array) -> buffer that the array is read into, or None.
+    timeout_s : float
+        Time for the hello.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        on_message: Callable[[Message], None],
+        on_error: Callable[[str, str], None],
+        receive_buffer: ReceiveBuffer | None,
+        timeout_s: float,
+    ) -> None:
+        self.received_bytes = 0
+        self._hello = hello
+        self._on_message = on_message
+        self._on_error = on_error
+        self._receive_buffer = receive_buffer
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._streams: dict[str, _Stream] = {}
+        self._serving: dict[asyncio.Task[None], Wire] = {}
+
+    async def serve(self, comm: Comm) -> None:
+        """Take messages from a new connection until it ends."""
+        if self._is_closed:
+            comm.abort()
+            return
+        wire, task = wire_on(comm), asyncio.current_task()
+        assert task is not None
+        self._serving[task] = wire
+        peer = wire.peer
+        try:
+            hello = await asyncio.wait_for(wire.read_hello(), self._timeout_s)
+            await self._greet(wire, hello)
+            await self._take(self._streams[hello.stream], wire)
+        except CommError as error:
+            logger.warning("closed the connection from %s: %s", peer, error)
+        except (OSError, asyncio.TimeoutError):
+            pass  # if something has not arrived, the peer connects again
+        except Exception:
+            logger.warning("closed the connection from %s", peer, exc_info=True)
+        finally:
+            wire.close()
+            del self._serving[task]
+
+    async def _greet(self, wire: Wire, hello: Hello) -> None:
+        """Tell the sender which of its messages was the last that has come, or refuse it."""
+        refusal = self._hello.refusal(hello)
+        if refusal:
+            await self._refuse(wire, 0, refusal)
+        stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
+        if stream.wire is not wire:
+            stream.wire.close()
+            stream.wire = wire
+        stream.acknowledge()
+
+    async def _refuse(self, wire: Wire, last: int, reason: str) -> None:
+        wire.write_note(last, reason.encode())
+        await _drained([wire])
+        raise CommError(reason)
+
+    async def _take(self, stream: _Stream, wire: Wire) -> None:
+        while True:
+            frame = await wire.read()
+            if stream.wire is not wire:
+                return
+            if frame.number <= stream.last:
+                await wire.skip(frame)
+                continue
+            if frame.number > stream.last + 1:
+                raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
+            message = await self._read(stream, wire, frame)
+            if stream.wire is not wire:
+                return
+            n_bytes = message.n_bytes
+            stream.take(frame.number, n_bytes)
+            self.received_bytes += n_bytes
+            self._deliver(stream.hello, message)
+
+    async def _read(self, stream: _Stream, wire: Wire, frame: Frame) -> Message:
+        try:
+            return await wire.read_message(frame, self._receive_buffer)
+        except CommError as error:  # the same frame again would be no better
+            await self._refuse(wire, stream.last, str(error))
+            raise
+
+    def _deliver(self, hello: Hello, message: Message) -> None:
+        try:
+            self._on_message(message)
+        except Exception as error:
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
+
+    async def close(self) -> None:
+        """Acknowledge what has come, and close every connection."""
+        self._is_closed = True
+        for stream in self._streams.values():
+            if stream.n_messages:
+                stream.acknowledge()
+        await _drained(self._serving.values())
+        for stream in self._streams.values():
+            stream.close()
+        for task, wire in list(self._serving.items()):
+            wire.close()
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+async def _drained(wires: Iterable[Wire]) -> None:
+    """Give wires a short time to hand what was written to the system."""
+    drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
+    if drains:
+        await asyncio.wait(drains, timeout=_GRACE_S)
+        for drain in drains:
+            drain.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)

@@ -1,0 +1,252 @@
+"""What a transport refuses, which peers it reports as lost, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from distributed.comm.core import connect
+
+from singa_dask.comm.wire import Hello, wire_on
+from tests.comm.ends import TIMEOUT_S, End, update
+from tests.comm.proxy import Proxy
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
+    queue: SimpleQueue[str] = SimpleQueue()
+    logger = logging.getLogger("singa_dask.comm.inbox")
+    monkeypatch.setattr(logger, "warning", lambda text, *args, **_: queue.put(text % args))
+    return queue
+
+
+def end(stack: ExitStack, **given: Any) -> End:
+    opened = End(**given)
+    stack.callback(opened.close)
+    return opened
+
+
+def guarded(stack: ExitStack, **given: Any) -> tuple[End, np.ndarray]:
+    """Return a receiver, and the memory that its messages are read into."""
+    memory = np.zeros(1000)
+    return end(stack, receive_buffer=lambda message: memory, **given), memory
+
+
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
+@pytest.mark.parametrize("foreign", [{"job": "other"}, {"life": 1}])
+def test_a_process_of_another_job_or_life_is_refused(
+    stack: ExitStack, warnings: SimpleQueue[str], host: str, foreign: dict[str, Any]
+) -> None:
+    receiver, memory = guarded(stack, host=host, job="mine", life=2)
+    stranger = end(stack, host=host, **{"job": "mine", "life": 2, "process": 7, **foreign})
+    stranger.send(receiver.address, update(0, np.ones(1000)))
+    address, reason = stranger.lost.get(timeout=TIMEOUT_S)
+    assert address == receiver.address
+    for text in (reason, warnings.get(timeout=TIMEOUT_S)):
+        assert "process 7 of job" in text and "Expected: job 'mine', life 2" in text
+    assert not memory.any() and receiver.messages.empty()
+
+
+def talk(address: str, speak: Callable[[Any], None]) -> None:
+    """Connect as Dask does, call ``speak`` with the stream, and wait until the other end has closed it."""
+
+    async def run() -> None:
+        comm = await connect(address)
+        stream = comm.stream  # type: ignore[attr-defined]
+        speak(comm)
+        try:
+            await asyncio.wait_for(stream.read_until_close(), TIMEOUT_S)
+        finally:
+            comm.abort()
+
+    asyncio.run(run())
+
+
+def test_another_protocol_is_refused(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
+    receiver, memory = guarded(stack)
+    talk(receiver.address, lambda comm: wire_on(comm).write_note(0, Hello("job", 0, 1, "", "a", version=99).pack()))
+    assert "protocol 99" in warnings.get(timeout=TIMEOUT_S)
+    for header in (b"", b"\xff", msgpack.packb(3), msgpack.packb({"job": "job"}), msgpack.packb({"colour": "red"})):
+        talk(receiver.address, lambda comm, header=header: wire_on(comm).write_note(0, header))  # type: ignore[misc]
+        assert "no hello" in warnings.get(timeout=TIMEOUT_S)
+    talk(receiver.address, lambda comm: wire_on(comm).write(1, update(0, np.ones(1000))))
+    assert "no hello" in warnings.get(timeout=TIMEOUT_S)
+    assert not memory.any() and receiver.messages.empty()
+
+
+@pytest.mark.parametrize("hello", [b"", Hello("job", 0, 1, "", "a").pack()])
+def test_random_bytes_harm_nothing(stack: ExitStack, warnings: SimpleQueue[str], hello: bytes) -> None:
+    receiver, memory = guarded(stack)
+    generator = random.Random(0)
+
+    def speak(comm: Any) -> None:
+        if hello:
+            wire_on(comm).write_note(0, hello)
+        comm.stream.write(generator.randbytes(generator.randrange(100, 5000)))
+
+    for _ in range(20):
+        talk(receiver.address, speak)
+        assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S)
+    assert not memory.any() and receiver.messages.empty()
+    end(stack).send(receiver.address, update(5))
+    assert receiver.get().step == 5
+
+
+def test_a_message_with_a_wrong_header_is_refused_for_good(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
+    receiver, memory = guarded(stack)
+    for i, header in enumerate([{"kind": "put"}, {**update(0).header(), "arrays": [["<f8", [1000]]]}]):
+        sender = end(stack)
+        odd = update(0, np.zeros(3))
+        object.__setattr__(odd, "header", lambda header=header: header)
+        sender.send(receiver.address, odd)
+        assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S), i
+        assert "not of this protocol" in sender.lost.get(timeout=TIMEOUT_S)[1]
+    assert not memory.any() and receiver.messages.empty()
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_peer_that_is_gone_is_reported_once(stack: ExitStack, was_there: bool) -> None:
+    sender, receiver = end(stack, retry_s=0.5), end(stack)
+    if was_there:
+        sender.send(receiver.address, update(0))
+        receiver.get()
+    receiver.close()
+    for step in range(3):
+        sender.send(receiver.address, update(step))
+    address, reason = sender.lost.get(timeout=TIMEOUT_S)
+    assert address == receiver.address and "no connection for 0.5 s" in reason
+    sender.send(receiver.address, update(3))
+    sender.close()
+    assert sender.lost.empty()
+
+
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
+def test_a_peer_that_reads_nothing_more_is_reported(stack: ExitStack, host: str) -> None:
+    blocked = threading.Event()
+    stack.callback(blocked.set)
+    receiver = end(stack, host=host, on_message=lambda message: blocked.wait(TIMEOUT_S) and None)
+    stack.callback(blocked.set)
+    sender = end(stack, host=host, retry_s=1.0, timeout_s=0.5)
+    for step in range(20):
+        sender.send(receiver.address, update(step, np.zeros(1 << 17)))
+    address, reason = sender.lost.get(timeout=TIMEOUT_S)
+    assert address == receiver.address and "no connection for 1 s" in reason
+
+
+def test_a_peer_that_answers_but_takes_nothing_is_reported(stack: ExitStack) -> None:
+    sender, receiver = end(stack, retry_s=1.0), end(stack)
+    link = Proxy(receiver.address, lifetime=lambda: 5000)  # enough for the hello
+    stack.callback(link.close)
+    sender.send(link.address, update(0, np.zeros(1 << 17)))
+    assert "connections broke" in sender.lost.get(timeout=TIMEOUT_S)[1]
+    assert receiver.messages.empty()
+
+
+# -- the end ----------------------------------------------------------------------------------------
+
+
+def sockets() -> set[str]:
+    """Return the open sockets of this process."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
+
+
+def unconnected(sender: End, receiver: End, link: Proxy) -> None:
+    pass
+
+
+def connecting(sender: End, receiver: End, link: Proxy) -> None:
+    sender.send(link.address, update(0))
+
+
+def connected(sender: End, receiver: End, link: Proxy) -> None:
+    sender.send(link.address, update(0))
+    receiver.get()
+
+
+def writing(sender: End, receiver: End, link: Proxy) -> None:
+    for step in range(10):
+        sender.send(link.address, update(step, np.zeros(1 << 20)))
+    receiver.get()
+
+
+def half_open(sender: End, receiver: End, link: Proxy) -> None:
+    connected(sender, receiver, link)
+    link.freeze()
+    sender.send(link.address, update(1, np.zeros(1 << 20)))
+
+
+def waiting_for_an_answer(sender: End, receiver: End, link: Proxy) -> None:
+    link.pause()
+    sender.send(link.address, update(0))
+
+
+def trying_again(sender: End, receiver: End, link: Proxy) -> None:
+    connected(sender, receiver, link)
+    link.cut()
+    sender.send(link.address, update(1))
+
+
+def lost(sender: End, receiver: End, link: Proxy) -> None:
+    trying_again(sender, receiver, link)
+    sender.lost.get(timeout=TIMEOUT_S)
+
+
+def dropped(sender: End, receiver: End, link: Proxy) -> None:
+    writing(sender, receiver, link)
+    sender.transport.drop(link.address)
+
+
+STATES = [
+    unconnected,
+    connecting,
+    connected,
+    writing,
+    half_open,
+    waiting_for_an_answer,
+    trying_again,
+    lost,
+    dropped,
+]
+
+
+@pytest.mark.parametrize("receiver_first", [False, True])
+@pytest.mark.parametrize("state", STATES)
+def test_close_leaves_no_thread_and_no_socket(state: Callable[[End, End, Proxy], None], receiver_first: bool) -> None:
+    threads, before = set(threading.enumerate()), sockets()
+    sender, receiver = End(retry_s=0.5), End()
+    link = Proxy(receiver.address)
+    state(sender, receiver, link)
+    for each in (receiver, sender) if receiver_first else (sender, receiver):
+        each.close()
+        each.close()
+        each.send(link.address, update(9))  # changes nothing
+        each.transport.drop(link.address)
+    link.close()
+    assert set(threading.enumerate()) == threads
+    gc.collect()  # warns of a socket that is open
+    assert sockets() <= before
