@@ -366,7 +366,8 @@ class Checkpoint:
         CheckpointError
             It cannot be read, or is damaged.
         """
-        if file not in self._parts:
+        found = self._parts.get(file)
+        if found is None:
             url = fs.join(self.url, file)
             expected = self._files[file]
             try:
@@ -380,5 +381,9 @@ class Checkpoint:
                     f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of "
                     f"{expected['bytes']}). Use an older checkpoint."
                 )
-            self._parts[file] = load(content)
-        return self._parts[file]
+            found = self._parts[file] = load(content)
+        return found
+
+    def release(self) -> None:
+        """Release the memory of what has been read; it is read again when it is asked for."""
+        self._parts.clear()

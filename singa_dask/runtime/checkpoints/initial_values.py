@@ -71,6 +71,10 @@ class InitialValues:
             raise UnusableCheckpointError(problems)
         return found
 
+    def release(self) -> None:
+        """Release the memory of what has been read; it is read again when it is asked for."""
+        self._loaded = None
+
     def class_names(self) -> dict[str, tuple[str, ...]]:
         """Return the class names in the checkpoints by input layer of the training net; files of SINGA have none.
 

@@ -118,6 +118,12 @@ class InitialState:
         whole = self.resumed.whole(name, what)
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
+    def release(self) -> None:
+        """Release the memory of what has been read, once a unit has begun."""
+        if self.resumed:
+            self.resumed.release()
+        self._initial.release()
+
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
         """Set the readers of all nets to the positions at which the run stopped, and give layers their states."""
         if self.resumed is None:

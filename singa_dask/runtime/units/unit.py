@@ -233,6 +233,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(state)
+        initial_state.release()
         host.add(server)
         host.router.post(Message("hello", src=address, dst=Address.stub(0)))
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))

@@ -160,6 +160,7 @@ class Worker:
         self._trainer.read_ahead()
         self._channel.wait_for("start")
         self._params.begin(self._initial_state)
+        self._initial_state.release()
         self._trainer.wait_for_records()
         self._channel.send("ready", Address.stub(0))
         self._channel.wait_for("go")

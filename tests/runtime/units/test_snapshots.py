@@ -14,6 +14,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.units import snapshot_schedule
 from singa_dask.runtime.units.unit_host import UnitHost
+from tests.runtime import parts
 from tests.runtime.end_to_end.test_partition import PLACES, placed
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HYBRID, SANDBLASTER_2, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import MANY, states, stop_at, warnings, with_trap
@@ -105,15 +106,27 @@ def test_groups_go_on_each_at_its_own_step(run_job: Run, cluster: dict[str, Any]
         assert set(rest.losses(group=group)) == set(range(groups[str(group)]["step"], 14))
 
 
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+def test_layers_go_on_with_what_they_keep_from_batch_to_batch(run_job: Run, cluster: dict[str, Any]) -> None:
+    layers = mlp().model_dump(exclude_unset=True)["neuralnet"]["layer"]
+    layers[2] = {"name": "act1", "type": parts.Remembers.__name__, "srclayers": ["fc1"]}
+    kept, job = Kept(), mlp(train_steps=10, neuralnet={"layer": layers}, cluster={**cluster, **FREQ})
+    outcome = run_job(job, keep=kept.keep)
+    for event in snapshots(outcome):
+        n_workers = cluster.get("nworkers_per_group", 1)
+        assert [each["worker"] for each in event["manifest"]["states"]] == list(range(n_workers))
+        equal(go_on(run_job, job, kept, event), outcome)
+
+
 def test_manifests_name_the_life_and_the_holders(run_job: Run) -> None:
     kept, job = Kept(), mlp(train_steps=6, cluster={**ALLREDUCE, **FREQ})
     (event,) = snapshots(run_job(job, keep=kept.keep, life=3))
     assert (event["step"], event["life"], event["manifest"]["step"]) == (4, 3, 4)
-    parts = sorted(event["manifest"]["parts"], key=lambda part: str(part["file"]))
-    assert [part["file"] for part in parts] == [f"step-4/part-{i}-of-2.life-3.safetensors" for i in range(2)]
-    assert [part["file"] for part in parts] == kept.store.files("job")
-    assert all(part["holders"] == ["here"] for part in parts)
-    assert sum(part["bytes"] for part in parts) == kept.store.n_bytes("job")
+    found = sorted(event["manifest"]["parts"], key=lambda part: str(part["file"]))
+    assert [part["file"] for part in found] == [f"step-4/part-{i}-of-2.life-3.safetensors" for i in range(2)]
+    assert [part["file"] for part in found] == kept.store.files("job")
+    assert all(part["holders"] == ["here"] for part in found)
+    assert sum(part["bytes"] for part in found) == kept.store.n_bytes("job")
 
 
 # -- when they are taken -------------------------------------------------------------------------------
@@ -124,8 +137,8 @@ def test_every_step_is_every_step_and_memory_is_bounded(run_job: Run, cluster: d
     kept = Kept()
     outcome = run_job(mlp(train_steps=9, checkpoint_freq=5, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep)
     assert steps(outcome) == [1, 2, 3, 4, 6, 7, 8]  # there is a checkpoint of step 5
-    parts = snapshots(outcome)[-1]["manifest"]["parts"]
-    assert len(kept.store.files("job")) == 2 * len(parts)
+    found = snapshots(outcome)[-1]["manifest"]["parts"]
+    assert len(kept.store.files("job")) == 2 * len(found)
 
 
 @pytest.mark.parametrize("how", [{"snapshot_freq": 0}, {}])
