@@ -16,7 +16,7 @@ import numpy as np
 from singa_dask.comm import Address, Message, ParamSlice
 from singa_dask.conf import Phase
 from singa_dask.errors import Aborted, CheckpointError
-from singa_dask.gate import working_for
+from singa_dask.gate import Gate, working_for
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
@@ -145,7 +145,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         for net in nets.values():
             net.context.exchange = host.router.mailboxes[address]
             net.allocate()
-            stack.callback(net.close)
+            stack.callback(_close, net, gate)
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
         initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
@@ -194,6 +194,12 @@ def _save_states(
     if "url" in where:
         return write_states(where["url"], worker.group, worker.id, states, host.life)
     return keep_states(_keep_of(host), step, worker.group, worker.id, states, host.life)
+
+
+def _close(net: NeuralNet, gate: Gate) -> None:
+    """Close a net, once the read that it is in has returned."""
+    gate.waiting_for = ("the end of a read", time.monotonic())
+    net.close()
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
