@@ -187,7 +187,7 @@ def test_a_read_that_does_not_return_holds_no_unit(
     wait_until(lambda: "records of layer data" in str(running.hosts[0].waits()), "the worker waits for records")
     reports = running.abort()
     assert states(reports) == {"aborted"}
-    assert reports["worker-0-0"]["left_behind"] == "the end of a read"
+    assert "the end of a read" in [report.get("left_behind") for report in reports.values()]
 
 
 def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -> None:

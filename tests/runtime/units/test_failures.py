@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from singa_dask.comm import Address
-from singa_dask.errors import A_BUG
+from singa_dask.errors import (
+    A_BUG,
+    CheckpointError,
+    CommError,
+    ConfigError,
+    DataError,
+    LostUnitError,
+    NumericError,
+)
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.report import summarise
+from singa_dask.runtime.units.failures import explain, may_succeed_again
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, Outcome, mlp, run_job, start_hosts
 from tests.runtime.units.test_ends import Run, with_trap
@@ -51,6 +61,38 @@ def test_a_want_of_memory_is_no_bug(run_job: Run) -> None:
     assert failed["reason"].startswith("worker-0-0, step 3, layer trap: out of memory: Unable to allocate 8.00 PiB")
     assert failed["reason"].endswith(" Set a smaller batchsize, or use more workers.")
     assert failed["expected"]
+
+
+def raised_from(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (CommError("a message was lost"), True),
+        (LostUnitError("process 1 is gone"), True),
+        (raised_from(DataError("hdfs://n/x: no answer within 10 s."), TimeoutError()), True),
+        (raised_from(DataError("hdfs://n/x, block 3"), OSError(errno.EIO, "all replicas failed")), True),
+        (raised_from(CheckpointError("hdfs://n/x"), raised_from(DataError("x"), ConnectionResetError())), True),
+        (raised_from(DataError("x: no such file or directory."), FileNotFoundError(errno.ENOENT, "x")), False),
+        (raised_from(CheckpointError("x"), OSError(errno.ENOSPC, "no space left")), False),
+        (DataError("x, block 3: wrong crc32c."), False),
+        (ConfigError("train_steps: expected a number"), False),
+        (NumericError("the loss is not finite."), False),
+        (MemoryError(), False),
+        (ValueError("a mistake of the user"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_a_failure_says_whether_to_try_again(error: Exception, again: bool) -> None:
+    assert explain(Address.worker(0, 0), None, error)["retry"] is again
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    error = DataError("x")
+    assert not may_succeed_again(raised_from(error, error))
 
 
 def test_what_nobody_expects_is_called_a_bug(run_job: Run) -> None:
