@@ -18,6 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.runtime.job.job_plugin import plugin_name
 from singa_dask.runtime.job.locality import host_names_of
+from singa_dask.runtime.units.job_log import JobFilter
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
@@ -27,11 +28,12 @@ LOGGER = logging.getLogger("singa_dask")
 
 
 class _ToDriver(logging.Handler):
-    """Sends the log messages of this package in a process to the driver of the job."""
+    """Sends the log messages of this package to the driver of the job whose threads log them."""
 
     def __init__(self, host: UnitHost) -> None:
         super().__init__(logging.INFO)
         self.host = host
+        self.addFilter(JobFilter(host.job_id))
         self.level_before: int = logging.NOTSET
 
     def attach(self) -> None:

@@ -87,8 +87,11 @@ def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
     """Report for a unit whose thread is in a call that nobody can end; it ends by itself after that call."""
     waiting_for = host.router.gates[address].waiting_for
     what = waiting_for[0] if waiting_for else "a computation"
+    thread = threading.current_thread()
+    name, thread.name = thread.name, str(address)  # logged as a message of the unit
     with in_job(host.job_id):
         logger.warning("%s is left behind in a call that does not return: %s", address, what)
+    thread.name = name
     return {
         "unit": str(address),
         "state": "aborted",
