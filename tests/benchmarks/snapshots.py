@@ -1,8 +1,7 @@
-"""What a snapshot costs a training job, beside what the job believes that it costs.
+"""What a snapshot costs a training job, beside the cost that the job measures and chooses their times by.
 
-A job asks for a snapshot in every second block of steps. The difference of the blocks is what one costs. By default a
-job takes one in a hundred times the seconds of its pause and its work in the background, so their ratio, in percent, is
-what snapshots take of a job's time. Parts also go to another process.
+A snapshot is requested in every second block of steps: what one costs is the difference between the blocks. Its parts
+also go to another process.
 ``python -m tests.benchmarks.snapshots [--net mlp|cifar] [--threads N] [--steps N]``
 """
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.units.snapshot_schedule import MIN_S, SHARE
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.benchmarks.contender import NETS
@@ -99,11 +99,12 @@ def main() -> None:
     pauses = [steps[event["step"] - 1] - np.median(steps) for event in snapshots[1:]]
     background = [sum(part["seconds"] for part in event["manifest"]["parts"]) for event in snapshots[1:]]
     cost, cpu_ms, pause, behind = (1e3 * float(np.median(each)) for each in (extra, cpu, pauses, background))
+    share = cost / max(1e3 * MIN_S, (pause + behind) / SHARE) * 100
     error, cores = 1e3 * float(np.std(extra)) / len(extra) ** 0.5, len(os.sched_getaffinity(0))
     print(f"{given.net}, {given.threads} threads on {cores} cores, {size / 1e6:.1f} MB a snapshot")
     print(f"step {1e3 * np.median(steps):.1f} ms; a snapshot costs {cost:.1f} ms (standard error {error:.1f})")
     print(f"CPU time of a snapshot, without the buddy's: {cpu_ms:.1f} ms")
-    print(f"pause {pause:.1f} ms, background {behind:.1f} ms; by default {cost / (pause + behind):.2f} % of the time")
+    print(f"pause {pause:.1f} ms, background {behind:.1f} ms; by default {share:.2f} % of the time")
 
 
 if __name__ == "__main__":

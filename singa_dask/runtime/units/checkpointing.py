@@ -225,6 +225,7 @@ class Checkpointing:
     def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints) -> dict[str, Any]:
         """Ask every server for its part; return where parts go, once all have taken their copy."""
         step, cluster = self._state.step, self._job.cluster
+        self._state.snapshot_requested = False
         info = pending.begin(step, manifest)
         for group in range(1, cluster.nworker_groups):
             for worker in (0, *self._others):

@@ -37,7 +37,7 @@ class RunState:
     snapshot_at : int
         Step before which the first worker has chosen to take a snapshot.
     snapshot_requested : bool
-        Set from other threads on the first worker, which takes a snapshot as soon as it can.
+        Set from other threads on the first worker, which takes a snapshot, or a checkpoint, as soon as it can.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int) -> None:
@@ -86,7 +86,6 @@ class RunState:
 
     def choose_snapshot(self) -> None:
         """Have the group take a snapshot before a step that no worker has reached."""
-        self.snapshot_requested = False
         self.snapshot_at = self._agree_on("snapshot-at")
 
     def _agree_on(self, kind: str, **info: str) -> int:

@@ -72,10 +72,20 @@ def test_a_group_stops_at_a_step_that_none_has_reached(n_workers: int, ahead: in
 
 def test_another_worker_takes_the_steps_of_the_first() -> None:
     state = Side(SECOND).state(3, nworkers_per_group=2)
-    for kind, step in (("checkpoint-at", 6), ("stop-at", 8)):
+    for kind, step in (("checkpoint-at", 6), ("snapshot-at", 7), ("stop-at", 8)):
         state.accept(Message(kind, src=FIRST, dst=SECOND, step=step, info={"reason": ""}))
-    assert (state.checkpoint_at, state.stop_at) == (6, 8)
+    assert (state.checkpoint_at, state.snapshot_at, state.stop_at) == (6, 7, 8)
     assert not state.is_first
+
+
+def test_a_snapshot_stays_requested_until_it_is_taken() -> None:
+    side = Side()
+    state = side.state(5, nworkers_per_group=2)
+    state.snapshot_requested = True
+    side.receive("r-snapshot-at")
+    state.choose_snapshot()
+    assert (state.snapshot_at, state.snapshot_requested) == (7, True)
+    assert [(message.kind, message.dst, message.step) for message in side.posted] == [("snapshot-at", SECOND, 7)]
 
 
 def test_the_first_worker_ends_all_groups_once() -> None:
