@@ -99,7 +99,7 @@ class UnitHost:
         self.writer = BackgroundWriter(f"checkpoint-{process}")
         self.stub = SharedStub(self._new_stub(), self.plan.names)
         self.router = Router(job_id, process, layout, self.stub, self.units, self.abort)
-        self._stop_requested = False
+        self._stop_requested = self._snapshot_requested = False
         self._lock = threading.Lock()
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
@@ -143,9 +143,11 @@ class UnitHost:
         self.stub.give_memory(worker, net, mirror)
 
     def add(self, unit: Worker | Server) -> None:
-        """Add a local unit that is ready to say hello; pass on a stop that was requested before."""
+        """Add a local unit that is ready to say hello; pass on a stop or snapshot that was requested before."""
         self.units[unit.address] = unit
         self._pass_on_stop(unit)
+        if self._snapshot_requested:
+            self.request_snapshot()
 
     # -- meanwhile ---------------------------------------------------------------------------------------
 
@@ -159,9 +161,11 @@ class UnitHost:
         return steps
 
     def request_snapshot(self) -> None:
-        """Ask the first worker of the job, if it is here and has begun, for a snapshot as soon as possible."""
+        """Ask the first worker of the job, if it is here, for a snapshot as soon as possible."""
+        self._snapshot_requested = True
         worker = self.units.get(Address.worker(0, 0))
         if isinstance(worker, Worker):
+            self._snapshot_requested = False
             worker.request_snapshot()
 
     def waits(self) -> dict[str, tuple[str, float]]:

@@ -193,6 +193,16 @@ def test_one_that_is_asked_for_is_taken_as_soon_as_possible(run_job: Run, cluste
     assert steps(outcome) == [8 if cluster is ALLREDUCE else 6]
 
 
+def test_one_that_is_asked_for_before_the_worker_is_there_is_not_forgotten(run_job: Run) -> None:
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        if event == {"event": "unit", "unit": "server-0-0"}:
+            for host in hosts:
+                host.request_snapshot()
+
+    # a server begins before any step, and before or after the worker
+    assert steps(run_job(mlp(cluster=NEVER), keep=Kept().keep, on_event=watch)) == [1]
+
+
 # -- what goes wrong -----------------------------------------------------------------------------------
 
 
