@@ -17,7 +17,7 @@ from singa_dask.errors import CommError
 __all__ = ["Inbox"]
 
 _ACKNOWLEDGED_EVERY = 256
-_ACKNOWLEDGED_BYTES = 16 << 20
+_ACKNOWLEDGED_BYTES = 64 << 20
 _ACKNOWLEDGED_S = 0.1
 """A message is acknowledged after this time, or sooner: when so many messages or bytes are not."""
 _GRACE_S = 0.1
