@@ -12,10 +12,10 @@ from click.core import ParameterSource
 from singa_dask.cli.options import LATEST
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
-from singa_dask.errors import CheckpointError
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
+from singa_dask.runtime.checkpoints.lookup import find_unverified, has_checkpoints
 
 __all__ = ["Place", "choose_place", "given_arguments", "how_to_go_on"]
 
@@ -83,11 +83,7 @@ def _ended_early(url: str) -> bool:
     """Tell whether a run ended before its first checkpoint, for whatever reason."""
     if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
         return False
-    try:
-        find_checkpoint(url)
-    except CheckpointError:
-        return True
-    return False
+    return not has_checkpoints(url)
 
 
 def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
@@ -110,10 +106,8 @@ def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[s
 
 def how_to_go_on(ctx: click.Context, url: str) -> str:
     """Return the line with the step from which a run can be resumed, and the command for it."""
-    try:
-        step = Checkpoint(find_checkpoint(url)).step
-    except CheckpointError:
-        step = 0
+    found = find_unverified(url)
+    step = Checkpoint(found).step if found else 0
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     given = given_arguments(ctx, without=("resume", "run_dir", "init_from", "overwrite"))

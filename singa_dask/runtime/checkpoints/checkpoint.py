@@ -205,13 +205,13 @@ def _decode_manifest(url: str, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError as error:
-        raise CheckpointError(f"{url}: damaged: {error}. Use an older checkpoint.") from error
+        raise CheckpointError(f"{url}: damaged: {error}.") from error
     if not isinstance(found, dict):
-        raise CheckpointError(f"{url}: damaged: expected a JSON object. Use an older checkpoint.")
+        raise CheckpointError(f"{url}: damaged: expected a JSON object.")
     if "checksum" in found or "sha256" in found:
         end = len(_checksum_lines(b""))
         if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
-            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it. Use an older checkpoint.")
+            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it.")
     if found.get("format") != FORMAT:
         raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
     return found
@@ -246,7 +246,11 @@ class Checkpoint:
             content = fs.read_bytes(file)
         except DataError as error:
             raise CheckpointError(f"{file}: cannot be read: {error}") from error
-        self._open(_decode_manifest(file, content), lambda part: fs.read_bytes(fs.join(url, part)), url)
+        manifest = _decode_manifest(file, content)
+        try:
+            self._open(manifest, lambda part: fs.read_bytes(fs.join(url, part)), url)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{file}: damaged: {error!r}.") from error
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
@@ -368,22 +372,36 @@ class Checkpoint:
         """
         found = self._parts.get(file)
         if found is None:
-            url = fs.join(self.url, file)
-            expected = self._files[file]
-            try:
-                content = self._read_file(file)
-            except DataError as error:
-                raise CheckpointError(f"{url}: cannot be read: {error}") from error
-            if content is None:
-                raise CheckpointError(f"{url}: cannot be read: it is not there. Use an older checkpoint.")
-            if any(expected[kind] != CHECKSUMS[kind](content) for kind in CHECKSUMS if kind in expected):
-                raise CheckpointError(
-                    f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of "
-                    f"{expected['bytes']}). Use an older checkpoint."
-                )
-            found = self._parts[file] = load(content)
+            found = self._parts[file] = load(self._content(file))
         return found
 
     def release(self) -> None:
         """Release the memory of what has been read; it is read again when it is asked for."""
         self._parts.clear()
+
+    def verify(self) -> None:
+        """Read every file, and compare it with its checksum.
+
+        Raises
+        ------
+        CheckpointError
+            One cannot be read, or is damaged.
+        """
+        for file in self._files:
+            self._content(file)
+
+    def _content(self, file: str) -> bytes:
+        """Return the bytes of a file, which are those that were written."""
+        url, expected = fs.join(self.url, file), self._files[file]
+        try:
+            content = self._read_file(file)
+        except DataError as error:
+            raise CheckpointError(f"{url}: cannot be read: {error}") from error
+        if content is None:
+            raise CheckpointError(f"{url}: cannot be read: it is not there.")
+        kinds = [kind for kind in CHECKSUMS if kind in expected]
+        if not kinds or any(expected[kind] != CHECKSUMS[kind](content) for kind in kinds):
+            raise CheckpointError(
+                f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of {expected['bytes']})."
+            )
+        return content

@@ -2,34 +2,116 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from singa_dask.data import fs
-from singa_dask.errors import CheckpointError
+from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import MANIFEST, Checkpoint
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-__all__ = ["find", "find_values", "load_class_names", "load_values"]
+__all__ = ["find", "find_unverified", "find_values", "has_checkpoints", "load_class_names", "load_values"]
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def find(url: str) -> str:
     """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
 
+    Every file of it is read and compared with its checksum. In place of a damaged one the next older good one is
+    returned, with a warning, unless ``url`` names the step.
+
     Raises
     ------
     CheckpointError
-        There is none.
+        There is none, or none is good.
     """
+
+    def verified(found: Checkpoint) -> str:
+        found.verify()
+        return found.url
+
+    return _use_newest(url, verified)
+
+
+def find_unverified(url: str) -> str | None:
+    """Return the newest checkpoint at ``url`` (see `find`) whose manifest is good; None if there is none."""
+    for candidate in _candidates(url):
+        try:
+            return Checkpoint(candidate).url
+        except CheckpointError:
+            continue
+    return None
+
+
+def has_checkpoints(url: str) -> bool:
+    """Return whether there are complete checkpoints at ``url`` (see `find`), good or damaged."""
+    return bool(_candidates(url))
+
+
+def _candidates(url: str) -> list[str]:
+    """Return the complete checkpoints at ``url``, the newest first."""
     if fs.exists(fs.join(url, MANIFEST)):
-        return url
-    found = _steps(url)
-    if not found:
+        return [url]
+    steps = _steps(url)
+    return [steps[step] for step in sorted(steps, reverse=True)]
+
+
+def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
+    """Return what a function makes of the newest checkpoint at ``url`` that it does not find damaged.
+
+    Raises
+    ------
+    CheckpointError
+        There is none, or all are damaged, or ``url`` names a step that is damaged, or one cannot be read just now.
+    """
+    candidates, problems = _candidates(url), []
+    for candidate in candidates:
+        try:
+            made = use(Checkpoint(candidate))
+        except CheckpointError as error:
+            if _may_be_good(error):
+                raise
+            problems.append(str(error))
+            continue
+        for problem in problems:
+            logger.warning("%s Taking an older checkpoint instead: %s", problem, candidate)
+        return made
+    if not candidates:
         raise CheckpointError(
             f"{url}: no complete checkpoint here. Expected step-<n>/{MANIFEST}, or a run directory with checkpoint/."
         )
-    return found[max(found)]
+    if candidates == [url]:
+        raise CheckpointError(f"{problems[0]} {_older_than(url)}")
+    raise CheckpointError("\n".join([f"{url}: no checkpoint here is good.", *problems]))
+
+
+def _may_be_good(error: CheckpointError) -> bool:
+    """Return whether a file is there but could not be read now, e.g. because a network is down."""
+    return isinstance(error.__cause__, DataError) and not isinstance(error.__cause__.__cause__, FileNotFoundError)
+
+
+def _older_than(url: str) -> str:
+    """Return advice for somebody who has named a damaged step: the older ones that are good."""
+    directory, _, name = url.rstrip("/").rpartition("/")
+    match = re.fullmatch(r"step-(\d+)", name)
+    steps = _steps(directory or ".") if match else {}
+    good = [each for step, each in sorted(steps.items()) if match and step < int(match[1]) and _is_good(each)]
+    return f"Older ones that are good: {', '.join(good)}." if good else "No older one is good."
+
+
+def _is_good(url: str) -> bool:
+    try:
+        Checkpoint(url).verify()
+    except CheckpointError:
+        return False
+    return True
 
 
 def _steps(url: str) -> dict[int, str]:
@@ -44,24 +126,29 @@ def _steps(url: str) -> dict[int, str]:
 
 
 def load_values(url: str) -> dict[str, Stored]:
-    """Return the values of all params at ``url``, by name; see `find_values`.
+    """Return the values of all params at ``url``, by name; see `find_values`. A damaged one is replaced as by `find`.
 
     Raises
     ------
     CheckpointError
         There is no checkpoint, or it is damaged.
     """
-    found = find_values(url)
-    if not fs.is_dir(found):
-        return singa_checkpoint.read(found)
-    stored = Checkpoint(found)
+    place = _place_of_values(url)
+    return singa_checkpoint.read(place) if _is_file(place) else _use_newest(place, _values)
+
+
+def _is_file(url: str) -> bool:
+    return fs.exists(url) and not fs.is_dir(url)
+
+
+def _values(stored: Checkpoint) -> dict[str, Stored]:
     return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
 
 
 def load_class_names(url: str) -> dict[str, tuple[str, ...]]:
     """Return the class names at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
-    found = find_values(url)
-    return Checkpoint(found).class_names if fs.is_dir(found) else {}
+    place = _place_of_values(url)
+    return {} if _is_file(place) else _use_newest(place, lambda found: found.class_names)
 
 
 def find_values(url: str) -> str:
@@ -79,20 +166,25 @@ def find_values(url: str) -> str:
     CheckpointError
         There is none.
     """
+    place = _place_of_values(url)
+    return place if _is_file(place) else _use_newest(place, lambda found: found.url)
+
+
+def _place_of_values(url: str) -> str:
+    """Return the file, step or run that a URL means; see `find_values`."""
     place = singa_checkpoint.parse(url)
     if place and not fs.exists(url):
         return _find_step(url, *place)
-    if not fs.is_dir(url) and fs.exists(url):
+    if _is_file(url) or has_checkpoints(url):
         return url
-    if fs.exists(fs.join(url, MANIFEST)) or _steps(url):
-        return find(url)
     if files := singa_checkpoint.newest_files(url):
         return files[0]
-    runs = {run: steps[max(steps)] for run, steps in _runs(url).items()}
+    runs = {run: found for run in _runs(url) if (found := find_unverified(run))}
     jobs = {str(Checkpoint(step).manifest["job"]) for step in runs.values()}
     if len(jobs) > 1:
         raise CheckpointError(f"{url}: runs of several jobs ({', '.join(sorted(jobs))}). Say which run: {url}/<run>.")
-    return _newest(runs.values()) if runs else find(url)
+    newest = _newest(runs.values()) if runs else ""
+    return next((run for run, step in runs.items() if step == newest), url)
 
 
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
@@ -103,7 +195,13 @@ def _runs(workspace: str) -> dict[str, dict[int, str]]:
 
 
 def _newest(steps: Iterable[str]) -> str:
-    return max(steps, key=lambda url: (float(Checkpoint(url).manifest.get("time", 0)), url))
+    def made_at(url: str) -> tuple[float, str]:
+        try:
+            return float(Checkpoint(url).manifest.get("time", 0)), url
+        except CheckpointError:
+            return 0.0, url
+
+    return max(steps, key=made_at)
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
