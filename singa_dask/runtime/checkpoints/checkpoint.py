@@ -4,15 +4,11 @@
 checkpoint is not complete. Tensors are named by param and range, so that any number of servers can read the parts of
 any other number. Names of files carry the life of the job, unless it is the first, so that a process of an older life
 never replaces a file of a newer one. Files that the manifest does not name have no meaning.
-
-The manifest ends with a checksum of all its bytes before it, and has the checksums of the parts. Manifests of older
-versions have none of their own.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,25 +19,21 @@ from safetensors.numpy import load
 from singa_dask.data import fs
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, encode_manifest
 from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
 __all__ = [
-    "MANIFEST",
     "Checkpoint",
     "Piece",
     "describe_file",
-    "encode_manifest",
     "encode_part",
     "life_suffix",
-    "make_manifest",
     "part_name",
     "step_url",
     "write_manifest",
     "write_part",
 ]
 
-FORMAT = "singa-dask checkpoint 1"
-MANIFEST = "manifest.json"
 # of parts: in files, and in memory, where a fast one will do
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
     "sha256": lambda content: hashlib.sha256(content).hexdigest(),
@@ -168,55 +160,6 @@ def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[
     fs.write_atomic(fs.join(url, MANIFEST), encode_manifest(parts, facts))
 
 
-def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest.
-
-    Parameters
-    ----------
-    parts : sequence of dict
-        From `write_part`.
-    facts : dict
-        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
-    """
-    body = json.dumps(make_manifest(parts, facts), indent=1).encode()
-    return body.removesuffix(b"\n}") + _checksum_lines(body)
-
-
-def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest, see `encode_manifest`, without the checksum that its bytes have."""
-    # "checksum" says that there has to be one, should its own key be damaged
-    return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
-
-
-def _checksum_lines(body: bytes) -> bytes:
-    """Return the end of a manifest: the checksum of the manifest without it, as its last key."""
-    return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
-
-
-def _decode_manifest(url: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a manifest.
-
-    Raises
-    ------
-    CheckpointError
-        It is damaged, or of another format.
-    """
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{url}: damaged: {error}.") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{url}: damaged: expected a JSON object.")
-    if "checksum" in found or "sha256" in found:
-        end = len(_checksum_lines(b""))
-        if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
-            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it.")
-    if found.get("format") != FORMAT:
-        raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
-    return found
-
-
 class Checkpoint:
     """Reads a checkpoint from files or, made by `from_manifest`, from anywhere else.
 
@@ -246,7 +189,7 @@ class Checkpoint:
             content = fs.read_bytes(file)
         except DataError as error:
             raise CheckpointError(f"{file}: cannot be read: {error}") from error
-        manifest = _decode_manifest(file, content)
+        manifest = decode_manifest(file, content)
         try:
             self._open(manifest, lambda part: fs.read_bytes(fs.join(url, part)), url)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

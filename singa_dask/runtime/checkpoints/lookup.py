@@ -10,7 +10,8 @@ from typing import TypeVar
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import MANIFEST, Checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 __all__ = ["find", "find_unverified", "find_values", "has_checkpoints", "load_class_names", "load_values"]

@@ -13,6 +13,7 @@ from singa_dask.conf.watched import KeepConf
 from singa_dask.errors import SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
+from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.retention import Retention
 
 __all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_positions"]
@@ -134,7 +135,7 @@ class PendingSnapshots(PendingCheckpoints):
         return {"snapshot": True}
 
     def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = checkpoint.make_manifest(parts, facts)
+        manifest = make_manifest(parts, facts)
         return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
 
     def _fail(self, step: int, why: str) -> dict[str, Any]:

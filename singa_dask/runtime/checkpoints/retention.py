@@ -9,7 +9,8 @@ from collections.abc import Collection
 from singa_dask.conf.watched import KeepConf, is_less_better
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, SingaError
-from singa_dask.runtime.checkpoints.checkpoint import MANIFEST, Checkpoint, step_url
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
+from singa_dask.runtime.checkpoints.manifest import MANIFEST
 
 __all__ = ["Retention"]
 

@@ -20,13 +20,13 @@ from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
     Piece,
     encode_part,
-    make_manifest,
     part_name,
     step_url,
     write_manifest,
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
+from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, or were never finished: the newest good one is found, or an error says what is wrong."""
+"""Checkpoints that are damaged, or never finished: the newest good one is found, or an error says what is wrong."""
 
 from __future__ import annotations
 

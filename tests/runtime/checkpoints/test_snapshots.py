@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece, make_manifest, part_name
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece, part_name
+from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_part
 
 

@@ -1,0 +1,67 @@
+"""The manifest of a checkpoint: JSON that ends with a checksum of itself, and has those of all files.
+
+Manifests of older versions have no checksum of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from singa_dask.errors import CheckpointError
+
+__all__ = ["MANIFEST", "decode_manifest", "encode_manifest", "make_manifest"]
+
+FORMAT = "singa-dask checkpoint 1"
+MANIFEST = "manifest.json"
+
+
+def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest.
+
+    Parameters
+    ----------
+    parts : sequence of dict
+        From `write_part`.
+    facts : dict
+        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
+        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
+    """
+    body = json.dumps(make_manifest(parts, facts), indent=1).encode()
+    return body.removesuffix(b"\n}") + _checksum_lines(body)
+
+
+def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest, see `encode_manifest`, without the checksum that its bytes have."""
+    # "checksum" says that there has to be one, should its own key be damaged
+    return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
+
+
+def _checksum_lines(body: bytes) -> bytes:
+    """Return the end of a manifest: the checksum of the manifest without it, as its last key."""
+    return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
+
+
+def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
+    """Return the content of a manifest.
+
+    Raises
+    ------
+    CheckpointError
+        It is damaged, or of another format.
+    """
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{url}: damaged: {error}.") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{url}: damaged: expected a JSON object.")
+    if "checksum" in found or "sha256" in found:
+        end = len(_checksum_lines(b""))
+        if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
+            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it.")
+    if found.get("format") != FORMAT:
+        raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
+    return found
