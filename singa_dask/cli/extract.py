@@ -37,6 +37,7 @@ __all__ = ["extract"]
     show_default=True,
     help="Whose records and layers; that of train is computed as in a test.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
 @click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Take so many batches only.")
 @does("singa_dask.cli.work.extract:extract")
 def extract(**given: Any) -> None:

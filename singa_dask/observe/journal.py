@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
+import os
+import time
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -14,12 +17,17 @@ from singa_dask.data import fs
 
 __all__ = ["Journal", "is_in_use"]
 
+REWRITE_S = 1.0
+REWRITE_SHARE = 20
+"""Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that one takes."""
+
 
 class Journal:
     """A text file to which lines are appended.
 
-    On a local disk every line is written at once, so that nothing is left to fail when the file is closed. Elsewhere,
-    where files cannot be appended to, `save` writes the whole file.
+    On a local disk every line is written at once, whole or not at all, so that nothing is left to fail when the file is
+    closed. Elsewhere, where files cannot be appended to, the whole file is written again: by `save`, and after a line
+    if that was not done for a second, or for twenty times as long as it takes.
 
     Parameters
     ----------
@@ -33,6 +41,7 @@ class Journal:
         self._path = fs.local_path(url)
         self._lines: list[str] = []
         self._file: FileIO | None = None
+        self._save_after = 0.0
         if self._path is not None:
             self._file = _append_to(url, self._path)
             if in_use:
@@ -41,14 +50,20 @@ class Journal:
             self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
 
     def add(self, line: str) -> None:
-        """Append a line, given without its line break."""
+        """Append a line, given without its line break.
+
+        Raises
+        ------
+        DataError
+            It cannot be written, e.g. because the disk is full.
+        """
         if self._file is None:
             self._lines.append(f"{line}\n")
+            if time.monotonic() >= self._save_after:
+                self.save()
         else:
-            rest = f"{line}\n".encode()
             with fs.errors_name(self.url):
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                _write_whole(self._file, f"{line}\n".encode())
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the lines as JSON objects, without a last line that is incomplete because its writer was killed."""
@@ -70,13 +85,19 @@ class Journal:
     def save(self) -> None:
         """Write all lines so far to the URL, if that is not done already."""
         if self._file is None:
-            fs.write_atomic(self.url, "".join(self._lines).encode())
+            started = time.monotonic()
+            try:
+                fs.write_atomic(self.url, "".join(self._lines).encode())
+            finally:
+                now = time.monotonic()
+                self._save_after = now + max(REWRITE_S, REWRITE_SHARE * (now - started))
 
     def close(self) -> None:
         """Save, and close the file."""
-        self.save()
         if self._file is not None:
             self._file.close()
+        else:
+            self.save()
 
 
 def is_in_use(url: str) -> bool:
@@ -86,6 +107,18 @@ def is_in_use(url: str) -> bool:
         return False
     with FileIO(path, "a") as file:
         return not _lock(file)
+
+
+def _write_whole(file: FileIO, content: bytes) -> None:
+    """Append to a file; take back what was written of it if the rest cannot be."""
+    size, rest = os.fstat(file.fileno()).st_size, content
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), size)
+        raise
 
 
 def _lock(file: FileIO) -> bool:

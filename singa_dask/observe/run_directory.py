@@ -16,21 +16,25 @@ train, test and validation. Speeds, waits and bytes are those since it was last 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from singa_dask.data import fs
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use
 from singa_dask.observe.progress import layer_metrics
 
 __all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "short_url", "to_json"]
+
+logger = logging.getLogger(__name__)
 
 # keys that are equal in metrics of the same batches
 SAME = ("event", "phase", "group", "step")
@@ -142,19 +146,37 @@ class RunDirectory:
         self._command = command
         self._texts = {"job.yaml": job_text, "resolved.yaml": resolved_text}
         self._journals: dict[str, Journal] = {}
+        self._has_warned = False
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event: metrics and checkpoints in ``metrics.jsonl``, messages in the log of the unit, bad records.
 
+        What cannot be written later than at the start, e.g. because the disk is full, is dropped with one warning.
+
         Raises
         ------
         DataError
-            The URL cannot be written to.
+            The job starts, and the URL cannot be written to.
         """
-        kind = event["event"]
-        if kind == "started":
+        if event["event"] == "started":
             self._begin()
-        elif kind in ("log", "notice"):
+        else:
+            with self._going_on():
+                self._record(event)
+
+    @contextlib.contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Turn an error into a warning, which is given once."""
+        try:
+            yield
+        except DataError as error:
+            if not self._has_warned:
+                logger.warning("%s The job goes on, but its metrics and logs may be incomplete.", error)
+            self._has_warned = True
+
+    def _record(self, event: Mapping[str, Any]) -> None:
+        kind = event["event"]
+        if kind in ("log", "notice"):
             self._journal(f"log/{event['unit']}.log").add(log_line(event))
         elif kind in ("metrics", "checkpoint"):
             if kind == "metrics" and event["step"] == self._steps.get(event["group"]):
@@ -232,7 +254,8 @@ class RunDirectory:
 
     def __exit__(self, *error: object) -> None:
         for journal in self._journals.values():
-            journal.close()
+            with self._going_on():
+                journal.close()
 
 
 def read_summary(url: str) -> dict[str, Any]:

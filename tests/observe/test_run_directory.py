@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import resource
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 
 from singa_dask.data import fs
-from singa_dask.errors import ConfigError
-from singa_dask.observe import RunDirectory, new_job_id, newest_run, to_json
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.observe import RunDirectory, journal, new_job_id, newest_run, run_directory, to_json
 
 STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
 METRICS = {"event": "metrics", "phase": "train", "group": 0, "step": 10, "time": 1.5, "loss": 0.25, "accuracy": 0.5}
@@ -207,3 +208,79 @@ def test_checkpoints_after_the_step_at_which_a_run_goes_on_are_deleted(url: str)
     with RunDirectory(url, "", "", goes_on=True, steps={0: 4}) as directory:
         directory.on_event(STARTED)
     assert fs.ls(fs.join(url, "checkpoint")) == ["notes", "step-2", "step-4"]
+
+
+# -- a disk that is full ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the warnings of run directories."""
+    said: list[str] = []
+    monkeypatch.setattr(run_directory.logger, "warning", lambda text, *values: said.append(text % values))
+    return said
+
+
+def test_a_run_goes_on_with_one_warning_where_the_disk_is_full(tmp_path: Path, warnings: list[str]) -> None:
+    with RunDirectory(str(tmp_path), "", "") as directory:
+        directory.on_event(STARTED)
+        directory.on_event(METRICS)
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / "worker-0-1.log").symlink_to("/dev/full")
+        for step in range(11, 15):
+            directory.on_event(LOG)
+            directory.on_event({**METRICS, "step": step})
+    (warning,) = warnings
+    assert re.search(r"worker-0-1\.log: .*No space left on device.* The job goes on", warning)
+    assert [event["step"] for event in metrics_of(str(tmp_path))] == list(range(10, 15))
+    directory.finish({"state": "done"})
+
+
+def test_a_line_is_written_whole_or_not_at_all(tmp_path: Path, warnings: list[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunDirectory(str(tmp_path), "", "") as directory:
+        directory.on_event(STARTED)
+        directory.on_event(METRICS)
+        size = (tmp_path / "metrics.jsonl").stat().st_size
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+            directory.on_event({**METRICS, "step": 11})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        directory.on_event({**METRICS, "step": 12})
+    assert [event["step"] for event in metrics_of(str(tmp_path))] == [10, 12]
+    assert len(warnings) == 1
+    assert "File too large" in warnings[0]
+
+
+def test_a_start_or_a_summary_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "run").write_text("in the way")
+    with pytest.raises(DataError, match="run"):
+        RunDirectory(str(tmp_path / "run"), "", "").on_event(STARTED)
+    directory = RunDirectory(str(tmp_path / "other"), "", "")
+    directory.on_event(STARTED)
+    (tmp_path / "other" / "summary.json").mkdir()
+    with pytest.raises(DataError, match=r"summary\.json"):
+        directory.finish({"state": "done"})
+
+
+def test_files_elsewhere_are_not_written_again_for_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    url, n_writes, now = f"memory://{uuid.uuid4().hex}/run", 0, [100.0]
+    real = fs.write_atomic
+
+    def write(place: str, *args: Any) -> None:
+        nonlocal n_writes
+        n_writes += place.endswith("metrics.jsonl")
+        now[0] += 0.01
+        real(place, *args)
+
+    monkeypatch.setattr(fs, "write_atomic", write)
+    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
+    with RunDirectory(url, "", "") as directory:
+        directory.on_event(STARTED)
+        for step in range(1000):
+            now[0] += 0.005
+            directory.on_event({**METRICS, "step": step})
+        assert 4 <= n_writes <= 6
+        assert 700 < len(metrics_of(url)) < 1000
+    assert len(metrics_of(url)) == 1000

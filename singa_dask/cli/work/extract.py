@@ -10,6 +10,7 @@ from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
 from singa_dask.data import fs
 from singa_dask.data.convert import backend_of
+from singa_dask.errors import ConfigError
 from singa_dask.runtime.inference.job import classifier
 from singa_dask.runtime.inference.results import check_writes, folder_beside, url_of_layer, write_records
 
@@ -30,6 +31,7 @@ def extract(
     predictions: bool,
     out: str,
     to: str | None,
+    overwrite: bool,
     phase: str,
     steps: int | None,
     quiet: bool,
@@ -43,14 +45,17 @@ def extract(
     job.warn(read, strict=strict, quiet=quiet)
     layers = layers or (classifier(read.job, PHASES[phase]),)
     out = fs.absolute(out)
+    urls = [url_of_layer(out, layer, len(layers) > 1) for layer in layers]
+    for url in urls:
+        if fs.exists(url) and not overwrite:
+            raise ConfigError(f"{url}: exists already. Expected a new file. Give --overwrite to replace it.")
     with contextlib.ExitStack() as stack:
         stack.enter_context(ends_at_once())
         # a few values a record travel with the answers
         folder = "" if predictions else stack.enter_context(folder_beside(out))
         inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
         facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps or 0, quiet)
-        for i, layer in enumerate(layers):
-            url = url_of_layer(out, layer, len(layers) > 1)
+        for i, url in enumerate(urls):
             count = write_records(parts, i, url, backend, facts.class_names)
             if not quiet:
                 click.echo(f"{url}: {count} records", err=True)
