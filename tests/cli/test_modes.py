@@ -117,6 +117,13 @@ def test_features_are_a_store(call: Call, job: Path, trained: Path, tmp_path: Pa
     np.testing.assert_array_equal(found["label"], records["label"])
     assert call("data", "verify", out).exit_code == 0
     assert [path.name for path in out.parent.iterdir()] == [out.name]
+    again = ["extract", job, "--init-from", trained, "--layer", "fc", "--out", out, "--set", BATCH]
+    result = call(*again)
+    assert (result.exit_code, result.stderr) == (
+        2, f"{out}: exists already. Expected a new file. Give --overwrite to replace it.\n",
+    )  # fmt: skip
+    if suffix == ".arrow":
+        assert call(*again, "--overwrite").exit_code == 0
 
 
 def test_images_come_in_the_order_of_their_axes(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,7 +219,7 @@ def test_a_cluster_that_is_there_gives_the_same(
     given = [job, "--init-from", trained, "--set", BATCH, "--set", "threads=1"]
     for verb, more in (
         ("test", ["--steps", 0, "--json"]),
-        ("extract", ["--predictions", "--quiet", "--out", tmp_path / "p.csv"]),
+        ("extract", ["--predictions", "--quiet", "--overwrite", "--out", tmp_path / "p.csv"]),
         ("predict", ["--data", DIGITS, "--topk", 2]),
     ):
         results = [call(verb, *given, *more, *where) for where in ([], ["--scheduler-file", scheduler])]
