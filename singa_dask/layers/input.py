@@ -311,6 +311,9 @@ class StoreInput(InputLayer):
         """
         self.reader.seek(cursor)
 
+    def advance(self, n_batches: int) -> None:
+        self.reader.advance(n_batches)
+
     def close(self) -> None:
         self.reader.close()
 

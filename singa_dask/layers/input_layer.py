@@ -27,3 +27,6 @@ class InputLayer(Layer):
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Go to the position that `cursor` returned."""
+
+    def advance(self, n_batches: int) -> None:
+        """Skip some batches without reading them, or go back by some if the number is negative."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from singa_dask.data import Loader, Store
 from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.order.sampler import advanced
 from singa_dask.gate import Gate
 from singa_dask.ops.contract import Array
 
@@ -37,6 +38,7 @@ class RecordReader:
         self._store: Store | None = None
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
+        self._n_ahead = 0
         self._what = f"records of layer {name}"
         self._gate = gate
         gate.on_close(self._abort)
@@ -71,6 +73,9 @@ class RecordReader:
         self._gate.check()  # closed meanwhile, it has not found the loader
         if self._cursor is not None:
             self._loader.seek(self._cursor)
+        if self._n_ahead:
+            self._loader.advance(self._n_ahead)
+            self._n_ahead = 0
         return self._loader
 
     def read_ahead(self) -> None:
@@ -144,7 +149,7 @@ class RecordReader:
         """Return where the next batch begins; None if none was read."""
         if self._loader is not None:
             return self._loader.cursor()
-        return dict(self._cursor) if self._cursor is not None else None
+        return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Go to the position that `cursor` returned.
@@ -154,13 +159,22 @@ class RecordReader:
         DataError
             The records or their order are others now; at once, or at the first batch if the store is not open.
         """
-        self._cursor = dict(cursor)
+        self._cursor, self._n_ahead = dict(cursor), 0
         if self._loader is not None:
             self._loader.seek(cursor)
+
+    def advance(self, n_batches: int) -> None:
+        """Skip some batches without reading them, or go back by some if the number is negative."""
+        if self._loader is not None:
+            self._loader.advance(n_batches)
+        else:
+            self._n_ahead += n_batches
 
     def close(self) -> None:
         """Close loader and store; the position stays."""
         self._cursor = self.cursor()
+        if self._cursor is not None:
+            self._n_ahead = 0
         if self._loader is not None:
             self._loader.close()
         if self._store is not None:

@@ -113,7 +113,7 @@ class CharRNN(InputLayer):
         self.text_conf = conf.block(CharRNNConf)
         self._text: Array | None = None
         self._cursor: Mapping[str, Any] | None = None
-        self._offset = 0
+        self._offset = self._n_ahead = 0
 
     def setup(self) -> None:
         text, n_workers = self.text_conf, self.site.batch_shard.count
@@ -146,6 +146,8 @@ class CharRNN(InputLayer):
         self._places = rows[:, None] * self._length + np.arange(window + 1)
         if self._cursor is not None:
             self._go_to(self._cursor)
+        self._offset = self._moved(self._offset, self._length)
+        self._n_ahead = 0
         return windows
 
     def _read_vocabulary(self) -> str | None:
@@ -199,7 +201,9 @@ class CharRNN(InputLayer):
     def cursor(self) -> dict[str, Any] | None:
         if self._text is not None:
             return {"offset": self._offset, **self._identity}
-        return dict(self._cursor) if self._cursor is not None else None
+        if self._cursor is None:
+            return None
+        return {**self._cursor, "offset": self._moved(self._cursor["offset"], self._cursor["length"])}
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Go on where a cursor was taken.
@@ -209,9 +213,20 @@ class CharRNN(InputLayer):
         DataError
             The text is another one now, or cut differently; at once, or at the first batch if it is not read yet.
         """
-        self._cursor = dict(cursor)
+        self._cursor, self._n_ahead = dict(cursor), 0
         if self._text is not None:
             self._go_to(cursor)
+
+    def advance(self, n_batches: int) -> None:
+        self._n_ahead += n_batches
+        if self._text is not None:
+            self._offset = self._moved(self._offset, self._length)
+            self._n_ahead = 0
+
+    def _moved(self, offset: int, length: int) -> int:
+        """Return the offset in a segment after the windows that are to be skipped."""
+        window = self.text_conf.unroll_len
+        return (offset // window + self._n_ahead) % -(-length // window) * window
 
     def _go_to(self, cursor: Mapping[str, Any]) -> None:
         if {key: cursor.get(key) for key in self._identity} != self._identity:

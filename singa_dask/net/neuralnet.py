@@ -264,6 +264,11 @@ class NeuralNet:
                 if layer.conf_name == name:
                     layer.seek(cursor)
 
+    def advance(self, n_batches: int) -> None:
+        """Skip some batches of every input layer of this worker, without reading them; may be negative."""
+        for layer in self.inputs:
+            layer.advance(n_batches)
+
     def close(self) -> None:
         """Close what layers hold open, all of them even if one fails."""
         failed: list[Exception] = []

@@ -182,6 +182,33 @@ def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> Non
     other.close()
 
 
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("n", [0, 3, 30])
+def test_to_advance_is_to_read(tmp_path: Path, n: int, opened: bool) -> None:
+    url, _ = written(tmp_path)
+    conf = {"path": url, "batchsize": 50, "shape": [3, 4], "shuffle": "block", "random_skip": 100}
+    layer, other, fresh = (layer_of("RecordInput", **conf) for _ in range(3))
+    for _ in range(5):
+        read(layer)
+    cursor = layer.cursor() or {}
+    for _ in range(n):
+        read(layer)
+    if opened:
+        read(other)
+    other.seek(cursor)
+    other.advance(n)
+    fresh.advance(n + 5)
+    assert other.cursor() == layer.cursor()
+    other.reader.close()
+    assert other.cursor() == layer.cursor()
+    expected = read(layer)
+    for each in (other, fresh):
+        np.testing.assert_array_equal(read(each), expected)
+        assert each.cursor() == layer.cursor()
+    for each in (layer, other, fresh):
+        each.close()
+
+
 def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
     url, _ = written(tmp_path)
     layer = layer_of("RecordInput", path=url, batchsize=50, shape=[3, 4])

@@ -88,6 +88,27 @@ def test_the_epoch_counts_windows(text: Path, vocabulary: Path) -> None:
     assert layer.epoch == 2
 
 
+@pytest.mark.parametrize("n", [1, 4, 5, 13, -3])
+def test_to_advance_is_to_read(text: Path, n: int) -> None:
+    one, other, later = (text_layer(text, batchsize=2, unroll_len=5) for _ in range(3))
+    for _ in range(4):
+        read(one)
+    cursor = one.cursor()
+    assert cursor is not None
+    for _ in range(n % 5):  # five windows a segment
+        read(one)
+    for layer in (other, later):
+        layer.seek(cursor)
+    read(other)
+    other.advance(n - 1)
+    later.advance(n)  # before it is open
+    assert later.cursor() == other.cursor() == one.cursor()
+    expected = read(one)
+    np.testing.assert_array_equal(read(other), expected)
+    np.testing.assert_array_equal(read(later), expected)
+    assert later.cursor() == one.cursor()
+
+
 def test_the_last_window_ends_at_the_start_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("abcdef")
     layer = text_layer(tmp_path / "text.txt", batchsize=2, unroll_len=2)

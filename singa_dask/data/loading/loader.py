@@ -179,6 +179,12 @@ class Loader:
         self._halt()
         self._step = step
 
+    def advance(self, n_batches: int) -> None:
+        """Skip some batches without reading them, or go back by some if the number is negative."""
+        step = self._step + n_batches
+        self._halt()
+        self._step = step
+
     def rewind(self) -> None:
         """Go back to the first batch."""
         self._halt()

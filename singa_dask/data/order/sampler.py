@@ -21,7 +21,7 @@ from singa_dask.data.order.full_order import FullOrder
 from singa_dask.data.order.group import GroupRecords, Ids, LastBatch
 from singa_dask.errors import DataError
 
-__all__ = ["CANONICAL_STREAMS", "Sampler", "Shuffle"]
+__all__ = ["CANONICAL_STREAMS", "Sampler", "Shuffle", "advanced"]
 
 Shuffle = Literal["none", "block", "full"]
 
@@ -29,6 +29,11 @@ Shuffle = Literal["none", "block", "full"]
 CANONICAL_STREAMS = 48
 # omitted from cursors, so that older cursors without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
+
+
+def advanced(cursor: Mapping[str, Any], n_batches: int) -> dict[str, Any]:
+    """Return a cursor `n_batches` after another one."""
+    return {**cursor, "samples_seen": cursor["samples_seen"] + n_batches * cursor["batch_size"]}
 
 
 class Sampler:

@@ -30,13 +30,17 @@ class Channel:
     inbox : SimpleQueue of Message
     gate : Gate
         Of the worker, where it says what it waits for.
+
+    Attributes
+    ----------
+    post : callable
     """
 
     def __init__(
         self, address: Address, post: Callable[[Message], None], inbox: SimpleQueue[Message], gate: Gate
     ) -> None:
         self.address = address
-        self._post = post
+        self.post = post
         self._inbox = inbox
         self._gate = gate
         self._handlers: dict[str, Handler] = {"abort": _abort}
@@ -47,7 +51,7 @@ class Channel:
 
     def send(self, kind: str, to: Address, **fields: Any) -> None:
         """Send a message. Never waits."""
-        self._post(Message(kind, src=self.address, dst=to, **fields))
+        self.post(Message(kind, src=self.address, dst=to, **fields))
 
     def wait_for(self, kind: str) -> Message:
         """Return the next message of a kind, once it is there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.units.rejoin import Rejoin
 from singa_dask.train import initial_values
 
 __all__ = ["InitialState"]
@@ -36,10 +38,19 @@ class InitialState:
         What to continue from: the URL of a step (see `lookup.find`), or an open checkpoint.
     init_from : sequence of str
         URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
+    rejoin : Rejoin, optional
+        If other processes of the job go on, which are ahead of ``resume``.
     """
 
-    def __init__(self, job: JobConf, resume: str | Checkpoint | None = None, init_from: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        job: JobConf,
+        resume: str | Checkpoint | None = None,
+        init_from: Sequence[str] = (),
+        rejoin: Rejoin | None = None,
+    ) -> None:
         self.job = job
+        self.rejoin = rejoin
         self.resumed = Checkpoint(resume) if isinstance(resume, str) else resume
         self.step = self.resumed.step if self.resumed else 0
         if self.resumed and self.resumed.manifest["seed"] != job.seed:
@@ -51,9 +62,23 @@ class InitialState:
 
     def step_of(self, group: int) -> int:
         """Return the first step of a worker group."""
+        if self.rejoin and group in self.rejoin.steps:
+            return self.rejoin.steps[group]
+        return self._resumed_step(group)
+
+    def _resumed_step(self, group: int) -> int:
+        """Return the step at which the run stopped; 0 if it is new."""
         if self.resumed and group in self.resumed.groups:
             return int(self.resumed.groups[group]["step"])
         return self.step
+
+    def manifest_of(self, group: int) -> dict[str, Any]:
+        """Return the manifest that a worker group goes on from; empty for a new run."""
+        if self.resumed is None:
+            return {}
+        # tests are done again before a step that the run had not reached
+        is_there = self.step_of(group) == self._resumed_step(group)
+        return {**self.resumed.manifest, "tested": is_there and self.resumed.manifest.get("tested", False)}
 
     def check(self, net: NeuralNet) -> None:
         """Check that every param has a source of initial values, of the right shape.
@@ -125,23 +150,41 @@ class InitialState:
         self._initial.release()
 
     def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
-        """Set the readers of all nets to the positions at which the run stopped, and give layers their states."""
+        """Set the readers of all nets to the positions at which the run stopped, and give layers their states.
+
+        Readers for training go on to the first step of a group that rejoins the job.
+        """
+        n_ahead = self.step_of(group) - self._seek(nets, group, n_groups)
+        if n_ahead:
+            nets[Phase.TRAIN].advance(n_ahead)
+
+    def _seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> int:
+        """Go where the run stopped; return the step that the readers for training are at."""
         if self.resumed is None:
-            return
+            return self.step
         if len(self.resumed.groups) != n_groups:
             logger.warning(
                 "%s: had %d worker groups, the job has %d: their shares of the records differ, "
                 "so reading starts from the beginning.", self.resumed.url, len(self.resumed.groups), n_groups
             )  # fmt: skip
-            return
-        for name, cursors in self.resumed.groups[group]["cursors"].items():
+            return self._resumed_step(group)
+        cursors = self.resumed.groups[group]["cursors"]
+        for name, found in cursors.items():
             if PHASES[name] in nets:
-                nets[PHASES[name]].seek(cursors)
+                nets[PHASES[name]].seek(found)
         self._restore_states(self.resumed, nets, group)
+        return self._resumed_step(group)
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
         context, n_then = nets[Phase.TRAIN].context, resumed.manifest.get("workers")
         known = sorted({layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]})
+        step, is_at = self.step_of(group), self._resumed_step(group)
+        if known and step != is_at:
+            logger.warning(
+                "%s: worker group %d was at step %d, it goes on at step %d: the states of %s start anew.",
+                resumed.url, group, is_at, step, ", ".join(known)
+            )  # fmt: skip
+            return
         if known and n_then != context.n_workers:
             logger.warning(
                 "%s: had %d workers in a group, the job has %d: the states of %s start anew.",

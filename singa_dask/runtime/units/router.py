@@ -44,6 +44,8 @@ class Router:
         Of this process.
     units : mapping of Address to Worker or Server
         Local units that are ready.
+    coordinator : Coordinator
+        Of the job; only that of process 0 gets messages.
     abort : callable
         (failure, tell=) ends the units of this process, and those of others; see `UnitHost.abort`.
 
@@ -70,6 +72,7 @@ class Router:
         layout: Layout,
         stub: SharedStub,
         units: Mapping[Address, Worker | Server],
+        coordinator: Coordinator,
         abort: Callable[..., None],
     ) -> None:
         local = layout.processes[process]
@@ -85,7 +88,7 @@ class Router:
         self._stub = stub
         self._units = units
         self._abort = abort
-        self._coordinator = Coordinator(self._process_of)
+        self._coordinator = coordinator
         self._lock = threading.Lock()
 
     def post(self, message: Message) -> None:
@@ -120,10 +123,12 @@ class Router:
         """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
         if message.kind == "bridge":
             self.mailboxes[message.dst].put(message)
-        elif message.kind not in Worker.ANSWERED_AT_ONCE:
+            return
+        worker = self._units.get(message.dst)
+        if worker is None or message.kind not in Worker.ANSWERED_AT_ONCE:
+            # a worker that joins a running job may be written to before it is there
             self.inboxes[message.dst].put(message)
         else:
-            worker = self._units[message.dst]
             assert isinstance(worker, Worker)
             answer = worker.answer(message)
             if answer is not None:

@@ -109,7 +109,7 @@ def _live(
     report: dict[str, Any] = {"unit": str(address)}
     try:
         gate.waiting_for = ("what the job starts from", time.monotonic())
-        initial_state = InitialState(host.job, resume, init_from)
+        initial_state = InitialState(host.job, resume, init_from, host.rejoin)
         gate.waiting_for = None
         run = _run_worker if address.kind == "worker" else _run_server
         report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}

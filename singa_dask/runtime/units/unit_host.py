@@ -20,8 +20,10 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
 from singa_dask.runtime.units.background_writer import BackgroundWriter
+from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.rejoin import Rejoin
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
@@ -55,6 +57,8 @@ class UnitHost:
         Of the job.
     keep : callable, optional
         Keeps parts of snapshots, see `Keep`; called in the thread of `writer`. Without it the job takes none.
+    rejoin : Rejoin, optional
+        If the other processes of the job go on.
 
     Attributes
     ----------
@@ -83,12 +87,13 @@ class UnitHost:
         layout: Layout | None = None,
         life: int = 0,
         keep: Keep | None = None,
+        rejoin: Rejoin | None = None,
     ) -> None:
         self.job_id = job_id
         self.process = process
         self.job = job
         self.emit = emit
-        self.life, self.keep = life, keep
+        self.life, self.keep, self.rejoin = life, keep, rejoin
         self.deals, self.host_names = deals or {}, host_names
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
@@ -98,7 +103,8 @@ class UnitHost:
         self.failure: dict[str, Any] | None = None
         self.writer = BackgroundWriter(f"checkpoint-{process}")
         self.stub = SharedStub(self._new_stub(), self.plan.names)
-        self.router = Router(job_id, process, layout, self.stub, self.units, self.abort)
+        coordinator = Coordinator(layout.process_of, rejoin)
+        self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort)
         self._stop_requested = self._snapshot_requested = False
         self._lock = threading.Lock()
         self._limits = ExitStack()

@@ -76,9 +76,11 @@ class Worker:
         self._params = params
         self._initial_state = initial_state
         step = initial_state.step_of(address.group)
-        manifest = initial_state.resumed.manifest if initial_state.resumed else {}
+        manifest = initial_state.manifest_of(address.group)
         self._channel = channel
         self._trainer = Trainer(address, job, nets, params, step, emit)
+        for kind in self.ANSWERED_AT_ONCE:
+            channel.on(kind, self._answer_late)
         self._lockstep = Lockstep(nets[Phase.TRAIN])
         self._state = RunState(job, channel, step, self._lockstep.ahead)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
@@ -90,7 +92,7 @@ class Worker:
             self._trainer,
             self._state,
             channel,
-            initial_state.step,
+            step,
             emit,
             self._reporter,
             snapshot_life,
@@ -130,6 +132,12 @@ class Worker:
         if message.kind == "end":
             return None
         return Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step)
+
+    def _answer_late(self, message: Message) -> None:
+        """Take a message that came before this worker was there."""
+        answer = self.answer(message)
+        if answer is not None:
+            self._channel.post(answer)
 
     # -- its life ------------------------------------------------------------------------------------------
 

@@ -67,9 +67,12 @@ class WorkerParams:
         return self._mirror is not None
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send initial values to the servers, for params that this worker initialises; wait for those of the others."""
+        """Send initial values to the servers, for params that this worker initialises; wait for those of the others.
+
+        A worker that joins a running job sends none.
+        """
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
-        puts = self._worker.group % per_server_group == 0
+        puts = initial_state.rejoin is None and self._worker.group % per_server_group == 0
         for owner in self._net.owners:
             self._net.gate.check()
             index = self._index[owner.key]

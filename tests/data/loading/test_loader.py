@@ -6,18 +6,23 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from singa_dask.data import Batch, Loader, Sampler, Store
+from singa_dask.data.order.sampler import advanced
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from tests.contracts.records import pixels, stored
 
 N = 3000
 RECORDS = pixels(N, (600,))
+SMALL = pixels(300, (8,))
 
 
 @pytest.fixture(params=["arrow", "kvfile", "lmdb"])
@@ -250,3 +255,37 @@ def test_what_is_kept_cannot_be_written(small: Store) -> None:
     with Loader(small, order_of(small, 5)) as loader:
         with pytest.raises(ValueError, match="read-only"):
             loader.next().arrays["pixel"][0] = 0
+
+
+@given(
+    st.sampled_from(["none", "block", "full"]),
+    st.sampled_from(["wrap", "drop_last", "pad"]),
+    st.integers(0, 80),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sampled_from([((), 1), ((1, 1), 2), ((1, 2, 3), 3)]),
+)
+@settings(deadline=None, max_examples=40)
+def test_to_advance_is_to_read(
+    shuffle: Any, last_batch: Any, skip: int, first: int, n: int, shared: tuple[tuple[int, ...], int]
+) -> None:
+    shares, n_workers = shared
+    with TemporaryDirectory() as directory, stored(Path(directory), "arrow", SMALL, block_bytes=1000) as store:
+        order = order_of(
+            store, 12, shuffle, last_batch=last_batch, skip=skip, shares=shares, group=1, n_groups=2, window=2
+        )
+        with (
+            Loader(store, order, n_workers - 1, n_workers, prefetch=False) as one,
+            Loader(store, order, n_workers - 1, n_workers, prefetch=False) as other,
+        ):
+            for _ in range(first):
+                one.next()
+            cursor = one.cursor()
+            for _ in range(n):
+                one.next()
+            other.seek(cursor)
+            other.advance(n)
+            assert other.cursor() == one.cursor() == advanced(cursor, n)
+            np.testing.assert_array_equal(other.next().ids, one.next().ids)
+            other.advance(-n - 1)
+            assert other.cursor() == cursor

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from singa_dask.comm import Address, Message
 from singa_dask.runtime.units.coordinator import Coordinator
+from singa_dask.runtime.units.rejoin import Rejoin
 
 WORKERS = [Address.worker(g, i) for g in range(2) for i in range(2)]
 SERVERS = [Address.server(0, i) for i in range(2)]
@@ -48,3 +49,64 @@ def test_a_unit_that_says_it_twice_counts_once() -> None:
     coordinator = Coordinator(UNITS)
     for _ in range(len(UNITS)):
         assert say(coordinator, "hello", WORKERS[0]) == []
+
+
+def pass_barriers(coordinator: Coordinator) -> None:
+    for unit in UNITS:
+        say(coordinator, "hello", unit)
+    for unit in WORKERS:
+        say(coordinator, "ready", unit)
+
+
+def test_units_that_start_again_wait_for_each_other_only() -> None:
+    coordinator = Coordinator(UNITS)
+    pass_barriers(coordinator)
+    again = [*WORKERS[2:], SERVERS[1]]
+    assert coordinator.replace(again) == []
+    assert coordinator.missing("hello") == sorted(again)
+    assert coordinator.missing("ready") == WORKERS[2:]
+    assert say(coordinator, "hello", again[0]) == say(coordinator, "hello", again[1]) == []
+    assert sorted(say(coordinator, "hello", again[2])) == sorted(("start", unit) for unit in again)
+    assert say(coordinator, "ready", again[0]) == []
+    assert say(coordinator, "ready", again[1]) == [("go", unit) for unit in again[:2]]
+
+
+def test_servers_wait_for_workers_that_start_again_but_not_for_those_that_are_done() -> None:
+    coordinator = Coordinator(UNITS)
+    pass_barriers(coordinator)
+    for unit in WORKERS[:3]:
+        say(coordinator, "leave", unit)
+    coordinator.replace(WORKERS[:1])
+    assert coordinator.missing("leave") == [WORKERS[0], WORKERS[3]]
+    assert say(coordinator, "leave", WORKERS[3]) == []
+    stop = coordinator.replace([], left=WORKERS[:1])
+    assert [(message.kind, message.dst) for message in stop] == [("stop", unit) for unit in SERVERS]
+
+
+def test_a_barrier_that_the_lost_unit_had_not_reached_waits_for_the_one_that_replaces_it() -> None:
+    coordinator = Coordinator(UNITS)
+    for unit in (*WORKERS, SERVERS[0]):
+        say(coordinator, "hello", unit)
+    coordinator.replace([WORKERS[3]])
+    assert say(coordinator, "hello", SERVERS[1]) == []
+    assert say(coordinator, "hello", WORKERS[3]) == [("start", unit) for unit in sorted(UNITS)]
+
+
+def test_a_new_coordinator_waits_for_units_that_are_not_running_and_have_not_left() -> None:
+    running, left = frozenset([*WORKERS[1:3], SERVERS[0]]), frozenset(WORKERS[3:])
+    coordinator = Coordinator(UNITS, Rejoin(running, left, {0: 7}))
+    assert coordinator.missing("hello") == [SERVERS[1], WORKERS[0]]
+    assert coordinator.missing("ready") == [WORKERS[0]]
+    assert coordinator.missing("leave") == WORKERS[:3]
+
+
+def test_a_running_unit_whose_answer_was_lost_is_answered_when_it_asks_again() -> None:
+    coordinator = Coordinator(UNITS, Rejoin(frozenset([*WORKERS[1:], *SERVERS]), frozenset(), {0: 7}))
+    assert say(coordinator, "ready", WORKERS[2]) == []
+    assert say(coordinator, "ready", WORKERS[0]) == [("go", WORKERS[0]), ("go", WORKERS[2])]
+    assert say(coordinator, "ready", WORKERS[1]) == [("go", WORKERS[1])]
+
+
+def test_a_server_that_joins_after_all_workers_have_left_ends() -> None:
+    coordinator = Coordinator(UNITS, Rejoin(frozenset(SERVERS[:1]), frozenset(WORKERS), {}))
+    assert say(coordinator, "hello", SERVERS[1])[-1] == ("stop", SERVERS[1])
