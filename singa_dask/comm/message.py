@@ -59,8 +59,8 @@ class Message:
     Attributes
     ----------
     kind : str
-        put, get, update, sync and their answers ``r-...``; flush; pack; hello, start, leave, stop, stop-at,
-        checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
+        put, get, update, sync, replica and their answers ``r-...``; replaced; flush; pack; hello, start, leave, stop,
+        stop-at, checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
     src, dst : Address
     job : str
         Id of the job; messages of other jobs are refused.

@@ -7,9 +7,9 @@ messages that follow. The caller delivers them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,8 +82,28 @@ class _Outgoing:
         return pack(taken)
 
 
+class _Answered(NamedTuple):
+    """What the newest answer about a slice has brought, in a job of several worker groups.
+
+    Attributes
+    ----------
+    version : int
+    group : int
+        Worker group that has the values.
+    applied : sequence of int
+        Newest step of each worker group that the values have; see `Server`.
+    """
+
+    version: int
+    group: int
+    applied: Sequence[int]
+
+
 class Stub:
     """The params of a job in one process: values, local gradients, and requests to servers.
+
+    It keeps requests until they are answered. If servers start again in other processes, `replace` returns the
+    requests that they have to have again, and a server asks by ``replica`` for the values of the last answers.
 
     Parameters
     ----------
@@ -137,6 +157,10 @@ class Stub:
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
+        self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
+        # of each server: (kind, slice, worker group) -> requests that it has not answered
+        self._unanswered: dict[Address, dict[tuple[str, int, int], list[Message]]] = defaultdict(dict)
+        self._newest: dict[Address, dict[int, _Answered]] = defaultdict(dict)
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
     # -- memory ------------------------------------------------------------------------------------
@@ -173,6 +197,8 @@ class Stub:
         self._shares.clear()
         self._sums.clear()
         self._receive_buffers.clear()
+        self._outgoing.clear()
+        self._unanswered.clear()
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
@@ -199,8 +225,35 @@ class Stub:
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
+    def replace(self, units: Collection[Address]) -> list[Message]:
+        """Take note that units start again in fresh processes; return the requests that their servers have to have.
+
+        A request may reach a server twice; a server knows an update that it has applied.
+        """
+        processes = {self.process_of[unit] for unit in units}
+        for key in [key for key in self._receive_buffers if self._process_with(key[1]) in processes]:
+            del self._receive_buffers[key]  # what was read there may still be in use
+        for (_, server), outgoing in self._outgoing.items():
+            if server in units:
+                outgoing.take()  # they are among the requests without an answer
+        servers = sorted(unit for unit in units if unit in self._unanswered)
+        return pack(each for server in servers for same in self._unanswered[server].values() for each in same)
+
+    def _process_with(self, unit: Address) -> int:
+        return unit.group if unit.kind == "stub" else self.process_of[unit]
+
+    def _on_replica(self, message: Message) -> list[Message]:
+        """Answer a server that starts again with the newest values of its slices that it has sent to this process."""
+        newest = self._newest.get(message.src, {})
+        described = [[number, each.version, list(each.applied)] for number, each in newest.items()]
+        pieces = [(self._all[number], each.group) for number, each in newest.items()]
+        arrays = tuple(self.worker_values(group, piece.param)[piece.start : piece.stop] for piece, group in pieces)
+        info = {"slices": described}
+        return [Message("r-replica", src=self.address, dst=message.src, info=info, arrays=arrays)]
+
     def _on_put(self, message: Message) -> list[Message]:
         values = message.arrays[0]
+        self._published[message.src.group, message.param] = message.version  # to the worker, by itself
         return [
             self._to_server(message, piece, arrays=(values[piece.start : piece.stop],))
             for piece in self._slices[message.param]
@@ -211,7 +264,13 @@ class Stub:
         if self._requested.get(key, -1) >= message.version:
             return []
         self._requested[key] = message.version
-        return [self._to_server(message, piece) for piece in self._slices[message.param]]
+        return [self._keep(self._to_server(message, piece)) for piece in self._slices[message.param]]
+
+    def _keep(self, request: Message) -> Message:
+        """Keep a request until it is answered."""
+        key = (request.kind, request.slice, request.info["group"])
+        self._unanswered[request.dst].setdefault(key, []).append(request)
+        return request
 
     def _on_update(self, message: Message) -> list[Message]:
         """Count the local sharers whose gradient is ready; after the last one, send their sum.
@@ -235,7 +294,7 @@ class Stub:
         for piece in self._slices[param]:
             for each in sums:
                 arrays = (each.total[piece.start : piece.stop],)
-                request = self._to_server(message, piece, arrays, n=each.n, node=each.node)
+                request = self._keep(self._to_server(message, piece, arrays, n=each.n, node=each.node))
                 outgoing = self._outgoing[group, request.dst]
                 outgoing.add(request)
                 if outgoing.n_bytes >= PACK_BYTES:
@@ -298,13 +357,35 @@ class Stub:
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
             if message.arrays[0].ctypes.data != values.ctypes.data:  # else the transport has read them there
                 np.copyto(values, message.arrays[0])
+            if "applied" in message.info:
+                self._newest[message.src][piece.id] = _Answered(message.version, group, message.info["applied"])
+        if not self._answers(message):
+            return []
         answered = self._answered[group, piece.param]
         answered[piece.id] = message.version
         if len(answered) == len(self._slices[piece.param]):
-            version = min(answered.values())
+            self._publish(message.kind, group, piece.param, min(answered.values()))
             answered.clear()
-            for user in self._shares[group, piece.param]:
-                user.publish(version)
         return []
+
+    def _answers(self, message: Message) -> bool:
+        """Return whether a request waits for this answer: one that was sent again may be answered twice."""
+        key = (message.kind[2:], message.slice, message.info["group"])
+        requests = self._unanswered[message.src].get(key)
+        if not requests or requests[0].step != message.step:
+            return False
+        del self._unanswered[message.src][key]
+        return True
+
+    def _publish(self, kind: str, group: int, param: int, version: int) -> None:
+        """Tell the sharers the version of new values.
+
+        After an update it is a new one in any case. If a server already has an update, since it was sent again, or the
+        values are those of a snapshot, there may be no newer values.
+        """
+        least = self._published[group, param] + (kind == "r-update")
+        self._published[group, param] = version = max(version, least)
+        for user in self._shares[group, param]:
+            user.publish(version)
 
     _on_r_get = _on_r_update

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -57,7 +58,16 @@ class Post:
     def of(self, param: int) -> list[int]:
         return [number for number, piece in enumerate(self.slices) if piece.param == param]
 
-    def answer(self, kind: str, number: int, group: int, version: int, values: float | None = None) -> list[Message]:
+    def answer(
+        self,
+        kind: str,
+        number: int,
+        group: int,
+        version: int,
+        values: float | None = None,
+        step: int = 3,
+        **info: object,
+    ) -> list[Message]:
         piece = self.slices[number]
         arrays = () if values is None else (np.full(piece.size, values, np.float32),)
         answer = Message(
@@ -67,7 +77,8 @@ class Post:
             param=piece.param,
             slice=number,
             version=version,
-            info={"group": group},
+            step=step,
+            info={"group": group, **info},
             arrays=arrays,
         )
         return self.stub.handle(answer)
@@ -155,6 +166,8 @@ def test_one_get_serves_all_workers_of_a_group(post: Post) -> None:
 def test_a_version_is_published_once_every_slice_is_there(post: Post) -> None:
     numbers = post.of(0)
     assert len(numbers) > 1
+    for worker in WORKERS[0]:
+        post.update(worker)
     for number in numbers[:-1]:
         assert post.answer("r-update", number, 0, version=4) == []
     assert post.versions[WORKERS[0][0], 0] == []
@@ -168,6 +181,7 @@ def test_answers_of_two_groups_may_cross(order: list[tuple[int, int]]) -> None:
     post = Post(remote=(0, 1), share_memory=False)
     for group in WORKERS:
         post.attach(group[0])
+        post.update(group[0])
     numbers = post.of(0)
     assert len(numbers) == 2
     for group, k in order:
@@ -181,6 +195,7 @@ def test_values_from_another_process_are_put_in_their_place() -> None:
     post = Post(remote=(1,))
     post.attach(WORKERS[0][0])
     values = post.stub.worker_values(0, 0)
+    post.say("get", WORKERS[0][0], version=0)
     for number in post.of(0):
         far = post.slices[number].server == 1
         post.answer("r-get", number, 0, version=0, values=9.0 if far else None)
@@ -254,9 +269,109 @@ def test_answers_that_come_in_one_message_are_all_taken(post: Post) -> None:
     def answer(number: int) -> Message:
         piece = post.slices[number]
         src = Address.server(0, piece.server)
-        return Message("r-update", src, post.stub.address, param=piece.param, slice=number, version=4,
+        return Message("r-update", src, post.stub.address, param=piece.param, slice=number, version=4, step=3,
                        info={"group": 0})  # fmt: skip
 
+    for worker in WORKERS[0]:
+        for param in range(2):
+            post.update(worker, param)
     (packed,) = pack(map(answer, range(len(post.slices))))
     assert post.stub.handle(packed) == []
     assert [post.versions[WORKERS[0][0], param] for param in range(2)] == [[4], [4]]
+
+
+# -- servers that start again ------------------------------------------------------------------------
+
+
+def replaced(post: Post, *units: Address) -> list[Message]:
+    return [part for message in post.stub.replace(units) for part in message.parts or (message,)]
+
+
+def facts(message: Message) -> tuple[str, Address, int, int, int]:
+    return message.kind, message.dst, message.slice, message.info["group"], message.step
+
+
+def test_requests_that_are_not_answered_are_sent_again_to_a_server_that_starts_again() -> None:
+    post = Post(remote=(0, 1))
+    for group in WORKERS:
+        post.attach(group[0])
+    post.grads[WORKERS[0][0], 0][:] = 5
+    sent = post.update(WORKERS[0][0]) + post.say("get", WORKERS[1][0], param=1, version=0)
+    first = [message for message in sent if message.dst == table(2)[0]]
+    again = replaced(post, table(2)[0])
+    assert list(map(facts, again)) == list(map(facts, first))
+    assert any(message.arrays and set(message.arrays[0]) == {5.0} for message in again)
+    for message in sent:
+        post.answer("r-" + message.kind, message.slice, message.info["group"], 1, values=0.0, step=message.step)
+    assert replaced(post, *table(2)) == []
+
+
+def test_gradients_that_wait_for_others_are_sent_once() -> None:
+    post = Post(n_servers=1, remote=(0,))
+    post.attach(WORKERS[0][0])
+    post.say("update", WORKERS[0][0])
+    assert [message.slice for message in replaced(post, *table(1))] == post.of(0)
+    assert post.say("flush", WORKERS[0][0]) == []
+
+
+def test_of_two_answers_to_a_request_that_was_sent_again_the_second_counts_for_nothing() -> None:
+    post = Post(n_servers=1, remote=(0,))
+    post.attach(WORKERS[0][0])
+    (number,) = post.of(0)
+    post.update(WORKERS[0][0])
+    replaced(post, *table(1))
+    for _ in range(2):
+        post.answer("r-update", number, 0, version=1, values=1.0)
+    assert post.versions[WORKERS[0][0], 0] == [1]
+    post.say("update", WORKERS[0][0], step=4)
+    post.answer("r-update", number, 0, version=1, values=1.0)
+    assert post.versions[WORKERS[0][0], 0] == [1], "the answer is to the update of the step before"
+    post.answer("r-update", number, 0, version=2, values=1.0, step=4)
+    assert post.versions[WORKERS[0][0], 0] == [1, 2]
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=8))
+def test_every_update_brings_a_new_version_whatever_the_server_says(versions: list[int]) -> None:
+    post = Post(n_servers=1, remote=(0,))
+    post.attach(WORKERS[0][0])
+    (number,) = post.of(0)
+    post.say("put", WORKERS[0][0], version=3, arrays=(np.zeros(40, np.float32),))
+    for step, version in enumerate(versions):
+        post.say("update", WORKERS[0][0], step=step)
+        post.answer("r-update", number, 0, version, values=0.0, step=step)
+    told = [3, *post.versions[WORKERS[0][0], 0]]
+    assert len(told) == 1 + len(versions)
+    assert all(before < after for before, after in pairwise(told))
+    assert all(version <= after for version, after in zip(versions, told[1:], strict=True))
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_a_server_that_starts_again_gets_the_newest_values_that_a_process_has(share_memory: bool) -> None:
+    post = Post(n_servers=1, remote=(0,), share_memory=share_memory)
+    for group in WORKERS:
+        post.attach(group[0])
+        for param in range(2):
+            post.update(group[0], param)
+    (first,), (second,) = post.of(0), post.of(1)
+    post.answer("r-update", first, 0, version=5, values=5.0, applied=[3, 1])
+    post.answer("r-update", first, 1, version=6, values=6.0, applied=[3, 2])
+    post.answer("r-update", second, 0, version=4, values=4.0, applied=(2, 2))
+    (answer,) = post.stub.handle(Message("replica", table(1)[0], post.stub.address))
+    assert (answer.kind, answer.dst) == ("r-replica", table(1)[0])
+    assert answer.info["slices"] == [[first, 6, [3, 2]], [second, 4, [2, 2]]]
+    assert [set(values) for values in answer.arrays] == [{6.0}, {4.0}]
+    (answer,) = Post().stub.handle(Message("replica", table(1)[0], post.stub.address))
+    assert (answer.info["slices"], answer.arrays) == ([], ())
+
+
+def test_what_comes_from_a_fresh_process_has_a_buffer_of_its_own() -> None:
+    post = Post()
+    far = Address.stub(1)
+    info = {"group": 0, "node": 1}
+    message = Message("update", far, table(2)[0], param=0, slice=0, info=info)
+    before = post.stub.receive_buffer(message)
+    assert post.stub.receive_buffer(message) is before
+    worker = Address.worker(5, 0)
+    post.stub.process_of = {**post.stub.process_of, worker: 1}
+    post.stub.replace([worker])
+    assert post.stub.receive_buffer(message) is not before

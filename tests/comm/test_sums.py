@@ -186,10 +186,12 @@ def test_the_sum_of_the_tree_is_in_the_memory_of_the_first() -> None:
 def test_each_process_is_answered_once() -> None:
     """Workers 1 and 2 of four are apart in the tree: their process sends two sums, in memory of their own."""
     job = Job([1, 0, 0, 2], [2, 2], [dict.fromkeys(range(4), 1)] * len(SIZES))
-    sent = [message for worker in (1, 2) for message in job.say("update", worker)] + job.say("flush", 1)
+    sent = [message for worker in (1, 2) for message in job.say("update", worker, step=0)]
+    sent += job.say("flush", 1)
     parts = [part for message in sent for part in message.parts or (message,)]
     assert [part.info["node"] for part in parts if part.slice == parts[0].slice] == [leaf(1, 4), leaf(2, 4)]
-    sent += [message for worker in (0, 3) for message in job.say("update", worker) + job.say("flush", worker)]
+    for worker in (0, 3):
+        sent += job.say("update", worker, step=0) + job.say("flush", worker)
     answers = [answer for message in sent for answer in job.servers[message.dst].handle(job.received(message))]
     by_process = [part.dst.group for answer in answers for part in answer.parts or (answer,) if part.slice == 0]
     assert sorted(by_process) == [0, 1, 2]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,8 @@ class Piece(NamedTuple):
     version : int
         Number of updates applied to the slice.
     array : ndarray, 1-D
+    applied : mapping of int to int
+        Of values, in a job of several worker groups: the newest step of each group that they have the update of.
     """
 
     param: int
@@ -62,6 +65,7 @@ class Piece(NamedTuple):
     what: str
     version: int
     array: np.ndarray
+    applied: Mapping[int, int] = MappingProxyType({})
 
 
 def step_url(directory: str, step: int) -> str:
@@ -122,16 +126,17 @@ def encode_part(
     for piece in pieces:
         key = f"{names[piece.param]}/{piece.what}/{piece.start}"
         tensors[key] = piece.array
-        described.append(
-            {
-                "key": key,
-                "param": names[piece.param],
-                "what": piece.what,
-                "start": piece.start,
-                "stop": piece.start + piece.array.size,
-                "version": piece.version,
-            }
-        )
+        tensor = {
+            "key": key,
+            "param": names[piece.param],
+            "what": piece.what,
+            "start": piece.start,
+            "stop": piece.start + piece.array.size,
+            "version": piece.version,
+        }
+        if piece.applied:
+            tensor["applied"] = {str(group): step for group, step in piece.applied.items()}
+        described.append(tensor)
     content = encode_tensors(tensors)
     file = part_name(index, n_parts, life)
     return content, {**describe_file(file, content, checksum), "tensors": described}
@@ -222,18 +227,38 @@ class Checkpoint:
         self.class_names = {layer: tuple(found) for layer, found in names.items()}
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
+        self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._parts: dict[str, dict[str, np.ndarray]] = {}
         for part in self.manifest["parts"]:
             for entry in part["tensors"]:
                 found_range = (entry["start"], entry["stop"], part["file"], entry["key"])
                 self._tensors.setdefault((entry["param"], entry["what"]), []).append(found_range)
+                if entry["what"] == "value":
+                    applied = {int(group): step for group, step in entry.get("applied", {}).items()}
+                    of_param = self._progress.setdefault(entry["param"], [])
+                    of_param.append((entry["start"], entry["stop"], entry["version"], applied))
                 known = self._versions.get(entry["param"], entry["version"])
                 self._versions[entry["param"]] = min(known, entry["version"])
 
     def version(self, param: str) -> int:
         """Return the number of updates applied to a param."""
         return min(self._versions[key] for key in self._parts_of(param) or [param])
+
+    def progress(self, key: str, start: int, stop: int) -> tuple[int, dict[int, int]]:
+        """Return the updates that a range of the values that servers had under a key has seen.
+
+        Returns
+        -------
+        int
+            Number of updates; -1 if servers had other parts of the param.
+        dict of int to int
+            Newest step of each worker group that was applied to all of the range.
+        """
+        found = [each for each in self._progress.get(key, ()) if each[0] < stop and start < each[1]]
+        groups = set.intersection(*(set(applied) for *_, applied in found)) if found else set()
+        applied = {group: min(each[3][group] for each in found) for group in groups}
+        return min((version for _, _, version, _ in found), default=-1), applied
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
         """Return (axis, start, stop) of the parts that servers had of a param; empty if they had all of it."""

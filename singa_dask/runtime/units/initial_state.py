@@ -143,6 +143,20 @@ class InitialState:
         whole = self.resumed.whole(name, what)
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
+    def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
+        """Return the newest step of each worker group that the values of a slice have the update of."""
+        if self.resumed is None or len(self.resumed.groups) != plan.layout.cluster.nworker_groups:
+            return {}
+        return self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)[1]
+
+    def slice_values(self, plan: JobPlan, piece: ParamSlice) -> tuple[np.ndarray, int] | None:
+        """Return the values of a slice and their version; None if the run starts without a checkpoint."""
+        values = self.updater_state(plan, "value", piece)
+        if self.resumed is None or values is None:
+            return None
+        version, _ = self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)
+        return values, version if version >= 0 else self.resumed.version(plan.owners[piece.param])
+
     def release(self) -> None:
         """Release the memory of what has been read, once a unit has begun."""
         if self.resumed:

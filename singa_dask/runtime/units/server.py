@@ -3,11 +3,16 @@
 A server is a state machine without I/O: `Server.handle` takes a message and returns the messages that follow. The
 caller reads the inbox and delivers the answers. Two errors of SINGA are fixed: requests of different worker groups
 never mix in one update, and no change made while server groups synchronise is lost.
+
+A server knows the newest step of each worker group that a slice has. If an update comes twice, as a worker group starts
+again or a request was sent again, it is applied once, and answered twice. A server that starts again in a fresh process
+while others go on takes the newest values that they have, see `Server.rejoin`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +20,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
+from singa_dask.errors import LostUnitError
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
 from singa_dask.train import UPDATERS, Updater
@@ -24,11 +30,12 @@ __all__ = ["Server"]
 
 @dataclass
 class _Held:
-    """One slice that this server holds."""
+    """One slice that this server holds; ``applied`` is the newest step of each worker group that it has, or -1."""
 
     slice: ParamSlice
     value: Any
     state: dict[str, Any]
+    applied: list[int]
     version: int = -1
     sent: dict[int, dict[tuple[Address, int], Message]] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
@@ -56,6 +63,11 @@ class Server:
     ops : Ops
         Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
         the new values, or overwrite the gradient, are enqueued after it.
+
+    Attributes
+    ----------
+    duplicates : int
+        Number of requests for updates that were applied before.
     """
 
     def __init__(
@@ -78,30 +90,44 @@ class Server:
         self.n_shares = n_shares
         # with several groups, values that others may change before they are sent are copied first
         self.is_only_group = cluster.nworker_groups == 1
-        self._held = {
-            piece.id: _Held(
-                piece, (view := values(piece.param)[piece.start : piece.stop]), self._new_state(piece, view)
-            )
-            for piece in slices
-        }
+        self.duplicates = 0
+        self._held: dict[int, _Held] = {}
+        for piece in slices:
+            view = values(piece.param)[piece.start : piece.stop]
+            applied = [-1] * cluster.nworker_groups
+            self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied)
+        self._asked: set[Address] = set()
+        self._asked_servers = False
 
     def _new_state(self, piece: ParamSlice, values: Any) -> dict[str, Any]:
         names = self.updater.state_names if self.scales[piece.param] else ()
         return {name: self.ops.zeros(values.shape, values.dtype) for name in names}
 
-    def restore(self, state: Callable[[str, ParamSlice], np.ndarray | None]) -> None:
-        """Load updater state from a checkpoint.
+    def restore(
+        self,
+        state: Callable[[str, ParamSlice], np.ndarray | None],
+        applied: Callable[[ParamSlice], Mapping[int, int]],
+    ) -> None:
+        """Load from a checkpoint what workers do not put: updater state, and which updates the values have.
 
         Parameters
         ----------
         state : callable
             (name of the state, slice) -> values, or None if the checkpoint has none.
+        applied : callable
+            Slice -> newest step applied of worker groups.
         """
         for held in self._held.values():
+            for group, step in applied(held.slice).items():
+                held.applied[group] = step
             for name, values in held.state.items():
                 stored = state(name, held.slice)
                 if stored is not None:
                     self.ops.copy(stored, out=values)
+
+    def applied(self, group: int) -> int:
+        """Return the newest step of a worker group that all slices have, -1 if none; called from any thread."""
+        return min((held.applied[group] for held in self._held.values()), default=-1)
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message; return the answers, which can be to earlier messages."""
@@ -136,6 +162,9 @@ class Server:
         """Collect the gradients of a worker group; update once all are there, and answer each process once."""
         held = self._held[message.slice]
         group = message.info["group"]
+        if message.step <= held.applied[group]:
+            self.duplicates += 1
+            return [self._answer(message, held, "r-update")]
         sent = held.sent.setdefault(group, {})
         sent[message.src, message.info["node"]] = message
         if sum(each.info["n"] for each in sent.values()) < message.info["total"]:
@@ -143,7 +172,8 @@ class Server:
         del held.sent[group]
         received = [sent[key] for key in sorted(sent)]
         total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
-        self._apply(held, total, received[0].step)
+        self._apply(held, total, message.step)
+        held.applied[group] = message.step
         processes = {each.src: each for each in received}
         answers = [self._answer(each, held, "r-update") for each in processes.values()]
         return answers + self._serve_waiting(held) + self._sync(held)
@@ -168,8 +198,11 @@ class Server:
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
         arrays: tuple[Any, ...] = ()
+        info = {"group": message.info["group"]}
         if not message.info["in_place"]:
             arrays = (held.value if self.is_only_group else held.value.copy(),)
+            if not self.is_only_group:
+                info["applied"] = tuple(held.applied)
         return Message(
             kind,
             src=self.address,
@@ -178,7 +211,7 @@ class Server:
             slice=held.slice.id,
             version=held.version,
             step=message.step,
-            info={"group": message.info["group"]},
+            info=info,
             arrays=arrays,
         )
 
@@ -214,6 +247,105 @@ class Server:
         held.syncing = False
         return []
 
+    # -- replicas ----------------------------------------------------------------------------------
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether replicas are missing; until they are there, only ``r-replica`` may be handled."""
+        return bool(self._asked)
+
+    def rejoin(
+        self,
+        value: Callable[[ParamSlice], tuple[np.ndarray, int] | None],
+        running: Collection[Address],
+        process_of: Mapping[Address, int],
+    ) -> list[Message]:
+        """Begin in a fresh process while other units go on: take values of a checkpoint, and ask for newer ones.
+
+        Each process knows the values that it was sent last, and the newest of them are taken. If other server groups go
+        on, values are taken from these: of each slice from its master, or from the first group if the master starts
+        again too.
+
+        Parameters
+        ----------
+        value : callable
+            Slice -> values, version; None if there is no checkpoint.
+        running : collection of Address
+            Units in other processes that go on.
+        process_of : mapping of Address to int
+            Process of every unit.
+
+        Returns
+        -------
+        list of Message
+            One ``replica`` to each stub and server that is asked.
+        """
+        peers = sorted(unit.group for unit in running if unit.kind == "server" and unit.id == self.address.id)
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for held in self._held.values():
+            stored = value(held.slice)
+            if stored is not None:
+                held.version = stored[1]
+                self.ops.copy(stored[0], out=held.value)
+            if peers:
+                wanted[held.slice.master if held.slice.master in peers else peers[0]].append(held.slice.id)
+        self._asked_servers = bool(peers)
+        asked: list[tuple[Address, dict[str, Any]]]
+        asked = [(Address.stub(process), {}) for process in sorted({process_of[unit] for unit in running})]
+        asked += [(Address.server(group, self.address.id), {"slices": ids}) for group, ids in wanted.items()]
+        self._asked = {address for address, _ in asked}
+        return [Message("replica", src=self.address, dst=address, info=info) for address, info in asked]
+
+    def _on_replica(self, message: Message) -> list[Message]:
+        """Give a server of another group, which starts again, the values of slices."""
+        given = [self._held[number] for number in message.info["slices"]]
+        for held in given:
+            if held.last is not None and held.slice.master == message.src.group:
+                np.copyto(held.last, held.value)  # their master has all changes now
+                held.n_since_sync = 0
+        info = {"slices": [[held.slice.id, held.version, []] for held in given]}
+        arrays = tuple(held.value.copy() for held in given)
+        return [Message("r-replica", src=self.address, dst=message.src, info=info, arrays=arrays)]
+
+    def _on_r_replica(self, message: Message) -> list[Message]:
+        """Take values if they are newer; begin once all have come.
+
+        Raises
+        ------
+        LostUnitError
+            Nobody has values of some slice.
+        """
+        for (number, version, applied), values in zip(message.info["slices"], message.arrays, strict=True):
+            held = self._held[number]
+            held.applied = [max(pair) for pair in zip(held.applied, applied or held.applied, strict=True)]
+            if message.src.kind == "server" or (version > held.version and not self._asked_servers):
+                self.ops.copy(values, out=held.value)
+            held.version = max(held.version, version)
+        self._asked.discard(message.src)
+        if not self._asked:
+            for held in self._held.values():
+                if held.version < 0:
+                    raise LostUnitError(
+                        f"{self.address}: nobody has values of slice {held.slice.id} any more. Expected them in a "
+                        "process that goes on, or a snapshot. The job has to start again as a whole."
+                    )
+                if held.slice.master != self.address.group:
+                    held.last = held.value.copy()
+        return []
+
+    def _on_replaced(self, message: Message) -> list[Message]:
+        """Forget what units had sent that start again in fresh processes, and what they were to answer."""
+        units = [Address(*unit) for unit in message.info["units"]]
+        groups = {unit.group for unit in units if unit.kind == "worker"}
+        peers = {unit.group for unit in units if unit.kind == "server" and unit.id == self.address.id}
+        for held in self._held.values():
+            for group in groups:
+                held.sent.pop(group, None)
+            held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
+            if held.slice.master in peers:
+                held.syncing = False
+        return []
+
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> list[Piece]:
@@ -221,8 +353,10 @@ class Server:
         pieces = []
         for held in self._held.values():
             arrays = {"value": held.value, **held.state}
+            applied = {group: step for group, step in enumerate(held.applied) if step >= 0}
             for name, array in arrays.items():
                 copied = self.ops.to_host(array)
                 copied = copied.copy() if copied is array else copied
-                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, copied))
+                of_value = applied if name == "value" and not self.is_only_group else {}
+                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, copied, of_value))
         return pieces

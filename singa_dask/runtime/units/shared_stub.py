@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,11 @@ class SharedStub:
                 return self._stub.server_values(server.group, param)
 
         return values
+
+    def replace(self, units: Collection[Address]) -> list[Message]:
+        """Take note that units start again in fresh processes; return what follows, see `Stub.replace`."""
+        with self._lock:
+            return self._stub.replace(units)
 
     def forget(self) -> None:
         """Release all memory, once nobody sends anything any more."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -241,7 +242,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
-        server.restore(state)
+        server.restore(state, partial(initial_state.applied, plan))
         initial_state.release()
         host.add(server)
         host.router.post(Message("hello", src=address, dst=Address.stub(0)))

@@ -63,7 +63,8 @@ class Host:
         return self.server.handle(Message(kind, src, self.server.address, param=0, slice=0, info=info, **more))
 
     def update(self, grad: np.ndarray | float, **more: Any) -> list[Message]:
-        return self.send("update", arrays=(np.full(SIZE, grad, np.float32),), **{"step": 0, **more})
+        step = self.server.applied(more.get("group", 0)) + 1
+        return self.send("update", arrays=(np.full(SIZE, grad, np.float32),), **{"step": step, **more})
 
     def from_server(self, kind: str, values: np.ndarray, group: int = 1) -> list[Message]:
         src = Address.server(group, 0)
@@ -226,13 +227,53 @@ def test_updater_state_is_restored_and_snapshot() -> None:
     first.update(spread(2))
     pieces = {piece.what: piece for piece in first.server.snapshot()}
     assert set(pieces) == {"value", *UPDATERS.find("SGD")(UpdaterConf.model_validate(momentum)).state_names}
-    second.server.restore(lambda what, piece: pieces[what].array if what in pieces else None)
+    second.server.restore(lambda what, piece: pieces[what].array if what in pieces else None, lambda piece: {})
     second.put(pieces["value"].array, version=1)
     for host in (first, second):
         host.update(spread(3), step=1)
     assert first.values.tobytes() == second.values.tobytes()
     first.update(spread(4), step=2)
     assert pieces["value"].array.tobytes() != first.values.tobytes(), "a snapshot is a copy"
+
+
+# -- updates that come twice -----------------------------------------------------------------------
+
+
+def test_an_update_that_comes_twice_is_applied_once_and_answered_twice() -> None:
+    host = Host(nworker_groups=2)
+    host.put(10.0)
+    host.update(1.0, group=0, step=4)
+    host.update(1.0, group=1, step=4)
+    (answer,) = host.update(1.0, group=0, step=4)
+    assert (answer.kind, answer.dst, answer.version) == ("r-update", Address.stub(0), 2)
+    assert answer.arrays[0].tolist() == [8.0] * SIZE
+    assert answer.info["applied"] == (4, 4)
+    assert host.server.duplicates == 1
+    assert (host.server.applied(0), host.server.applied(1)) == (4, 4)
+    host.update(1.0, group=0, step=5)
+    assert set(host.values) == {7.0}
+
+
+def test_an_update_of_which_a_part_comes_twice_is_applied_once() -> None:
+    host = Host(nworker_groups=2, n_shares=2)
+    host.put(0.0)
+    for _ in range(2):
+        assert host.update(1.0, process=0, total=2, step=0) == []
+    assert len(host.update(3.0, process=1, total=2, step=0)) == 2
+    assert kinds(host.update(3.0, process=1, total=2, step=0)) == [("r-update", Address.stub(1))]
+    assert set(host.values) == {-2.0}
+
+
+def test_what_was_applied_is_in_snapshots_and_restored() -> None:
+    first, second = (Host(nworker_groups=3) for _ in range(2))
+    first.put(0.0)
+    first.update(1.0, group=0, step=7)
+    first.update(1.0, group=2, step=5)
+    (piece,) = (piece for piece in first.server.snapshot() if piece.what == "value")
+    assert piece.applied == {0: 7, 2: 5}
+    second.server.restore(lambda what, piece: None, lambda _: piece.applied)
+    assert [second.server.applied(group) for group in range(3)] == [7, -1, 5]
+    assert all(not piece.applied for piece in Host().server.snapshot())
 
 
 # -- between server groups -------------------------------------------------------------------------
