@@ -158,8 +158,8 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # of each server: (kind, slice, worker group) -> requests that it has not answered
-        self._unanswered: dict[Address, dict[tuple[str, int, int], list[Message]]] = defaultdict(dict)
+        # of each server: (slice, worker group) -> requests that it has not answered, one for each sum
+        self._unanswered: dict[Address, dict[tuple[int, int], list[Message]]] = defaultdict(dict)
         self._newest: dict[Address, dict[int, _Answered]] = defaultdict(dict)
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
@@ -268,8 +268,11 @@ class Stub:
 
     def _keep(self, request: Message) -> Message:
         """Keep a request until it is answered."""
-        key = (request.kind, request.slice, request.info["group"])
-        self._unanswered[request.dst].setdefault(key, []).append(request)
+        unanswered, key = self._unanswered[request.dst], (request.slice, request.info["group"])
+        if key in unanswered:
+            unanswered[key].append(request)
+        else:
+            unanswered[key] = [request]
         return request
 
     def _on_update(self, message: Message) -> list[Message]:
@@ -370,11 +373,10 @@ class Stub:
 
     def _answers(self, message: Message) -> bool:
         """Return whether a request waits for this answer: one that was sent again may be answered twice."""
-        key = (message.kind[2:], message.slice, message.info["group"])
-        requests = self._unanswered[message.src].get(key)
-        if not requests or requests[0].step != message.step:
+        unanswered, key = self._unanswered[message.src], (message.slice, message.info["group"])
+        if key not in unanswered or unanswered[key][0].step != message.step:
             return False
-        del self._unanswered[message.src][key]
+        del unanswered[key]
         return True
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
