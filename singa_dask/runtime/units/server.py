@@ -294,6 +294,8 @@ class Server:
         asked = [(Address.stub(process), {}) for process in sorted({process_of[unit] for unit in running})]
         asked += [(Address.server(group, self.address.id), {"slices": ids}) for group, ids in wanted.items()]
         self._asked = {address for address, _ in asked}
+        if not asked:
+            self._end_rejoining()
         return [Message("replica", src=self.address, dst=address, info=info) for address, info in asked]
 
     def _on_replica(self, message: Message) -> list[Message]:
@@ -323,15 +325,18 @@ class Server:
             held.version = max(held.version, version)
         self._asked.discard(message.src)
         if not self._asked:
-            for held in self._held.values():
-                if held.version < 0:
-                    raise LostUnitError(
-                        f"{self.address}: nobody has values of slice {held.slice.id} any more. Expected them in a "
-                        "process that goes on, or a snapshot. The job has to start again as a whole."
-                    )
-                if held.slice.master != self.address.group:
-                    held.last = held.value.copy()
+            self._end_rejoining()
         return []
+
+    def _end_rejoining(self) -> None:
+        for held in self._held.values():
+            if held.version < 0:
+                raise LostUnitError(
+                    f"{self.address}: nobody has values of slice {held.slice.id} any more. Expected them in a "
+                    "process that goes on, or a snapshot. The job has to start again as a whole."
+                )
+            if held.slice.master != self.address.group:
+                held.last = held.value.copy()
 
     def _on_replaced(self, message: Message) -> list[Message]:
         """Forget what units had sent that start again in fresh processes, and what they were to answer."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
@@ -243,26 +244,49 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(state, partial(initial_state.applied, plan))
+        questions = _rejoin(host, server, initial_state)
         initial_state.release()
         host.add(server)
-        host.router.post(Message("hello", src=address, dst=Address.stub(0)))
+        for message in (*questions, Message("hello", src=address, dst=Address.stub(0))):
+            host.router.post(message)
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
         _serve(host, server)
     return {}
 
 
+def _rejoin(host: UnitHost, server: Server, initial_state: InitialState) -> list[Message]:
+    """Give a server values if workers do not; return what it asks other processes."""
+    rejoin = initial_state.rejoin
+    if rejoin is None:
+        return []
+    return server.rejoin(partial(initial_state.slice_values, host.plan), rejoin.running, host.plan.layout.process_of)
+
+
 def _serve(host: UnitHost, server: Server) -> None:
     """Answer messages until the job ends."""
-    inbox, gate = host.router.inboxes[server.address], host.router.gates[server.address]
-    while (message := inbox.get()).kind != "stop":
-        gate.check()
-        if message.kind == "abort":
-            raise Aborted(message.info["reason"])
+    for message in _messages(host, server):
         if message.kind == "snapshot":
             _snapshot(host, server, message)
         elif message.kind != "start":
             for answer in server.handle(message):
                 host.router.post(answer)
+
+
+def _messages(host: UnitHost, server: Server) -> Iterator[Message]:
+    """Yield the messages to a server until the job ends; those that come while it rejoins the job after that."""
+    inbox, gate = host.router.inboxes[server.address], host.router.gates[server.address]
+    held_back: deque[Message] = deque()
+    while True:
+        message = held_back.popleft() if held_back and not server.is_rejoining else inbox.get()
+        gate.check()
+        if message.kind == "abort":
+            raise Aborted(message.info["reason"])
+        if server.is_rejoining and message.kind != "r-replica":
+            held_back.append(message)
+        elif message.kind == "stop":
+            return
+        else:
+            yield message
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
