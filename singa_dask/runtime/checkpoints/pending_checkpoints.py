@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from singa_dask.comm import Message
+from singa_dask.comm import Address, Message
 from singa_dask.conf.watched import KeepConf
 from singa_dask.errors import SingaError
 from singa_dask.net import NeuralNet
@@ -22,13 +23,16 @@ __all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_p
 @dataclass
 class _Pending:
     facts: dict[str, Any]
+    asked: dict[str, Any]
     since: float = field(default_factory=time.monotonic)
-    parts: list[Message] = field(default_factory=list)
-    reports: list[Message] = field(default_factory=list)
+    parts: dict[Address, Message] = field(default_factory=dict)
+    reports: dict[Address, Message] = field(default_factory=dict)
 
 
 class PendingCheckpoints:
     """Collects the parts of servers and the reports of workers; writes the manifest after the last one.
+
+    Each request has a term, which is in its answers: answers to a worker that this one replaces are ignored.
 
     Parameters
     ----------
@@ -40,15 +44,25 @@ class PendingCheckpoints:
         Number of worker groups, and of workers in each; each worker sends a report.
     keep : KeepConf, optional
         Which checkpoints are kept; all by default.
+    term : str
+        Identifies the worker that requests them among those that have the same address one after the other.
     """
 
     def __init__(
-        self, directory: str, n_parts: int, n_groups: int, n_workers: int = 1, keep: KeepConf | None = None
+        self,
+        directory: str,
+        n_parts: int,
+        n_groups: int,
+        n_workers: int = 1,
+        keep: KeepConf | None = None,
+        term: str = "",
     ) -> None:
         self.directory = directory
         self.n_parts = n_parts
         self.n_workers = n_workers
         self.n_reports = n_groups * n_workers
+        self.term = term
+        self._left: dict[Address, dict[str, Any]] = {}
         self._retention = Retention(directory, keep) if keep else None
         self._pending: dict[int, _Pending] = {}
 
@@ -62,8 +76,56 @@ class PendingCheckpoints:
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Expect the checkpoint of a step; return what others have to know. ``facts`` go into the manifest."""
-        self._pending[step] = _Pending(dict(facts))
+        asked = self._pending[step] = _Pending(dict(facts), {**self._where(step), "term": self.term})
+        for worker, position in self._left.items():
+            asked.reports[worker] = self._report_of(worker, step, position)
+        return asked.asked
+
+    def _where(self, step: int) -> dict[str, Any]:
+        """Return where parts go."""
         return {"url": checkpoint.step_url(self.directory, step)}
+
+    def to_ask(self, units: Collection[Address]) -> list[tuple[int, Address, dict[str, Any]]]:
+        """Return the requests that units which start anew have not answered: (step, unit, what it has to know).
+
+        Reports of a worker group are of one step: the whole group is asked again.
+
+        Parameters
+        ----------
+        units : collection of Address
+            Servers that write parts, and all workers of other groups.
+        """
+        again = []
+        for step, pending in self._pending.items():
+            n_reports = Counter(worker.group for worker in pending.reports)
+            for unit in units:
+                if unit.kind == "server":
+                    is_there = unit in pending.parts
+                else:
+                    is_there = n_reports[unit.group] == self.n_workers
+                    if not is_there:
+                        pending.reports.pop(unit, None)
+                if not is_there:
+                    again.append((step, unit, pending.asked))
+        return again
+
+    def leave(self, worker: Address, position: dict[str, Any]) -> list[dict[str, Any]]:
+        """Expect no report of a worker that is done and cannot be asked any more; return events as `take`.
+
+        Parameters
+        ----------
+        worker : Address
+        position : dict
+            Its last ``step``, and its ``cursors`` as far as they are known.
+        """
+        self._left[worker] = position
+        steps = [step for step, pending in self._pending.items() if worker not in pending.reports]
+        events = [self.take(self._report_of(worker, step, position)) for step in steps]
+        return [event for event in events if event is not None]
+
+    def _report_of(self, worker: Address, step: int, position: dict[str, Any]) -> Message:
+        info = {"term": self.term, "position": position, "states": None}
+        return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> dict[str, Any] | None:
         """Take the ``part`` of a server or the ``r-progress`` of a worker.
@@ -75,19 +137,19 @@ class PendingCheckpoints:
             key ``error``.
         """
         pending = self._pending.get(message.step)
-        if pending is None:  # of the other kind
+        if pending is None or message.info["term"] != self.term:  # of the other kind, or for another worker
             return None
-        (pending.reports if message.kind == "r-progress" else pending.parts).append(message)
+        (pending.reports if message.kind == "r-progress" else pending.parts)[message.src] = message
         if len(pending.parts) < self.n_parts or len(pending.reports) < self.n_reports:
             return None
         del self._pending[message.step]
-        parts = sorted(pending.parts, key=lambda message: message.src)
-        reports = sorted(pending.reports, key=lambda message: message.src)
+        parts = [pending.parts[server] for server in sorted(pending.parts)]
+        reports = [pending.reports[worker] for worker in sorted(pending.reports)]
         for each in (*parts, *reports):
             if "error" in each.info:
                 return self._fail(message.step, f"{each.src}: {each.info['error']}")
         facts = {**pending.facts, **self._merge(pending.facts["groups"], reports)}
-        return self._complete(message.step, [dict(part.info) for part in parts], facts)
+        return self._complete(message.step, [_without_term(part.info) for part in parts], facts)
 
     def _merge(self, known: Mapping[str, Any], reports: Sequence[Message]) -> dict[str, Any]:
         """Return positions and layer states of all workers, for the manifest; some positions are known."""
@@ -123,15 +185,15 @@ class PendingSnapshots(PendingCheckpoints):
         Of the job.
     n_parts, n_groups, n_workers : int
         As of `PendingCheckpoints`.
+    term : str
+        As of `PendingCheckpoints`.
     """
 
-    def __init__(self, life: int, n_parts: int, n_groups: int, n_workers: int = 1) -> None:
-        super().__init__("", n_parts, n_groups, n_workers)
+    def __init__(self, life: int, n_parts: int, n_groups: int, n_workers: int = 1, term: str = "") -> None:
+        super().__init__("", n_parts, n_groups, n_workers, term=term)
         self._life = life
 
-    def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the snapshot of a step; return what others have to know. ``facts`` go into the manifest."""
-        super().begin(step, facts)
+    def _where(self, step: int) -> dict[str, Any]:
         return {"snapshot": True}
 
     def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +202,10 @@ class PendingSnapshots(PendingCheckpoints):
 
     def _fail(self, step: int, why: str) -> dict[str, Any]:
         return _warning(step, f"the snapshot of step {step} was dropped: {why}")
+
+
+def _without_term(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in info.items() if key != "term"}
 
 
 def _warning(step: int, message: str) -> dict[str, Any]:

@@ -53,6 +53,10 @@ class Channel:
         """Send a message. Never waits."""
         self.post(Message(kind, src=self.address, dst=to, **fields))
 
+    def put(self, message: Message) -> None:
+        """Put a message in the inbox; called from other threads."""
+        self._inbox.put(message)
+
     def wait_for(self, kind: str) -> Message:
         """Return the next message of a kind, once it is there.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,7 +30,7 @@ __all__ = ["Checkpointing"]
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
-"""For how long a checkpoint may take before the next one is left out instead of waiting for it."""
+"""For how long a checkpoint, or a snapshot, may take before the next one is left out instead of waiting for it."""
 
 
 class Checkpointing:
@@ -79,14 +80,18 @@ class Checkpointing:
         cluster = job.cluster
         self._others = range(1, cluster.nworkers_per_group)
         expected = cluster.nservers_per_group, cluster.nworker_groups, cluster.nworkers_per_group
-        self._pending = PendingCheckpoints(url, *expected, job.keep_checkpoints)
-        self._snapshots = PendingSnapshots(snapshot_life, *expected) if snapshot_life is not None else None
+        term = secrets.token_hex(4)
+        self._pending = PendingCheckpoints(url, *expected, job.keep_checkpoints, term)
+        self._snapshots = PendingSnapshots(snapshot_life, *expected, term) if snapshot_life is not None else None
+        self._copying: set[tuple[str, Address]] = set()
         self._schedule = SnapshotSchedule()
         # of the others; they may come some steps before this worker asks for them
         self._cursors: list[Message] = []
         channel.on("cursors", self._cursors.append)
         channel.on("part", self._take)
         channel.on("r-progress", self._take)
+        channel.on("r-snapshot", lambda message: self._copying.discard((message.info["term"], message.src)))
+        channel.on("ask-again", self._ask_again)
 
     def begin(self, now: float) -> None:
         """Count time from now on, a value of ``time.perf_counter``."""
@@ -176,11 +181,11 @@ class Checkpointing:
             self._channel.send("taken", Address.worker(0, other), info=where)
 
     def _is_free(self, snapshots: PendingSnapshots | None, last: bool) -> bool:
-        """Wait until the checkpoint or snapshot before is complete; return False for a checkpoint that takes long."""
+        """Wait until the checkpoint or snapshot before is complete; return False if that takes too long."""
         if snapshots is not None:
-            while snapshots:
-                self._channel.receive("the snapshot before this")
-            return True
+            while snapshots and snapshots.seconds < PATIENCE_S:
+                self._channel.receive("the snapshot before this", max(PATIENCE_S - snapshots.seconds, 0.0))
+            return not snapshots
         while self._pending and (last or self._pending.seconds < PATIENCE_S):
             self._channel.receive(
                 "the checkpoint before this", None if last else max(PATIENCE_S - self._pending.seconds, 0.0)
@@ -229,13 +234,33 @@ class Checkpointing:
         info = pending.begin(step, manifest)
         for group in range(1, cluster.nworker_groups):
             for worker in (0, *self._others):
-                self._channel.send("progress", Address.worker(group, worker), step=step, info=info)
+                self._ask(Address.worker(group, worker), step, info)
         group = self._plan.layout.server_group_of(0)
         for i in range(cluster.nservers_per_group):
-            self._channel.send("snapshot", Address.server(group, i), step=step, info=info)
-        for _ in range(cluster.nservers_per_group):
-            self._channel.wait_for("r-snapshot")
+            self._copying.add((info["term"], Address.server(group, i)))
+            self._ask(Address.server(group, i), step, info)
+        while self._copying:
+            self._channel.receive("copies of the servers")
         return info
+
+    def _ask(self, unit: Address, step: int, info: Mapping[str, Any]) -> None:
+        self._channel.send("snapshot" if unit.kind == "server" else "progress", unit, step=step, info=info)
+
+    def _ask_again(self, message: Message) -> None:
+        """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
+        server_group = self._plan.layout.server_group_of(0)
+        units = [unit for unit in message.info["units"] if unit.group == server_group or unit.kind == "worker"]
+        steps = self._job.train_steps if self._state.stop_at < 0 else self._state.step
+        for pending in (self._pending, self._snapshots):
+            if pending is None:
+                continue
+            for step, unit, info in pending.to_ask(units):
+                self._ask(unit, step, info)
+            for worker in message.info["left"]:
+                for event in pending.leave(worker, {"step": steps, "cursors": {}}):
+                    self._tell(event)
+                    if pending is self._snapshots:
+                        self._schedule_next(event)
 
     def _take(self, message: Message) -> None:
         """Take a part, or a position; go on without a checkpoint that could not be written, unless it is the last.
@@ -249,8 +274,10 @@ class Checkpointing:
         if event is None and self._snapshots is not None:
             event = self._snapshots.take(message)
             self._schedule_next(event)
-        if event is None:
-            return
+        if event is not None:
+            self._tell(event)
+
+    def _tell(self, event: Mapping[str, Any]) -> None:
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
             raise CheckpointError(event["error"])
         self._emit({"unit": str(self._channel.address), **event})

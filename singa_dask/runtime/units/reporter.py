@@ -13,7 +13,7 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
-__all__ = ["Reporter", "SaveStates"]
+__all__ = ["RecentRequests", "Reporter", "SaveStates"]
 
 FIRST = Address.worker(0, 0)
 
@@ -21,6 +21,20 @@ FIRST = Address.worker(0, 0)
 SaveStates = Callable[[int, Mapping[str, Any], Sequence[LayerState], Callable[[dict[str, Any]], None]], None]
 """(step, where, states, then) saves in the background, and calls ``then`` with ``states``, their description, or
 ``error``. ``where`` has ``url``, or ``snapshot``."""
+
+
+class RecentRequests:
+    """The newest requests of checkpoints that a unit has answered: one may be repeated if units are replaced."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[str, int]] = deque(maxlen=8)
+
+    def __contains__(self, request: tuple[str, int]) -> bool:
+        return request in self._known
+
+    def add(self, request: tuple[str, int]) -> None:
+        """Add a request, its term and step."""
+        self._known.append(request)
 
 
 class _Report(NamedTuple):
@@ -32,8 +46,9 @@ class Reporter:
     """Sends the reports of one worker.
 
     The first group takes checkpoints at steps that all of its workers know. In another group the workers are asked for
-    reports at any time; the group agrees on the step of each. The n-th report answers the n-th request, and the last
-    report, made at the end, all requests that are left.
+    reports at any time; the group agrees on the step of each report, and which request it answers: one may have reached
+    some workers only, if the worker that sent it was lost. The last report, made at the end, answers all requests that
+    are left.
 
     Parameters
     ----------
@@ -48,9 +63,10 @@ class Reporter:
         self._state = state
         self._channel = channel
         self._save_states = save_states
-        self._requests: deque[Message] = deque()
-        self._reports: deque[_Report] = deque()
+        self._requests: dict[tuple[str, int], Message] = {}
+        self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
+        self._answered = RecentRequests()
         self._lock = threading.Lock()
 
     def report_now(self, step: int, where: Mapping[str, Any]) -> None:
@@ -62,7 +78,8 @@ class Reporter:
 
     def _send(self, report: _Report, step: int, where: Mapping[str, Any]) -> None:
         def send(saved: dict[str, Any]) -> None:
-            self._channel.send("r-progress", FIRST, step=step, info={"position": report.position, **saved})
+            info = {"term": where["term"], "position": report.position, **saved}
+            self._channel.send("r-progress", FIRST, step=step, info=info)
 
         if report.states:
             self._save_states(step, where, report.states, send)
@@ -73,15 +90,22 @@ class Reporter:
 
     def accept(self, request: Message) -> None:
         """Take the request of the first worker; called from other threads."""
+        term, step = request.info["term"], request.step
         with self._lock:
-            self._requests.append(request)
+            if (term, step) in self._answered:
+                return
+            # a worker that was replaced does not wait for answers any more
+            self._requests = {key: each for key, each in self._requests.items() if key[0] == term}
+            self._requests[term, step] = request
         self._answer()
 
     def is_due(self) -> bool:
         """Return whether a report is due before this step; the first worker of a group chooses the step of one."""
         state = self._state
         if self._requests and self._channel.address.id == 0 and state.checkpoint_at < state.step:
-            state.choose_checkpoint()
+            with self._lock:
+                request = next(iter(self._requests))
+            state.choose_report(request)
         return state.step == state.checkpoint_at
 
     def report(self, last: bool = False) -> None:
@@ -91,16 +115,19 @@ class Reporter:
             if last:
                 self._last = report
             else:
-                self._reports.append(report)
+                request = self._state.report_for
+                self._reports = {key: each for key, each in self._reports.items() if key[0] == request[0]}
+                self._reports[request] = report
         self._answer()
 
     def _answer(self) -> None:
         """Send the reports that are made and were asked for."""
         while True:
             with self._lock:
-                if not self._requests or not (self._reports or self._last):
+                key = next((key for key in self._requests if self._last or key in self._reports), None)
+                if key is None:
                     return
-                request = self._requests.popleft()
-                report = self._reports.popleft() if self._reports else self._last
+                request, report = self._requests.pop(key), self._reports.pop(key, self._last)
+                self._answered.add(key)
             assert report is not None
             self._send(report, request.step, request.info)

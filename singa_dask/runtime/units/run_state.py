@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.runtime.units.channel import Channel
@@ -33,7 +36,9 @@ class RunState:
     reason : str
         Why the training ends before its last step although nobody stopped it; empty if it does not.
     checkpoint_at : int
-        Step before which a checkpoint is due by time.
+        Step before which a checkpoint is due by time, or because the first worker of all asks for a report.
+    report_for : tuple of (str, int)
+        Which request the report before that step answers, see `Reporter`.
     snapshot_at : int
         Step before which the first worker has chosen to take a snapshot.
     snapshot_requested : bool
@@ -46,6 +51,7 @@ class RunState:
         self.stop_requested = False
         self.reason = ""
         self.checkpoint_at = -1
+        self.report_for = ("", -1)
         self.snapshot_at = -1
         self.snapshot_requested = False
         self._channel = channel
@@ -84,11 +90,16 @@ class RunState:
         """Have the group save before a step that no worker has reached."""
         self.checkpoint_at = self._agree_on("checkpoint-at")
 
+    def choose_report(self, request: tuple[str, int]) -> None:
+        """Have the group report, for a request, before a step that no worker has reached."""
+        self.report_for = request
+        self.checkpoint_at = self._agree_on("checkpoint-at", request=list(request))
+
     def choose_snapshot(self) -> None:
         """Have the group take a snapshot before a step that no worker has reached."""
         self.snapshot_at = self._agree_on("snapshot-at")
 
-    def _agree_on(self, kind: str, **info: str) -> int:
+    def _agree_on(self, kind: str, **info: Any) -> int:
         """Send the others of the group a step that none of them has reached; return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)
@@ -105,7 +116,16 @@ class RunState:
         self.reason, self.stop_at = reason, self.step
         if self.is_first:
             for group in range(1, self._cluster.nworker_groups):
-                self._channel.send("end", Address.worker(group, 0), info={"reason": reason})
+                self._send_end(Address.worker(group, 0))
+
+    def _send_end(self, worker: Address) -> None:
+        self._channel.send("end", worker, info={"reason": self.reason})
+
+    def repeat_end(self, units: Iterable[Address]) -> None:
+        """Tell units that start anew what they have missed: that the training ends; called from other threads."""
+        for unit in units:
+            if self.is_first and self.reason and unit.kind == "worker" and unit.id == 0:
+                self._send_end(unit)
 
     def accept(self, message: Message) -> None:
         """Take a step, or an end, that another worker has decided on; called from other threads."""
@@ -114,6 +134,9 @@ class RunState:
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
         elif message.kind == "checkpoint-at":
+            if "request" in message.info:
+                term, step = message.info["request"]
+                self.report_for = term, step
             self.checkpoint_at = message.step
         else:
             self.snapshot_at = message.step

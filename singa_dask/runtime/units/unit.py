@@ -33,7 +33,7 @@ from singa_dask.runtime.units.failures import explain, text_of
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
-from singa_dask.runtime.units.reporter import SaveStates
+from singa_dask.runtime.units.reporter import RecentRequests, SaveStates
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
@@ -264,9 +264,13 @@ def _rejoin(host: UnitHost, server: Server, initial_state: InitialState) -> list
 
 def _serve(host: UnitHost, server: Server) -> None:
     """Answer messages until the job ends."""
+    answered = RecentRequests()
     for message in _messages(host, server):
         if message.kind == "snapshot":
-            _snapshot(host, server, message)
+            request = message.info["term"], message.step
+            if request not in answered:
+                answered.add(request)
+                _snapshot(host, server, message)
         elif message.kind != "start":
             for answer in server.handle(message):
                 host.router.post(answer)
@@ -292,14 +296,15 @@ def _messages(host: UnitHost, server: Server) -> Iterator[Message]:
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy the slices of the server, let training continue, and write or keep the copy in the background."""
     pieces = server.snapshot()
-    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step))
+    term = {"term": message.info["term"]}
+    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=term))
 
     def write() -> None:
         try:
             info = _save(host, server.address.id, message, pieces)
         except Exception as error:  # reported to the worker that asked, which decides what to do
             info = {"error": text_of(error)}
-        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info))
+        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info | term))
 
     host.writer.submit(write)
 

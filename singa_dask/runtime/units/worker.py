@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from singa_dask.comm import Address, Message
@@ -54,7 +55,7 @@ class Worker:
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
-        {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress"}
+        {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress", "replaced"}
     )
     """Kinds of messages that do not wait for the next step; `answer` takes them."""
 
@@ -81,6 +82,10 @@ class Worker:
         self._trainer = Trainer(address, job, nets, params, step, emit)
         for kind in self.ANSWERED_AT_ONCE:
             channel.on(kind, self._answer_late)
+        for kind in ("start", "go"):  # answers to a message that was sent again
+            channel.on(kind, lambda message: None)
+        self._said = ""
+        self._process_of = plan.layout.process_of
         self._lockstep = Lockstep(nets[Phase.TRAIN])
         self._state = RunState(job, channel, step, self._lockstep.ahead)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
@@ -128,6 +133,9 @@ class Worker:
         if message.kind == "progress":
             self._reporter.accept(message)
             return None
+        if message.kind == "replaced":
+            self._repeat(message)
+            return None
         self._state.accept(message)
         if message.kind == "end":
             return None
@@ -138,6 +146,23 @@ class Worker:
         answer = self.answer(message)
         if answer is not None:
             self._channel.post(answer)
+
+    def _repeat(self, message: Message) -> None:
+        """Send again what units have missed that start anew.
+
+        Parameters
+        ----------
+        message : Message
+            ``replaced``: from now on messages to its ``units`` reach those that start anew. ``left``: workers that are
+            done, in processes that are lost, and do not start again.
+        """
+        units = [Address(*unit) for unit in message.info["units"]]
+        left = [Address(*unit) for unit in message.info.get("left", ())]
+        if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
+            self._channel.send(self._said, Address.stub(0))
+        self._state.repeat_end(units)
+        if self._state.is_first:
+            self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
     # -- its life ------------------------------------------------------------------------------------------
 
@@ -164,14 +189,23 @@ class Worker:
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
-        self._channel.send("hello", Address.stub(0))
+        self._say("hello")
         self._trainer.read_ahead()
-        self._channel.wait_for("start")
+        self._wait_for("start")
         self._params.begin(self._initial_state)
         self._initial_state.release()
         self._trainer.wait_for_records()
-        self._channel.send("ready", Address.stub(0))
-        self._channel.wait_for("go")
+        self._say("ready")
+        self._wait_for("go")
+
+    def _say(self, kind: str) -> None:
+        """Send a message to the coordinator; it is sent again if that is replaced before it has answered."""
+        self._said = kind
+        self._channel.send(kind, Address.stub(0))
+
+    def _wait_for(self, answer: str) -> None:
+        self._channel.wait_for(answer)
+        self._said = ""
 
     def _train(self) -> None:
         """Do the steps, with the tests and checkpoints that are due before each."""
@@ -194,4 +228,4 @@ class Worker:
         self._checkpointing.save(self._evaluation.state(), last=True)
         self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
-        self._channel.send("leave", Address.stub(0))
+        self._say("leave")
