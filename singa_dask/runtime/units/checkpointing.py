@@ -251,16 +251,13 @@ class Checkpointing:
         server_group = self._plan.layout.server_group_of(0)
         units = [unit for unit in message.info["units"] if unit.group == server_group or unit.kind == "worker"]
         steps = self._job.train_steps if self._state.stop_at < 0 else self._state.step
-        for pending in (self._pending, self._snapshots):
-            if pending is None:
-                continue
+        for pending in [self._pending, *([self._snapshots] if self._snapshots is not None else [])]:
             for step, unit, info in pending.to_ask(units):
                 self._ask(unit, step, info)
             for worker in message.info["left"]:
                 for event in pending.leave(worker, {"step": steps, "cursors": {}}):
+                    self._schedule_next(event)
                     self._tell(event)
-                    if pending is self._snapshots:
-                        self._schedule_next(event)
 
     def _take(self, message: Message) -> None:
         """Take a part, or a position; go on without a checkpoint that could not be written, unless it is the last.
@@ -273,8 +270,8 @@ class Checkpointing:
         event = self._pending.take(message)
         if event is None and self._snapshots is not None:
             event = self._snapshots.take(message)
-            self._schedule_next(event)
         if event is not None:
+            self._schedule_next(event)
             self._tell(event)
 
     def _tell(self, event: Mapping[str, Any]) -> None:
@@ -282,14 +279,14 @@ class Checkpointing:
             raise CheckpointError(event["error"])
         self._emit({"unit": str(self._channel.address), **event})
 
-    def _schedule_next(self, event: Mapping[str, Any] | None) -> None:
-        """Schedule the snapshot after one that is complete, or has failed."""
-        if event is None or self._job.cluster.snapshot_freq is not None:
+    def _schedule_next(self, event: Mapping[str, Any]) -> None:
+        """Schedule the snapshot after one that is complete, or has failed; does nothing after a checkpoint."""
+        if self._job.cluster.snapshot_freq is not None:
             return
         if event["event"] == "snapshot":
             layout = self._plan.layout
             group, seconds = layout.server_group_of(0), [part["seconds"] for part in event["manifest"]["parts"]]
             processes = {layout.process_of[Address.server(group, i)] for i in range(len(seconds))}
             self._schedule.end(time.perf_counter(), sum(seconds) / len(processes))
-        else:
+        elif event["event"] != "checkpoint" and "error" not in event:
             self._schedule.fail(time.perf_counter())

@@ -1,0 +1,228 @@
+"""What the first worker and others do when units start anew: requests are repeated, and each is answered once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from singa_dask.comm import Address, Message
+from singa_dask.conf import JobConf, Phase
+from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
+from singa_dask.runtime.units.initial_state import InitialState
+from singa_dask.runtime.units.rejoin import Rejoin
+from singa_dask.runtime.units.reporter import RecentRequests, Reporter
+from tests.runtime.harness import mlp
+from tests.runtime.units.test_run_state import Side
+
+FIRST = Address.worker(0, 0)
+SERVERS = [Address.server(0, i) for i in range(2)]
+OTHERS = [Address.worker(1, i) for i in range(2)]
+POSITION = {"step": 9, "cursors": {"train": {"data": {"samples_seen": 9}}}}
+
+
+def part(server: Address, term: str = "now", step: int = 8) -> Message:
+    return Message("part", server, FIRST, step=step, info={"term": term, "file": str(server), "tensors": []})
+
+
+def report(worker: Address, term: str = "now", step: int = 8) -> Message:
+    info = {"term": term, "position": POSITION, "states": None}
+    return Message("r-progress", worker, FIRST, step=step, info=info)
+
+
+@pytest.fixture
+def pending() -> PendingSnapshots:
+    made = PendingSnapshots(0, n_parts=2, n_groups=2, n_workers=2, term="now")
+    assert made.begin(8, {"step": 8, "groups": {"0": POSITION}}) == {"snapshot": True, "term": "now"}
+    for i in range(2):
+        assert made.take(report(Address.worker(0, i))) is None
+    return made
+
+
+# -- the worker that asks ------------------------------------------------------------------------------
+
+
+def test_only_what_is_missing_is_asked_for_again(pending: PendingSnapshots) -> None:
+    pending.take(part(SERVERS[0]))
+    pending.take(report(OTHERS[0]))
+    again = pending.to_ask([*SERVERS, *OTHERS])
+    assert [(step, unit) for step, unit, _ in again] == [(8, SERVERS[1]), (8, OTHERS[0]), (8, OTHERS[1])]
+    for message in (part(SERVERS[1]), report(OTHERS[0])):
+        assert pending.take(message) is None
+    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": True, "term": "now"})
+    for worker in OTHERS:
+        event = pending.take(report(worker))
+    assert event is not None and event["event"] == "snapshot"
+    assert event["manifest"]["parts"] == [{"file": str(server), "tensors": []} for server in SERVERS]
+    assert not pending
+
+
+def test_a_group_that_has_reported_is_not_asked_again(pending: PendingSnapshots) -> None:
+    for worker in OTHERS:
+        pending.take(report(worker))
+    assert pending.to_ask(OTHERS) == []
+
+
+def test_answers_to_the_worker_before_do_not_count(pending: PendingSnapshots) -> None:
+    for message in (*map(report, OTHERS), part(SERVERS[0])):
+        assert pending.take(message) is None
+    assert pending.take(part(SERVERS[1], term="before")) is None
+    assert pending.take(part(SERVERS[1], step=4)) is None
+    assert pending
+    assert pending.take(part(SERVERS[1])) is not None
+
+
+def test_two_answers_of_one_unit_count_once(pending: PendingSnapshots) -> None:
+    for message in (*map(report, OTHERS), part(SERVERS[0]), part(SERVERS[0])):
+        assert pending.take(message) is None
+
+
+def test_nobody_waits_for_workers_that_are_done(pending: PendingSnapshots) -> None:
+    for server in SERVERS:
+        pending.take(part(server))
+    pending.take(report(OTHERS[0]))
+    events = pending.leave(OTHERS[1], {"step": 9, "cursors": {}})
+    assert [event["event"] for event in events] == ["snapshot"]
+    assert events[0]["manifest"]["groups"]["1"] == POSITION
+    pending.begin(12, {"step": 12, "groups": {"0": POSITION}})
+    for worker in (Address.worker(0, 0), Address.worker(0, 1), OTHERS[0]):
+        pending.take(report(worker, step=12))
+    assert pending.take(part(SERVERS[0], step=12)) is None
+    assert pending.take(part(SERVERS[1], step=12)) is not None
+
+
+# -- a worker that is asked ----------------------------------------------------------------------------
+
+
+class Still:
+    """A `Trainer` that only says where it stands."""
+
+    def position(self, step: int) -> dict[str, Any]:
+        return {"step": step}
+
+    def states(self) -> list[Any]:
+        return []
+
+
+def save_nothing(step: int, where: Mapping[str, Any], states: Sequence[Any], then: Callable[[Any], None]) -> None:
+    raise AssertionError("there are no states")
+
+
+class Reporting:
+    """The `Reporter` of a worker of the second group, as its training loop uses it."""
+
+    def __init__(self, index: int) -> None:
+        self.side = Side(OTHERS[index])
+        self.state = self.side.state(5, nworker_groups=2, nworkers_per_group=2)
+        trainer: Any = Still()
+        self.reporter = Reporter(trainer, self.state, self.side.channel, save_nothing)
+
+    def ask(self, term: str, step: int) -> None:
+        info = {"snapshot": True, "term": term}
+        self.reporter.accept(Message("progress", FIRST, self.side.channel.address, step=step, info=info))
+
+    def go_to(self, step: int) -> None:
+        while self.state.step < step:
+            if self.reporter.is_due():
+                self.reporter.report()
+            self.state.step += 1
+
+    def reports(self) -> list[tuple[str, int, int]]:
+        """Return (term, step, own step) of each report sent."""
+        sent = [message for message in self.side.posted if message.kind == "r-progress"]
+        return [(each.info["term"], each.step, each.info["position"]["step"]) for each in sent]
+
+
+def agree(leader: Reporting, other: Reporting) -> None:
+    """Deliver what the leader tells the other worker of its group about steps."""
+    leader.side.inbox.put(Message("r-checkpoint-at", OTHERS[1], OTHERS[0]))
+    assert leader.reporter.is_due() is False
+    other.state.accept(leader.side.posted[-1])
+
+
+def test_a_group_reports_at_one_step_whatever_was_lost_before() -> None:
+    leader, other = Reporting(0), Reporting(1)
+    leader.ask("before", 8)  # and the worker that asks is lost before it asks the other one
+    agree(leader, other)
+    for each in (leader, other):
+        each.go_to(10)
+    leader.ask("now", 12)
+    agree(leader, other)
+    for each in (leader, other):
+        each.go_to(20)
+    other.ask("now", 12)
+    assert leader.reports()[-1] == other.reports()[-1] == ("now", 12, leader.reports()[-1][2])
+    assert len(other.reports()) == 1
+
+
+def test_requests_of_a_worker_that_was_replaced_are_dropped() -> None:
+    leader, other = Reporting(0), Reporting(1)
+    leader.ask("before", 8)
+    leader.ask("now", 12)
+    agree(leader, other)
+    for each in (leader, other):
+        each.go_to(10)
+    assert [each[:2] for each in leader.reports()] == [("now", 12)]
+
+
+def test_a_request_that_comes_twice_is_answered_once() -> None:
+    leader, other = Reporting(0), Reporting(1)
+    leader.ask("now", 8)
+    agree(leader, other)
+    leader.go_to(10)
+    leader.ask("now", 8)
+    assert leader.reporter.is_due() is False
+    assert len(leader.reports()) == 1
+
+
+def test_the_last_report_answers_all_that_is_left() -> None:
+    other = Reporting(1)
+    other.ask("now", 8)
+    other.reporter.report(last=True)
+    other.ask("now", 12)
+    assert other.reports() == [("now", 8, 5), ("now", 12, 5)]
+
+
+def test_only_the_newest_answers_are_remembered() -> None:
+    answered = RecentRequests()
+    for step in range(20):
+        answered.add(("now", step))
+    assert ("now", 19) in answered
+    assert ("now", 0) not in answered
+
+
+def test_the_end_is_told_again_to_groups_that_start_anew() -> None:
+    side = Side()
+    state = side.state(5, nworker_groups=3)
+    units = [Address.worker(1, 0), Address.worker(1, 1), Address.server(0, 0)]
+    state.repeat_end(units)
+    assert side.posted == []
+    state.end_early("it is good")
+    side.posted.clear()
+    state.repeat_end(units)
+    assert [(each.kind, each.dst, each.info["reason"]) for each in side.posted] == [("end", units[0], "it is good")]
+
+
+# -- where a group that rejoins begins -----------------------------------------------------------------
+
+
+def rejoining(job: JobConf, steps: Mapping[int, int]) -> InitialState:
+    return InitialState(job, rejoin=Rejoin(frozenset(), frozenset(), steps))
+
+
+def test_a_group_that_rejoins_reads_on_at_its_step() -> None:
+    job = mlp()
+    initial_state = rejoining(job, {1: 7})
+    assert (initial_state.step_of(0), initial_state.step_of(1)) == (0, 7)
+    assert initial_state.manifest_of(1) == {}
+    skipped: list[int] = []
+
+    class Net:
+        def advance(self, n_batches: int) -> None:
+            skipped.append(n_batches)
+
+    net: Any = Net()
+    for group in (0, 1):
+        initial_state.seek({Phase.TRAIN: net}, group, 2)
+    assert skipped == [7]
