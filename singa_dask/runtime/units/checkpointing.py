@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from singa_dask.comm import Address, Message
@@ -250,12 +250,20 @@ class Checkpointing:
         """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
         server_group = self._plan.layout.server_group_of(0)
         units = [unit for unit in message.info["units"] if unit.group == server_group or unit.kind == "worker"]
-        steps = self._job.train_steps if self._state.stop_at < 0 else self._state.step
-        for pending in [self._pending, *([self._snapshots] if self._snapshots is not None else [])]:
+        for pending in self._all_pending():
             for step, unit, info in pending.to_ask(units):
                 self._ask(unit, step, info)
-            for worker in message.info["left"]:
-                for event in pending.leave(worker, {"step": steps, "cursors": {}}):
+        self.leave(message.info["left"])
+
+    def _all_pending(self) -> list[PendingCheckpoints]:
+        return [self._pending] if self._snapshots is None else [self._pending, self._snapshots]
+
+    def leave(self, workers: Collection[Address]) -> None:
+        """Do not wait for workers that are done, and may be gone; where they read is not known, unless they say so."""
+        position = {"step": self._job.train_steps if self._state.stop_at < 0 else self._state.step, "cursors": {}}
+        for pending in self._all_pending():
+            for worker in workers:
+                for event in pending.leave(worker, position):
                     self._schedule_next(event)
                     self._tell(event)
 

@@ -124,15 +124,14 @@ class Router:
         if message.kind == "bridge":
             self.mailboxes[message.dst].put(message)
             return
-        worker = self._units.get(message.dst)
-        if worker is None or message.kind not in Worker.ANSWERED_AT_ONCE:
-            # a worker that joins a running job may be written to before it is there
+        unit = self._units.get(message.dst)
+        if not (isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE):
+            # also to a worker that joins a running job, and is not there yet
             self.inboxes[message.dst].put(message)
-        else:
-            assert isinstance(worker, Worker)
-            answer = worker.answer(message)
-            if answer is not None:
-                self.post(answer)
+            return
+        answer = unit.answer(message)
+        if answer is not None:
+            self.post(answer)
 
     def receive(self, message: Message) -> None:
         """Deliver a message from another process; an error ends the job, as somebody may wait for the answer."""

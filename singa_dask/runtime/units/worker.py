@@ -102,6 +102,8 @@ class Worker:
             self._reporter,
             snapshot_life,
         )
+        if initial_state.rejoin is not None:
+            self._checkpointing.leave(initial_state.rejoin.left)
 
     # -- what others see -----------------------------------------------------------------------------------
 
