@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ from distributed import Client, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, Patience, Result, connect
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE
+from singa_dask.runtime.job.site import Site
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
+# threads of pools that stay: of Dask, and of the package's worker plug-in
+POOLS = re.compile(r".*Dask-|asyncio_|singa-dask-site")
 FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybrid"]
 
 
@@ -144,8 +149,9 @@ def kill_workers(client: Client, n: int) -> None:
 
 def process_of_host(dask_worker: Worker) -> tuple[int | None, int]:
     """Return the process of the job that a Dask worker hosts, if it hosts one, and its pid."""
-    hosts = [plugin.host for name, plugin in dask_worker.plugins.items() if name.startswith("singa-dask-")]
-    return next((host.process for host in hosts if host), None), os.getpid()
+    site = dask_worker.plugins.get(SITE)
+    hostings = list(site.hostings.values()) if isinstance(site, Site) else []
+    return next((hosting.process for hosting in hostings), None), os.getpid()
 
 
 def residue(client: Client) -> dict[str, Any]:
@@ -155,25 +161,32 @@ def residue(client: Client) -> dict[str, Any]:
 
 def _on_scheduler(dask_scheduler: Scheduler) -> dict[str, Any]:
     return {
-        "plugins": sorted(dask_scheduler.plugins),
-        "worker plugins": sorted(dask_scheduler.worker_plugins),
+        "plugins": _of_jobs(dask_scheduler.plugins),
+        "worker plugins": _of_jobs(dask_scheduler.worker_plugins),
         "tasks": sorted(map(str, dask_scheduler.tasks)),
-        "handlers": sorted(dask_scheduler.handlers),
-        "streams": sorted(dask_scheduler.stream_handlers),
+        "handlers": _of_jobs(dask_scheduler.handlers),
+        "streams": _of_jobs(dask_scheduler.stream_handlers),
     }
 
 
 def _on_worker(dask_worker: Worker) -> dict[str, Any]:
     listening = [each for each in psutil.Process().net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN]
-    # Dask keeps the threads of its own pools.
-    threads = [name for thread in threading.enumerate() if "Dask-" not in (name := thread.name)]
+    threads = [name for thread in threading.enumerate() if not POOLS.match(name := thread.name)]
+    site = dask_worker.plugins.get(SITE)
     return {
-        "plugins": sorted(dask_worker.plugins),
+        "plugins": _of_jobs(dask_worker.plugins),
+        "hosted": sorted(site.hostings) if isinstance(site, Site) else [],
+        "kept": sorted(site.store.job_ids()) if isinstance(site, Site) else [],
         "tasks": sorted(map(str, dask_worker.state.tasks)),
-        "handlers": sorted(dask_worker.handlers),
+        "handlers": _of_jobs(dask_worker.handlers),
         "threads": sorted(threads),
         "n_listening": len(listening),
     }
+
+
+def _of_jobs(names: Iterable[str]) -> list[str]:
+    """Return names without those that the package leaves on a cluster for good."""
+    return sorted(name for name in names if name not in (SITE, JOBS, EVENTS) and not name.startswith("singa_dask_"))
 
 
 def check_gone(client: Client, before: dict[str, Any]) -> None:

@@ -64,6 +64,11 @@ class SnapshotStore:
             part = self._jobs.get(job_id, {}).get(file)
         return None if part is None else part.content
 
+    def job_ids(self) -> list[str]:
+        """Return the jobs that have parts here."""
+        with self._lock:
+            return list(self._jobs)
+
     def files(self, job_id: str) -> list[str]:
         """Return the names of the parts of a job."""
         with self._lock:

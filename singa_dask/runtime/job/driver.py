@@ -1,21 +1,21 @@
-"""Driver: runs a job on a Dask cluster: starts it, follows its events, and removes everything at the end."""
+"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client
+from distributed.client import ClosedClientError
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, LostUnitError
-from singa_dask.runtime.job.deployment import Deployment
-from singa_dask.runtime.job.job_plugin import plugin_name
+from singa_dask.errors import ClusterError, LostUnitError, UnitError
+from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.names import JOBS, Op, topic_of
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.report import SIGNAL_CODES, MetricsMerger, Result, summarise
 from singa_dask.runtime.planning.paths import absolute_paths
@@ -23,19 +23,15 @@ from singa_dask.runtime.planning.placement import plan_processes
 
 __all__ = ["Driver"]
 
-START_TIMEOUT_S = 60.0
-ABORT_TIMEOUT_S = 8.0
+LOOK_S = 1.0
+ASK_TIMEOUT_S = 10.0
+BACK_S = 8.0
+"""How long a lost connection to the scheduler may take to come back."""
+END_TIMEOUT_S = 15.0
+"""How long the scheduler may take to end the job after a second signal."""
 
-
-@dataclass
-class _Run:
-    """State of a running job."""
-
-    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
-    started: set[str] = field(default_factory=set)
-    failure: dict[str, Any] | None = None
-    signal: str = ""
-    deadline: float | None = None
+# Errors of calls of a client whose scheduler is gone. A client that has given up has no scheduler and no workers.
+GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
 class Driver:
@@ -76,10 +72,11 @@ class Driver:
         self._init_from = [fs.absolute(url) for url in init_from]
         self._publish = on_event
         self._layout = plan_processes(job.cluster)
-        self._deployment = Deployment(client, job_id, self._layout)
         self._merger = MetricsMerger(job.cluster.nworkers_per_group)
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-        self._run = _Run()
+        self._signals: list[str] = []
+        self._lost_since: float | None = None
+        self._over: dict[str, Any] | None = None
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
@@ -95,107 +92,142 @@ class Driver:
         UnitError
             A process cannot host its units, as a module of the user cannot be loaded there.
         """
-        key = f"{plugin_name(self.job_id)}-survey"
-        placed = place_on_cluster(self._client, self.job, self._layout, self._sources, self._resume, key)
+        placed = place_on_cluster(
+            self._client, self.job, self._layout, self._sources, self._resume, f"{topic_of(self.job_id)}-survey"
+        )
         started = time.time()
         try:
-            self._start(placed)
-            self._follow()
+            self._submit(placed)
+            over = self._follow()
         finally:
-            self._deployment.remove()
-        run = self._run
-        seconds = time.time() - started
-        return summarise(
-            self.job.name, self.job_id, self._layout, run.reports, run.failure, run.signal, self._merger.latest, seconds
-        )
+            self._unsubscribe()
+        failure = over["failure"]
+        if failure and failure.get("hosting"):
+            raise UnitError(failure["reason"])
+        if over["stuck"]:
+            names = ", ".join(over["stuck"])
+            self._warn(f"units that do not end: {names}; they hold threads of their Dask workers")
+        for report in over["reports"].values():
+            if report["state"] == "lost":  # it may have told its step in metrics only
+                report["step"] = max(report["step"], self._merger.last_step)
+        return summarise(self.job.name, self.job_id, self._layout, over, self._merger.latest, time.time() - started)
 
-    def _start(self, placed: Placed) -> None:
-        peers = self._deployment.host(
-            self.job, placed.workers, placed.deals, self._sources, lambda event: self._queue.put(("event", event))
-        )
+    def _submit(self, placed: Placed) -> None:
+        client = self._client
+        client.register_plugin(Jobs(), name=JOBS)
+        client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
         # before any unit writes to the run directory
         self._publish(
             {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
         )
-        self._deployment.submit(
-            lambda done: self._queue.put(("done", done)), peers, self._checkpoint_url, self._resume, self._init_from
-        )
-        self._run.deadline = time.monotonic() + START_TIMEOUT_S
+        spec = {
+            "job_id": self.job_id,
+            "job": self.job.model_dump_json(),
+            "cluster": self.job.cluster.model_dump_json(),
+            "workers": list(placed.workers),
+            "deals": {name: list(map(int, deal)) for name, deal in placed.deals.items()},
+            "sources": [list(source) for source in self._sources],
+            "checkpoint_url": self._checkpoint_url,
+            "resume": self._resume,
+            "init_from": list(self._init_from),
+            "client": client.id,
+        }
+        refused = self._ask(Op.SUBMIT, spec=spec)
+        if refused:
+            raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._publish({"event": "log", **self._log_facts("INFO", note)})
 
+    def _ask(self, op: str, **arguments: Any) -> Any:
+        """Call a handler of `Jobs`."""
+        scheduler: Any = self._client.scheduler
+        return self._client.sync(getattr(scheduler, op), **arguments, callback_timeout=ASK_TIMEOUT_S)
+
+    def _unsubscribe(self) -> None:
+        try:
+            self._client.unsubscribe_topic(topic_of(self.job_id))
+        except (*GONE, ValueError):  # the scheduler is gone, or nothing was subscribed to
+            pass
+
     # -- following -------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        """Handle events in order until every unit has reported or is lost."""
-        run = self._run
-        while len(run.reports) < len(self._deployment.units):
-            wait_s = None if run.deadline is None else max(run.deadline - time.monotonic(), 0.0)
+    def _follow(self) -> dict[str, Any]:
+        """Handle events in order until the job is over; return the last one."""
+        deadline = None
+        while self._over is None:
             try:
-                kind, what = self._queue.get(timeout=wait_s)
+                kind, what = self._queue.get(timeout=LOOK_S)
             except Empty:
-                if run.failure is not None:
-                    self._give_up()
-                    return
-                self._fail_to_start()
+                self._look_for_scheduler()
+                if deadline is not None and time.monotonic() > deadline:
+                    return self._give_up("the scheduler does not end the job")
                 continue
-            self._handle(kind, what)
-        self._drain()
-
-    def _drain(self) -> None:
-        """Handle the events that came before the report of the last unit."""
-        while not self._queue.empty():
-            self._handle(*self._queue.get())
-
-    def _handle(self, kind: str, what: Any) -> None:
-        if kind == "event":
-            self._on_event(what)
-        elif kind == "done":
-            self._on_done(what)
-        else:
-            self._on_signal(what)
+            if kind == "signal":
+                self._on_signal(what)
+                deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
+            else:
+                self._on_event(what)
+        return self._over
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        if event["event"] == "unit":
-            self._run.started.add(event["unit"])
-            if len(self._run.started) == len(self._deployment.units) and self._run.failure is None:
-                self._run.deadline = None
-        elif event["event"] == "lost":
-            self._lose(int(event["process"]), event["reason"])
-        elif event["event"] == "metrics":
+        kind = event["event"]
+        if kind == "metrics":
             merged = self._merger.add(event)
             if merged:
                 self._publish(merged)
-        else:
+        elif kind == "over":
+            self._over = event
+        elif kind != "unit":
             self._publish(event)
 
-    def _on_done(self, future: Future[Any]) -> None:
-        unit = str(self._deployment.units[future])
-        if future.status == "finished":
-            report = future.result()
-        else:
-            report = {"state": "failed", "step": self._merger.last_step, **_explain(unit, future)}
-        report["unit"] = unit
-        if unit.startswith("worker-") and report["state"] == "done":
-            self._publish({"event": "steps", "steps": {str(self._deployment.units[future].group): report["step"]}})
-        self._run.reports.setdefault(unit, report)
-        if report["state"] == "failed":
-            self._fail(report)
-        elif report["state"] == "aborted" and "exit_code" in report:
-            self._fail(report)
-
     def _on_signal(self, name: str) -> None:
-        again, self._run.signal = bool(self._run.signal), name
-        if again:
-            code = SIGNAL_CODES.get(name, 1)
-            self._fail({"reason": f"ended at once by a second {name}", "exit_code": code, "expected": True})
-        else:
-            self._notice(f"{name}: the job stops with a checkpoint; once more to abort it.")
-            self._deployment.signal("stop")
+        self._signals.append(name)
+        try:
+            self._ask(Op.SIGNAL, job_id=self.job_id, name=name)
+        except GONE as error:
+            self._warn(f"{name}: the scheduler cannot be reached: {error}")
+            if len(self._signals) > 1:
+                self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
 
-    def _notice(self, message: str) -> None:
-        """Show a message to the user."""
-        self._publish({"event": "notice", **self._log_facts("WARNING", message)})
+    def _look_for_scheduler(self) -> None:
+        """End the job here when its scheduler is gone, or knows nothing of it any more."""
+        if self._client.status == "running":
+            was_lost, self._lost_since = self._lost_since is not None, None
+            if was_lost:
+                self._come_back()
+            return
+        now = time.monotonic()
+        if self._lost_since is None:
+            self._lost_since = now
+        if self._client.status == "closed" or now - self._lost_since > BACK_S:
+            self._over = self._give_up("the scheduler is gone")
+
+    def _come_back(self) -> None:
+        """Follow the job again after the connection to the scheduler was lost."""
+        try:
+            self._client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
+            known = self._ask(Op.FIND, job_id=self.job_id)
+        except Exception as error:  # another scheduler has no such operation
+            known, why = "", f": {error}"
+        else:
+            why = ""
+        if not known and self._queue.empty():
+            self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
+
+    def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
+        """Return the end of a job of which nothing more is heard."""
+        unit = {"state": "lost", "step": self._merger.last_step}
+        failure = {"reason": f"{reason}.", "exit_code": exit_code, "expected": True}
+        return {
+            "reports": {str(each): {"unit": str(each), **unit} for each in self._layout.units},
+            "failure": failure,
+            "signal": "",
+            "processes": self._layout.describe()["processes"],
+            "stuck": [],
+            "restarts": 0,
+            "recomputed_steps": 0,
+            "lost_s": 0.0,
+        }
 
     def _warn(self, message: str) -> None:
         """Show a warning to the user, and add it to the log of the run."""
@@ -203,46 +235,3 @@ class Driver:
 
     def _log_facts(self, level: str, message: str) -> dict[str, Any]:
         return {"unit": "driver", "level": level, "time": time.time(), "message": message}
-
-    def _lose(self, process: int, reason: str) -> None:
-        """Handle the loss of a process: its units will not report."""
-        units = [str(unit) for unit in self._layout.processes[process]]
-        for unit in units:
-            self._run.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": self._merger.last_step})
-        known = self._run.failure
-        if known is None or known["exit_code"] != LostUnitError.exit_code:
-            self._run.failure = None  # earlier failures of others are consequences of this one
-            reason = f"{reason}. Lost: {', '.join(units)}."
-            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
-
-    def _fail(self, failure: dict[str, Any]) -> None:
-        """Record the first failure, and abort every unit."""
-        if self._run.failure is None:
-            self._run.failure = failure
-            self._run.deadline = time.monotonic() + ABORT_TIMEOUT_S
-            self._deployment.signal("abort", failure["reason"])
-
-    def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part, because other tasks took the threads."""
-        missing = [unit for unit in self._deployment.units.values() if str(unit) not in self._run.started]
-        for unit in missing:
-            self._run.reports.setdefault(str(unit), {"unit": str(unit), "state": "not started", "step": -1})
-        names = ", ".join(str(unit) for unit in missing)
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {names}. Other tasks hold the threads."
-        self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
-
-    def _give_up(self) -> None:
-        """Report the units that did not end in time, and restart their Dask workers."""
-        late = [unit for unit in self._deployment.units.values() if str(unit) not in self._run.reports]
-        names = ", ".join(map(str, late))
-        self._warn(f"units that do not end: {names}; their Dask workers are restarted")
-        if why := self._deployment.restart(late):
-            self._warn(why)
-
-
-def _explain(unit: str, future: Future[Any]) -> dict[str, Any]:
-    """Describe the failure of a task without a result: units report their own errors, so Dask has lost it."""
-    if future.status == "error":
-        return {"reason": f"{unit}: its task failed", "error": f"{future.exception()!r}", "exit_code": 1}
-    reason = f"{unit}: Dask has {future.status} its task: its scheduler is gone or was restarted."
-    return {"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True}

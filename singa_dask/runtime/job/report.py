@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address
 from singa_dask.runtime.planning.placement import Layout
 
 __all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
@@ -37,17 +36,24 @@ class MetricsMerger:
         self.latest: dict[str, dict[str, float]] = {}
         self.last_step = -1
         self._reported: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+        # newest step of each phase and group that is complete: steps that are computed again are not shown again
+        self._shown: dict[tuple[str, int], int] = {}
 
     def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker; return those of its group if they are complete."""
+        """Add the metrics of one worker; return those of its group if they are complete, and were not before."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
+        if event["step"] <= self._shown.get(key[:2], -1):
+            return None
         reported = self._reported.setdefault(key, [])
+        if reported and reported[0].get("life", 0) != event.get("life", 0):
+            reported.clear()
         reported.append(event)
         if len(reported) < self.n_workers:
             return None
         del self._reported[key]
         reported.sort(key=lambda each: each["worker"])  # sums do not depend on the order of arrival
+        self._shown[key[:2]] = event["step"]
         names = {name: None for each in reported for name in each["metrics"]}
         metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in reported) for name in names}
         if event["group"] == 0:
@@ -76,6 +82,12 @@ class Result:
     ----------
     state : str
         done, failed or stopped.
+    restarts : int
+        Number of times that the units were started again after a loss.
+    recomputed_steps : int
+        Steps of the first worker group that were computed again.
+    lost_s : float
+        Time from each loss to the first step after it, summed, in seconds.
     step_ms, wait_ms : dict of str to float
         Milliseconds for a step; `StepTimer` defines a step on a GPU.
     bytes : dict of str to int
@@ -112,6 +124,8 @@ class Result:
     samples_per_s: float
     wait_ms: dict[str, float]
     bytes: dict[str, int]
+    recomputed_steps: int = 0
+    lost_s: float = 0.0
     ops: str = ""
     devices: dict[str, str] = field(default_factory=dict)
     threads: int = 0
@@ -132,9 +146,7 @@ def summarise(
     name: str,
     job_id: str,
     layout: Layout,
-    reports: Mapping[str, Mapping[str, Any]],
-    failure: Mapping[str, Any] | None,
-    signal: str,
+    over: Mapping[str, Any],
     latest: Mapping[str, Mapping[str, float]],
     seconds: float,
 ) -> Result:
@@ -142,15 +154,16 @@ def summarise(
 
     Parameters
     ----------
-    reports : mapping
-        Report of each unit.
-    failure : mapping or None
-        The first failure: ``reason``, ``exit_code``, ``error``, ``expected``.
-    signal : str
-        Name of the signal that stopped the job; empty if none did.
+    layout : Layout
+        Of the job file.
+    over : mapping
+        Last event of the job: ``reports`` of each unit; ``failure``, the first one or None, with ``reason``,
+        ``exit_code``, ``error``, ``expected``; ``signal``, the name of the one that stopped the job; ``processes``,
+        the units of each; ``restarts``, ``recomputed_steps``, ``lost_s``.
     latest : mapping
         Last metrics of each phase.
     """
+    reports, failure, signal = over["reports"], over["failure"], over["signal"]
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
     steps = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
@@ -166,8 +179,8 @@ def summarise(
         state=state,
         steps=max(steps, 0),
         seconds=round(seconds, 3),
-        topology=layout.describe(),
-        restarts=0,
+        topology={**layout.describe(), "processes": over["processes"]},
+        restarts=over["restarts"],
         train=dict(latest.get("train", {})),
         test=dict(latest.get("test", {})),
         validation=dict(latest.get("validation", {})),
@@ -175,9 +188,11 @@ def summarise(
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
         bytes={
-            **{key: sum(_bytes(reports, units, key) for units in layout.processes) for key in ("sent", "received")},
+            **{key: sum(_bytes(reports, units, key) for units in over["processes"]) for key in ("sent", "received")},
             **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
         },
+        recomputed_steps=over["recomputed_steps"],
+        lost_s=over["lost_s"],
         ops=next((str(report["ops"]) for report in first), ""),
         devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
         threads=next((int(report["threads"]) for report in first), 0),
@@ -198,9 +213,9 @@ def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, An
     return reason.replace(unit, f"{unit} and {others}", 1) if n_others else reason
 
 
-def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[Address], key: str) -> int:
+def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:
     """Return the traffic of a process when its last unit ended."""
-    return max(int(reports.get(str(unit), {}).get("bytes", {}).get(key, 0)) for unit in units)
+    return max((int(reports.get(unit, {}).get("bytes", {}).get(key, 0)) for unit in units), default=0)
 
 
 def _average(values: Iterable[float]) -> float:

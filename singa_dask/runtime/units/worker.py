@@ -74,6 +74,7 @@ class Worker:
         snapshot_life: int | None = None,
     ) -> None:
         self.address = address
+        self._emit = emit
         self._params = params
         self._initial_state = initial_state
         step = initial_state.step_of(address.group)
@@ -177,6 +178,8 @@ class Worker:
             Another unit failed.
         """
         self._set_up()
+        if self._state.is_first:
+            self._emit({"event": "training", "step": self.step})
         started = time.perf_counter()
         self._trainer.begin(started)
         self._checkpointing.begin(started)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dask.system import cpu_count
-from distributed import Client, Event, LocalCluster, worker_client
+from distributed import Client, Event, LocalCluster, Worker, worker_client
 from distributed.security import Security
 
 from singa_dask.conf import JobConf
@@ -24,7 +24,8 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import local_cluster
-from singa_dask.runtime.job.host_plugin import host_address
+from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
     FRAMEWORKS,
@@ -84,10 +85,11 @@ def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path
         3,
     ),
 )
-def test_a_killed_process_ends_the_job_and_the_next_one_runs(
+def test_a_killed_process_ends_a_job_without_restarts_and_the_next_one_runs(
     client: Client, tmp_path: Path, framework: str, place: int
 ) -> None:
-    result = Driven(long(framework), client, tmp_path, kill_worker(place)).result
+    job = digits(framework, "train_steps=1000000", "disp_freq=1", "cluster.max_restarts=0")
+    result = Driven(job, client, tmp_path, kill_worker(place)).result
     assert (result.state, result.exit_code) == ("failed", 4), result
     assert result.error == ""
     lost = result.topology["processes"][place]
@@ -203,15 +205,16 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 
 
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another task takes a thread between the look at the cluster and the start."""
-    monkeypatch.setattr("singa_dask.runtime.job.driver.START_TIMEOUT_S", 1)
-    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers, busy: list(workers))
+    """Other tasks take the threads between the look at the cluster and the start."""
+    monkeypatch.setattr("singa_dask.runtime.job.job_state.START_TIMEOUT_S", 1)
+    for module in ("placing", "jobs"):
+        monkeypatch.setattr(f"singa_dask.runtime.job.{module}.place", lambda layout, workers, busy: list(workers))
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)
-        other = client.submit(wait_at, "gate", pure=False)
+        others = [client.submit(wait_at, "gate", pure=False) for _ in range(2)]
         run = Driven(digits("single"), client, tmp_path)
         gate.set()
-        assert other.result(timeout=30)
+        assert all(client.gather(others))
     assert (run.result.state, run.result.exit_code) == ("failed", 3)
     assert "had not started these units after 1 s" in run.result.reason
 
@@ -240,7 +243,8 @@ def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) 
 def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_path_factory: Any) -> None:
     directory = tmp_path_factory.mktemp("bare")
     with cluster(directory, "--no-nanny") as (_, client):
-        result = Driven(long("sandblaster"), client, tmp_path, kill_worker(-1)).result
+        job = digits("sandblaster", "train_steps=1000000", "disp_freq=1", "cluster.max_restarts=0")
+        result = Driven(job, client, tmp_path, kill_worker(-1)).result
         assert (result.exit_code, result.state) == (4, "failed")
         assert "Lost: server-0-0, server-0-1." in result.reason
         with pytest.raises(ClusterError, match="the cluster has 1"):
@@ -266,13 +270,19 @@ def test_a_lost_scheduler_ends_the_job(
     assert "scheduler" in result.reason
 
 
+def endpoint_of(job_id: str, dask_worker: Worker) -> str:
+    site = dask_worker.plugins[SITE]
+    assert isinstance(site, Site)
+    return site.hostings[job_id].host.address
+
+
 @pytest.mark.long
 def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
     addresses: list[str] = []
 
     def look(driven: Driven, event: dict[str, Any]) -> None:
-        addresses.extend(driven.client.run(host_address, driven.job_id).values())
+        addresses.extend(driven.client.run(endpoint_of, driven.job_id).values())
 
     security = Security.temporary()
     with (

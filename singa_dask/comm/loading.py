@@ -1,0 +1,19 @@
+"""Load a module in a Dask worker, beside its event loop: heartbeats go on while a large package is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+__all__ = ["loading_message"]
+
+
+def loading_message(module: str) -> dict[str, Any]:
+    """Return the message by which any Dask worker, which may not know this package, loads a module in a thread."""
+    return {
+        "op": "run",
+        "function": pickle.dumps(asyncio.to_thread),
+        "args": pickle.dumps((exec, f"import {module}")),
+        "wait": True,
+    }

@@ -1,0 +1,221 @@
+"""What happens to a job, and what is done about it: the events and actions of a `JobState`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from singa_dask.comm import Address
+
+__all__ = [
+    "Arrived",
+    "ClientGone",
+    "EndLife",
+    "Ended",
+    "Gone",
+    "Host",
+    "Hosted",
+    "Leaving",
+    "Over",
+    "Reported",
+    "RequestSnapshot",
+    "RunUnits",
+    "Said",
+    "Signal",
+    "StopUnits",
+    "Tell",
+    "Tick",
+    "WorkerFacts",
+]
+
+
+class WorkerFacts(NamedTuple):
+    """A Dask worker, as the scheduler knows it.
+
+    Attributes
+    ----------
+    nthreads : int
+    busy : int
+        Threads that tasks of others occupy.
+    host, name : str
+    has_nanny : bool
+        Whether somebody starts it again if it is lost.
+    usable : bool
+        Whether it takes tasks, and has been heard of in the last seconds.
+    """
+
+    nthreads: int
+    busy: int
+    host: str
+    name: str
+    has_nanny: bool
+    usable: bool
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A process is ready for its units, or cannot host them.
+
+    Attributes
+    ----------
+    endpoint : str
+        Where other processes reach it.
+    error : str
+        Why it cannot; empty if it can.
+    final : bool
+        Whether the error is the job's own, so that no other Dask worker could host it either.
+    """
+
+    life: int
+    process: int
+    endpoint: str = ""
+    error: str = ""
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """A unit or a host has said something: a dict with the key ``event``."""
+
+    life: int
+    what: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A unit has ended."""
+
+    life: int
+    unit: Address
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A Dask worker is gone, or has not been heard of for too long."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A Dask worker is about to close, and waits for a moment until its units are elsewhere."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A Dask worker has joined the cluster."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """No unit of a life is left on a Dask worker; ``reports`` are those of its units."""
+
+    life: int
+    worker: str
+    reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Somebody asks the job to stop; the second time, to end at once."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ClientGone:
+    """The client that started the job is gone."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+# -- actions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Host:
+    """Start a `UnitHost` for a process on a Dask worker.
+
+    Attributes
+    ----------
+    placement : dict
+        For `Site.host`: ``process``, ``processes``, ``workers``, ``buddy`` and what the units start from.
+    """
+
+    life: int
+    process: int
+    worker: str
+    placement: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunUnits:
+    """Start the units of a process; ``n_tasks`` tasks share them."""
+
+    life: int
+    worker: str
+    units: tuple[Address, ...]
+    n_tasks: int
+    endpoints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StopUnits:
+    """Ask the units of a process to stop with a checkpoint."""
+
+    life: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class RequestSnapshot:
+    """Ask the first worker for a snapshot now."""
+
+    life: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class EndLife:
+    """End what is left of a life on a Dask worker; ``forget`` its snapshots too."""
+
+    life: int
+    worker: str
+    reason: str
+    forget: bool = False
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Tell the client something."""
+
+    what: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Over:
+    """The job is over.
+
+    Attributes
+    ----------
+    what : dict
+        The last event for the client.
+    stuck : tuple of str
+        Dask workers with units that do not end.
+    """
+
+    what: Mapping[str, Any] = field(default_factory=dict)
+    stuck: tuple[str, ...] = ()

@@ -1,0 +1,389 @@
+"""Jobs: the Dask scheduler's part of every job. It carries out what each `JobState` decides."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
+from distributed.scheduler import WorkerState, heartbeat_interval
+from distributed.utils import wait_for
+from tornado.locks import Lock
+
+from singa_dask.comm import Address
+from singa_dask.comm.loading import loading_message
+from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
+from singa_dask.runtime.job.site import Site, run_units
+from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.planning.placement import place, plan_processes
+
+__all__ = ["Jobs"]
+
+TICK_S = 0.5
+SILENT_S = 5.0
+"""A Dask worker that has not been heard of for so long is given up. Its heartbeats come each half second, and more
+rarely in clusters of more than ten workers."""
+CLIENT_BACK_S = 10.0
+"""How long a client that has lost its connection may take to come back."""
+HOST_TIMEOUT_S = 50.0
+END_TIMEOUT_S = 10.0
+ASK_TIMEOUT_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs(SchedulerPlugin):
+    """Owns the jobs on a cluster: starts their units, watches their Dask workers, and starts them again.
+
+    One instance serves all jobs, and stays on the scheduler.
+    """
+
+    name = JOBS
+    idempotent = True
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take messages of clients and of `Site`."""
+        self.scheduler = scheduler
+        self._jobs: dict[str, JobState] = {}
+        self._futures: dict[str, dict[Future[Any], tuple[int, tuple[Address, ...]]]] = {}
+        self._sites: set[str] = set()
+        self._installing: dict[str, Lock] = {}
+        self._client: Client | None = None
+        self._ticked_at = time.monotonic()
+        self._is_ticking = False
+        handlers: dict[str, Callable[..., Any]] = {
+            Op.SUBMIT: self.submit,
+            Op.SIGNAL: self.signal,
+            Op.FIND: self.find,
+            Op.LEAVING: self.leaving,
+        }
+        scheduler.handlers.update(handlers)
+        scheduler.stream_handlers[EVENTS] = self._on_event
+
+    # -- what clients and Dask workers ask ---------------------------------------------------------------------------
+
+    async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
+        """Start a job; return why it is refused, under ``refused``, or nothing."""
+        job = JobSpec(**spec)
+        if job.job_id in self._jobs:
+            return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
+        state = JobState(job)
+        try:
+            self._check_room(state)
+        except ClusterError as error:
+            return {"refused": str(error)}
+        self._jobs[job.job_id] = state
+        self._futures[job.job_id] = {}
+        if self._client is None:
+            # asynchronous, on the scheduler's own loop: the owner of the tasks of all jobs
+            self._client = Client(
+                self.scheduler.address, asynchronous=True, set_as_default=False, security=self.scheduler.security
+            )
+        await self._client
+        self._do(state, state.begin(time.monotonic(), self._facts(job.job_id)))
+        self._keep_ticking()
+        return {}
+
+    def _check_room(self, state: JobState) -> None:
+        """Check that a job fits beside jobs whose tasks may not have begun."""
+        facts = self._facts("")
+        claimed: dict[str, int] = {}
+        for other in self._jobs.values():
+            for address, n in other.threads.items():
+                claimed[address] = claimed.get(address, 0) + n
+        busy = {address: max(each.busy, claimed.get(address, 0)) for address, each in facts.items()}
+        chosen = {address: facts[address]._asdict() for address in state.spec.workers if address in facts}
+        place(plan_processes(state.cluster), chosen, busy)
+
+    def signal(self, job_id: str, name: str) -> None:
+        """Stop a job with a checkpoint; the second time, end it at once."""
+        self._handle(job_id, ev.Signal(name))
+
+    def find(self, job_id: str) -> str:
+        """Return the phase of a job; empty if it is not known, or over."""
+        state = self._jobs.get(job_id)
+        return state.phase if state else ""
+
+    def leaving(self, worker: str) -> None:
+        """Take the units of a Dask worker elsewhere that is about to close."""
+        for job_id in list(self._jobs):
+            self._handle(job_id, ev.Leaving(worker))
+
+    def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
+        self._handle(job_id, ev.Said(life, what))
+
+    # -- what the scheduler tells --------------------------------------------------------------------------------------
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Tell jobs of a new Dask worker."""
+        for job_id in list(self._jobs):
+            self._handle(job_id, ev.Arrived(worker))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Tell jobs of a Dask worker that is gone."""
+        self._sites.discard(worker)
+        self._installing.pop(worker, None)
+        for job_id in list(self._jobs):
+            self._handle(job_id, ev.Gone(worker, "it is gone"))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the jobs of a client that went away, unless it comes back soon."""
+        for job_id, state in self._jobs.items():
+            if state.spec.client == client:
+                scheduler.loop.call_later(CLIENT_BACK_S, self._check_client, job_id)
+
+    def _check_client(self, job_id: str) -> None:
+        state = self._jobs.get(job_id)
+        if state is not None and state.spec.client not in self.scheduler.clients:
+            self._handle(job_id, ev.ClientGone())
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
+        """Keep Dask workers that have units."""
+        needed = {address for state in self._jobs.values() for address in state.workers}
+        return [each for each in workers if each.address not in needed]
+
+    async def before_close(self) -> None:
+        """Close the client that owns the tasks."""
+        self._jobs.clear()
+        await self._close_client()
+
+    async def _close_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _keep_ticking(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._ticked_at = time.monotonic()
+            self.scheduler.loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        now = time.monotonic()
+        # a scheduler that was held up itself has heard of nobody
+        was_held_up, self._ticked_at = now - self._ticked_at > 2 * TICK_S + 1, now
+        for job_id, state in list(self._jobs.items()):
+            if not was_held_up:
+                for address in state.workers:
+                    if self._is_silent(address):
+                        self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"))
+            self._tell_steps(job_id, state)
+            self._handle(job_id, ev.Tick())
+        self._end_left_over()
+        if self._jobs and self.scheduler.status != Status.closed:
+            self._keep_ticking()
+
+    def _end_left_over(self) -> None:
+        """End lives that are over, or jobs, on Dask workers that could not be reached at that time."""
+        for address, known in self.scheduler.workers.items():
+            for job_id, told in known.metrics.get(SITE, {}).items():
+                state = self._jobs.get(job_id)
+                if (state is None or told["life"] < state.life) and not self._is_silent(address):
+                    reason = "the job goes on elsewhere" if state else "the job is over"
+                    arguments = {"life": told["life"], "reason": reason, "forget": state is None}
+                    self._ask_later(address, Op.END, job_id=job_id, **arguments)
+
+    def _is_silent(self, address: str) -> bool:
+        known = self.scheduler.workers.get(address)
+        limit = max(SILENT_S, 3 * heartbeat_interval(len(self.scheduler.workers)))
+        return known is not None and time.time() - known.last_seen > limit
+
+    def _tell_steps(self, job_id: str, state: JobState) -> None:
+        """Pass on the steps that came with the heartbeats of Dask workers."""
+        steps: dict[str, int] = {}
+        for address in state.workers:
+            known = self.scheduler.workers.get(address)
+            told = known.metrics.get(SITE, {}).get(job_id, {}) if known else {}
+            if told.get("life") != state.life:
+                continue
+            for group, step in told["steps"].items():
+                steps[group] = min(step, steps.get(group, step))
+        if steps and steps != state.steps:
+            what = {"event": "steps", "steps": steps}
+            self._handle(job_id, ev.Said(state.life, what))
+            self.scheduler.log_event(topic_of(job_id), what)
+
+    def _facts(self, job_id: str) -> dict[str, ev.WorkerFacts]:
+        """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
+        mine = {future.key for future in self._futures.get(job_id, ())}
+        return {
+            address: ev.WorkerFacts(
+                nthreads=known.nthreads,
+                busy=sum(task.key not in mine for task in known.processing),
+                host=known.host,
+                name=str(known.name),
+                has_nanny=bool(known.nanny),
+                usable=known.status == Status.running and not self._is_silent(address),
+            )
+            for address, known in self.scheduler.workers.items()
+        }
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+
+    def _handle(self, job_id: str, event: Any) -> None:
+        state = self._jobs.get(job_id)
+        if state is not None:
+            self._do(state, state.handle(event, time.monotonic(), self._facts(job_id)))
+
+    def _do(self, state: JobState, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, ev.Tell):
+                self._tell(state.spec.job_id, action.what)
+            elif isinstance(action, ev.RunUnits):
+                self._run(state.spec.job_id, action)
+            elif isinstance(action, ev.Host):
+                self.scheduler.loop.add_callback(self._host, state.spec, action)
+            elif isinstance(action, ev.EndLife):
+                self.scheduler.loop.add_callback(self._end_life, state.spec.job_id, action)
+            elif isinstance(action, ev.StopUnits):
+                self._ask_later(action.worker, Op.STOP, job_id=state.spec.job_id, life=action.life)
+            elif isinstance(action, ev.RequestSnapshot):
+                self._ask_later(action.worker, Op.SNAPSHOT, job_id=state.spec.job_id, life=action.life)
+            else:
+                self.scheduler.loop.add_callback(self._end, state.spec.job_id, action)
+
+    def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
+        self.scheduler.log_event(topic_of(job_id), {"unit": "driver", "time": time.time(), **what})
+
+    async def _ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+        """Call a handler of a Dask worker; return its answer, or the exception."""
+        message = {"op": op, **arguments}
+        try:
+            answers = await wait_for(
+                self.scheduler.broadcast(msg=message, workers=[worker], on_error="return"), timeout_s
+            )
+        except Exception as error:
+            return error
+        return answers[worker]
+
+    def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
+        async def ask() -> None:
+            await self._ask(worker, ASK_TIMEOUT_S, op, **arguments)
+
+        self.scheduler.loop.add_callback(ask)
+
+    async def _host(self, spec: JobSpec, action: ev.Host) -> None:
+        answer = await self._ask_site(spec, action)
+        if isinstance(answer, BaseException):
+            missing = isinstance(answer, ImportError)
+            what = f"the package cannot be loaded there: {answer}" if missing else f"{type(answer).__name__}: {answer}"
+            answer = {"error": what}
+        self._handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
+
+    async def _ask_site(self, spec: JobSpec, action: ev.Host) -> Any:
+        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process."""
+        worker = action.worker
+        async with self._installing.setdefault(worker, Lock()):
+            failed = await self._install(worker)
+        if failed is not None:
+            return failed
+        job = {key: getattr(spec, key) for key in ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from")}
+        facts = {**job, "life": action.life, "process": action.process, **action.placement}
+        return await self._ask(worker, HOST_TIMEOUT_S, Op.HOST, placement=facts)
+
+    async def _install(self, worker: str) -> BaseException | None:
+        """Install the `Site` of a Dask worker if it is not there; return the error if that fails."""
+        if worker not in self._sites:
+            # loading takes seconds on a busy machine
+            for message in (
+                loading_message(Site.__module__),
+                {"op": "plugin-add", "plugin": pickle.dumps(Site()), "name": SITE},
+            ):
+                answer = await self._ask(worker, HOST_TIMEOUT_S, **message)
+                if isinstance(answer, BaseException):
+                    return answer
+            self._sites.add(worker)
+        return None
+
+    async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
+        arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
+        answer = await self._ask(action.worker, END_TIMEOUT_S, Op.END, **arguments)
+        await self._cancel(job_id, action.life)
+        if isinstance(answer, dict):
+            self._handle(job_id, ev.Ended(action.life, action.worker, answer))
+        else:
+            logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer)
+
+    async def _cancel(self, job_id: str, up_to_life: int) -> None:
+        """Release the tasks of lives that are over."""
+        tasks = self._futures.get(job_id, {})
+        old = [future for future, (life, _) in tasks.items() if life <= up_to_life]
+        for future in old:
+            del tasks[future]
+        if old and self._client is not None:
+            await self._client.cancel(old, force=True)
+
+    def _run(self, job_id: str, action: ev.RunUnits) -> None:
+        assert self._client is not None
+        for i in range(action.n_tasks):
+            units = action.units[i :: action.n_tasks]
+            future = self._client.submit(
+                run_units,
+                job_id,
+                action.life,
+                [list(unit) for unit in units],
+                list(action.endpoints),
+                key=f"{topic_of(job_id)}-{units[0]}-life-{action.life}",
+                workers=[action.worker],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
+            self._futures[job_id][future] = (action.life, units)
+            self.scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
+
+    async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
+        """Wait for the reports of the units of a task."""
+        try:
+            reports = await future
+        except Exception as error:  # units report their own errors, so Dask has lost the task
+            if future.cancelled() or future.status == "lost":
+                return
+            reports = [{"state": "failed", "step": -1, **_explain(units[0], error)}]
+        for unit, report in zip(units, reports, strict=False):
+            self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
+
+    async def _end(self, job_id: str, action: ev.Over) -> None:
+        await self._cancel(job_id, self._jobs[job_id].life)
+        self._jobs.pop(job_id, None)
+        self._futures.pop(job_id, None)
+        alone = [address for address in action.stuck if self._holds_nothing_else(address)]
+        if alone:
+            self.scheduler.loop.add_callback(self._restart_workers, alone)
+        if not self._jobs:
+            await self._close_client()
+        self._tell(job_id, action.what)
+
+    def _holds_nothing_else(self, address: str) -> bool:
+        """Return whether no task or result of others is on a Dask worker, and its nanny can start it again."""
+        known = self.scheduler.workers.get(address)
+        return known is not None and bool(known.nanny) and not known.processing and not known.has_what
+
+    async def _restart_workers(self, workers: list[str]) -> None:
+        await self.scheduler.restart_workers(
+            workers, timeout=END_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def _explain(unit: Address, error: BaseException) -> dict[str, Any]:
+    """Describe the failure of a task without a result."""
+    reason = f"{unit}: its task failed: {error!r}"
+    return {
+        "reason": reason,
+        "error": repr(error),
+        "exit_code": LostUnitError.exit_code,
+        "expected": True,
+        "retry": True,
+    }

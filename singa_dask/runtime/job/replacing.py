@@ -1,0 +1,191 @@
+"""Place the units of a running job anew: on as many Dask workers as it was made for, or packed on fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.events import WorkerFacts
+from singa_dask.runtime.planning.placement import Layout, pack, place
+
+__all__ = ["Placer", "Roster", "buddies_of", "place_again"]
+
+NANNY_S = 6.0
+"""How long units wait for a nanny to start their Dask worker again, before they share the others."""
+RESTART_TIMEOUT_S = 30.0
+"""How long units wait for any Dask worker."""
+STEADY_S = 2.0
+"""How long new Dask workers must be there before units move to them."""
+
+
+class Roster(NamedTuple):
+    """Where the units of a job are during one life.
+
+    Attributes
+    ----------
+    life : int
+        Rises by one whenever the units are placed anew.
+    layout : Layout
+        Units of each process.
+    workers : tuple of str
+        Dask worker of each process.
+    """
+
+    life: int
+    layout: Layout
+    workers: tuple[str, ...]
+
+    def process_on(self, worker: str) -> int | None:
+        """Return the process on a Dask worker; None if it has none."""
+        return self.workers.index(worker) if worker in self.workers else None
+
+
+class Placer:
+    """Places the units of one job anew, each time that this is needed.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the job file.
+    cluster : ClusterConf
+
+    Attributes
+    ----------
+    barred : set of str
+        Dask workers that cannot host the job.
+    leaving : set of str
+        Dask workers that are about to close.
+    """
+
+    def __init__(self, layout: Layout, cluster: ClusterConf) -> None:
+        n, elastic = len(layout.processes), cluster.elastic
+        self.barred: set[str] = set()
+        self.leaving: set[str] = set()
+        self._layout = layout
+        self._limits = elastic.min_processes, min(elastic.max_processes or n, n)
+        self._with_nanny: set[str] = set()
+        self._expects_nanny = False
+        self._since = 0.0
+        self._room_since: float | None = None
+
+    def look_at(self, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> None:
+        """Remember which Dask workers of the job have a nanny."""
+        self._with_nanny |= {each for each in mine if each in workers and workers[each].has_nanny}
+
+    def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
+        """Take note of a lost Dask worker: if its process has ended, its nanny starts it again."""
+        self._expects_nanny |= worker not in workers and worker in self._with_nanny
+
+    def begin(self, now: float) -> None:
+        """Begin to look for Dask workers."""
+        self._since = now
+
+    def place(
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
+    ) -> tuple[Layout, tuple[str, ...]] | None:
+        """Return the units of each process and their Dask workers; None if it is better to wait.
+
+        Raises
+        ------
+        ClusterError
+            There have been too few for too long.
+        """
+        waited = now - self._since
+        packed = waited >= (NANNY_S if self._expects_nanny else 0.0)
+        try:
+            found = place_again(self._layout, self._candidates(workers), before, self._limits, packed)
+        except ClusterError as error:
+            if waited < RESTART_TIMEOUT_S:
+                return None
+            raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
+        self._expects_nanny = False
+        return found
+
+    def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
+        """Return how many processes there is room for, if that is more than now, and not only for a moment; else 0."""
+        if len(mine) >= self._limits[1]:
+            return 0
+        try:
+            layout, _ = place_again(self._layout, self._candidates(workers), mine, self._limits, packed=True)
+        except ClusterError:
+            return 0
+        if len(layout.processes) <= len(mine):
+            self._room_since = None
+        elif self._room_since is None:
+            self._room_since = now
+        elif now - self._room_since >= STEADY_S:
+            self._room_since = None
+            return len(layout.processes)
+        return 0
+
+    def _candidates(self, workers: Mapping[str, WorkerFacts]) -> dict[str, WorkerFacts]:
+        barred = self.barred | self.leaving
+        return {address: each for address, each in workers.items() if each.usable and address not in barred}
+
+
+def place_again(
+    layout: Layout,
+    workers: Mapping[str, WorkerFacts],
+    before: Sequence[str],
+    limits: tuple[int, int],
+    packed: bool,
+) -> tuple[Layout, tuple[str, ...]]:
+    """Choose Dask workers for all units; processes stay where they are if they can.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the job file.
+    workers : mapping of str to WorkerFacts
+        The Dask workers that can be used.
+    before : sequence of str
+        Dask workers that have units of the job, or had them in its last life.
+    limits : tuple of int
+        Smallest and largest number of processes.
+    packed : bool
+        Also use fewer processes than the largest number, as many as possible; their units share threads.
+
+    Raises
+    ------
+    ClusterError
+        There are too few.
+    """
+    low, high = limits
+    if high < len(layout.processes):
+        layout = pack(layout, high)
+    facts = {address: each._asdict() for address, each in workers.items()}
+    busy = {address: each.busy for address, each in workers.items()}
+    stays = dict.fromkeys(before, 1.0)
+    try:
+        return layout, tuple(place(layout, facts, busy, lambda process, chosen: stays))
+    except ClusterError:
+        free = {address: each.nthreads - each.busy for address, each in workers.items()}
+        roomy = sorted(
+            (each for each in free if free[each] > 0), key=lambda each: (each not in stays, -free[each], each)
+        )
+        n = min(len(roomy), len(layout.processes))
+        if not packed or n < low:
+            raise
+        return pack(layout, n), tuple(roomy[:n])
+
+
+def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
+    """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+
+    It is on another host if possible, and of the job if possible.
+    """
+    spare = [address for address, each in workers.items() if each.usable and address not in roster.workers]
+    return [_buddy_of(process, roster.workers, spare, workers) for process in range(len(roster.workers))]
+
+
+def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: Mapping[str, WorkerFacts]) -> str:
+    own = mine[process]
+    others = [*mine[process + 1 :], *mine[:process], *spare]
+
+    def rank(address: str) -> tuple[bool, bool]:
+        here = workers[own].host if own in workers else ""
+        return (address in workers and workers[address].host == here, address in spare)
+
+    return min(others, key=rank, default="")

@@ -1,0 +1,150 @@
+"""What a job can start again from, and how often it may."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+__all__ = ["RestartPoints", "Restarts"]
+
+WINDOW_S = 3600.0
+MAX_BACKOFF_S = 8.0
+KEPT = 2
+
+
+class RestartPoints:
+    """The newest snapshots and the newest checkpoint of a job.
+
+    Parameters
+    ----------
+    resume : str or None
+        URL of the checkpoint that the job continues from.
+    """
+
+    def __init__(self, resume: str | None) -> None:
+        self._resume = resume
+        self._checkpoint: tuple[int, str] | None = None
+        self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
+
+    def add_checkpoint(self, step: int, url: str) -> None:
+        """Add a checkpoint that is complete."""
+        self._checkpoint = (step, url)
+
+    def add_snapshot(self, step: int, manifest: Mapping[str, Any]) -> None:
+        """Add a snapshot that is complete."""
+        self._snapshots = [*self._snapshots, (step, manifest)][-KEPT:]
+
+    def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
+        """Return the newest point that can still be read.
+
+        Parameters
+        ----------
+        present : collection of str
+            Dask workers that can be reached.
+
+        Returns
+        -------
+        step : int or None
+            None if the job starts where it has started.
+        start : dict
+            ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+        what : str
+            In words.
+        """
+        for step, manifest in reversed(self._snapshots):
+            if self._checkpoint is not None and self._checkpoint[0] >= step:
+                break
+            left = {key: _held(manifest.get(key, ()), present) for key in ("parts", "states")}
+            if all(part["holders"] for parts in left.values() for part in parts):
+                return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
+        if self._checkpoint is not None:
+            step, url = self._checkpoint
+            return step, {"url": url}, f"the checkpoint of step {step}"
+        return None, {"url": self._resume} if self._resume else {}, "its beginning"
+
+
+def _held(parts: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[dict[str, Any]]:
+    """Return the parts of a snapshot, each with those of its holders that can be reached."""
+    return [{**part, "holders": [each for each in part["holders"] if each in present]} for part in parts]
+
+
+class Restarts:
+    """Counts the restarts of a job.
+
+    Parameters
+    ----------
+    max_restarts : int
+        Largest number within an hour.
+
+    Attributes
+    ----------
+    reasons : list of str
+        Why the job was restarted, each time.
+    recomputed_steps : int
+        Steps that were computed again.
+    lost_s : float
+        Time from each loss to the first step after it, in seconds.
+    """
+
+    def __init__(self, max_restarts: int) -> None:
+        self.reasons: list[str] = []
+        self.recomputed_steps = 0
+        self.lost_s = 0.0
+        self._max = max_restarts
+        self._times: list[float] = []
+        self._causes: set[tuple[str, int]] = set()
+        self._n_in_place = 0
+        self._best = -1
+        self._lost_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    def refusal(self, now: float, cause: str = "", step: int = -1) -> str:
+        """Return why the job may not be restarted once more; empty if it may.
+
+        Parameters
+        ----------
+        now : float
+        cause, step : str, int
+            Of an error; the same error at the same step is not tried again.
+        """
+        if cause and (cause, step) in self._causes:
+            return "The same error came at the same step after a restart."
+        if not self._max:
+            return "cluster.max_restarts is 0."
+        if sum(now - each < WINDOW_S for each in self._times) >= self._max:
+            return f"The job was restarted {self._max} times within an hour (cluster.max_restarts)."
+        return ""
+
+    def add(self, now: float, reason: str, step: int, cause: str = "") -> None:
+        """Count a restart; ``step`` is the newest step that is known."""
+        self.reasons.append(reason)
+        self._times.append(now)
+        self._n_in_place = 0 if step > self._best else self._n_in_place + 1
+        self._best = max(step, self._best)
+        if cause:
+            self._causes.add((cause, step))
+
+    def backoff_s(self) -> float:
+        """Return how long to wait before the next start: longer each time that the job made no progress."""
+        return min(0.5 * 2.0**self._n_in_place, MAX_BACKOFF_S) if self._n_in_place else 0.0
+
+    def lose(self, now: float) -> None:
+        """Count time as lost from now on."""
+        if self._lost_at is None:
+            self._lost_at = now
+
+    def resume(self, now: float) -> None:
+        """Count no more time as lost: the job trains again."""
+        if self._lost_at is not None:
+            self.lost_s += now - self._lost_at
+            self._lost_at = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers for the summary of the job."""
+        return {
+            "restarts": len(self.reasons),
+            "recomputed_steps": self.recomputed_steps,
+            "lost_s": round(self.lost_s, 3),
+        }

@@ -1,0 +1,374 @@
+"""Site: hosts the units of any number of jobs on a Dask worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from distributed import Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
+from distributed.protocol.serialize import to_serialize
+from distributed.utils import sync, wait_for
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.comm import Address
+from singa_dask.comm.transport import Transport
+from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.errors import CheckpointError, ConfigError, SingaError
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.job.locality import host_names_of
+from singa_dask.runtime.job.names import EVENTS, SITE, Op, topic_of
+from singa_dask.runtime.job.site_log import SiteLog
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.unit import run_unit
+from singa_dask.runtime.units.unit_host import UnitHost
+
+__all__ = ["Hosting", "Site", "run_units"]
+
+END_TIMEOUT_S = 8.0
+LEAVE_TIMEOUT_S = 10.0
+PART_TIMEOUT_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Hosting:
+    """One process of a job in one life, on a Dask worker.
+
+    Parameters
+    ----------
+    placement : mapping
+        What `Jobs` has sent; see `Site.host`.
+
+    Attributes
+    ----------
+    host : UnitHost
+        Set by `start`.
+    reports : dict of str to dict
+        Of the units that have ended.
+    """
+
+    def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.job_id: str = placement["job_id"]
+        self.life: int = placement["life"]
+        self.process: int = placement["process"]
+        self.workers: list[str] = list(placement["workers"])
+        self.buddy: str = placement["buddy"]
+        self.start_from: Mapping[str, Any] = placement["start"]
+        self.checkpoint_url: str = placement["checkpoint_url"]
+        self.init_from: list[str] = list(placement["init_from"])
+        self.sources = [modules.Source(*source) for source in placement["sources"]]
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.host: UnitHost
+        self._placement = placement
+        self._n_running = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def build(self, **given: Any) -> None:
+        """Build the `UnitHost`; ``given`` are its other arguments."""
+        placement = self._placement
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
+        job = JobConf.from_json(placement["job"], REGISTRIES)
+        if not self.buddy and job.cluster.snapshot_freq is None:
+            # nobody would have the snapshots of a process that is lost
+            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
+            job = job.model_copy(update={"cluster": cluster})
+        self.host = UnitHost(
+            self.job_id,
+            self.process,
+            job,
+            deals=placement["deals"],
+            layout=Layout(processes, job.cluster),
+            life=self.life,
+            **given,
+        )
+
+    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
+        """Run a unit in this thread; return its report."""
+        with self._changed:
+            if self._is_closed:
+                return {"state": "aborted", "step": -1}
+            self._n_running += 1
+        try:
+            self.host.connect(endpoints)
+            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
+            self.reports[str(unit)] = report
+            return report
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def end(self, reason: str) -> bool:
+        """End all units, and close the host; return whether they have ended in time."""
+        with self._changed:
+            self._is_closed = True
+        self.host.abort({"reason": reason}, tell=False)
+        has_ended = self.wait(END_TIMEOUT_S)
+        self.host.close()
+        return has_ended
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until no unit runs; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
+
+
+class Site(WorkerPlugin):
+    """Hosts units on a Dask worker, and keeps parts of snapshots in its memory.
+
+    One instance serves all jobs, and stays on the Dask worker.
+    """
+
+    name = SITE
+
+    def setup(self, worker: Worker) -> None:
+        """Take messages of `Jobs` and of other sites."""
+        self.worker = worker
+        self.store = SnapshotStore()
+        self.hostings: dict[str, Hosting] = {}
+        # of each job: the oldest life that may still begin here
+        self._oldest: dict[str, int] = {}
+        self._log = SiteLog()
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
+        handlers: dict[str, Callable[..., Any]] = {
+            Op.HOST: self._host,
+            Op.END: self._end,
+            Op.STOP: self._stop,
+            Op.SNAPSHOT: self._request_snapshot,
+            Op.KEEP: self._keep,
+            Op.PART: self._part,
+        }
+        worker.handlers.update(handlers)
+        worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
+
+    async def teardown(self, worker: Worker) -> None:
+        """Hand the units over, or stop them with a checkpoint if the scheduler is gone."""
+        worker.metrics.pop(SITE, None)
+        hostings = list(self.hostings.values())
+        if hostings:
+            try:
+                await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), 2.0)
+            except Exception as error:
+                logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
+                for hosting in hostings:
+                    hosting.host.request_stop()
+            await self._in_thread(self._wait_for_all, hostings)
+        for hosting in list(self.hostings.values()):
+            await self._in_thread(self._close, hosting, "the Dask worker closes")
+        self._threads.shutdown(wait=False)
+        for op in (Op.HOST, Op.END, Op.STOP, Op.SNAPSHOT, Op.KEEP, Op.PART):
+            worker.handlers.pop(op, None)
+
+    def _wait_for_all(self, hostings: Sequence[Hosting]) -> None:
+        for hosting in hostings:
+            hosting.wait(LEAVE_TIMEOUT_S)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function beside the event loop of the Dask worker, which it would hold up."""
+        return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
+
+    # -- lives -------------------------------------------------------------------------------------------------------
+
+    async def _host(self, placement: Mapping[str, Any]) -> dict[str, Any]:
+        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``.
+
+        Parameters
+        ----------
+        placement : mapping
+            ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
+            ``buddy``, ``start`` (``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing), ``job`` as JSON,
+            ``deals``, ``sources``, ``checkpoint_url``, ``init_from``.
+        """
+        hosting = Hosting(placement)
+        job_id = hosting.job_id
+        self._oldest[job_id] = max(hosting.life, self._oldest.get(job_id, 0))
+        before = self.hostings.get(job_id)
+        if before is not None and before.life < hosting.life:
+            await self._in_thread(self._close, before, "a newer life of the job begins")
+        try:
+            await self._in_thread(self._build, hosting)
+        except Exception as error:
+            found = modules.blame(error)
+            if found is None and not isinstance(error, SingaError):
+                raise
+            why = f"{found.place}: {found.text}" if found else str(error)
+            return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
+        if hosting.life < self._oldest.get(job_id, 0):  # meanwhile it was ended, or another life has begun
+            await self._in_thread(hosting.end, "this life is over")
+            return {"error": f"life {hosting.life} of the job is over"}
+        self.hostings[job_id] = hosting
+        self._log.add(hosting.host)
+        return {"endpoint": hosting.host.address}
+
+    def _build(self, hosting: Hosting) -> None:
+        self._check_modules(hosting)
+        modules.load(hosting.sources, REGISTRIES.values())
+        mine = get_address_host(self.worker.address)
+        hosting.build(
+            transport=self._transport(hosting) if len(hosting.workers) > 1 else None,
+            emit=partial(self._emit, hosting.job_id, hosting.life),
+            host_names=host_names_of(self.worker),
+            neighbours=[i for i, each in enumerate(hosting.workers) if get_address_host(each) == mine],
+            keep=partial(self._keep_part, hosting),
+        )
+
+    def _check_modules(self, hosting: Hosting) -> None:
+        """Refuse modules of which a running job in this process has others of the same names."""
+        texts = {source.name: source for source in hosting.sources}
+        for other in self.hostings.values():
+            changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
+            if changed:
+                raise ConfigError(
+                    f"{', '.join(changed)}: job {other.job_id} runs in this process with another version of it. "
+                    "Rename the file, or wait for that job."
+                )
+
+    def _transport(self, hosting: Hosting) -> Callable[..., Transport]:
+        scheme, _, endpoint = self.worker.address.partition("://")
+        security = self.worker.security
+        return partial(
+            Transport,
+            f"{scheme}://{endpoint.rpartition(':')[0]}",
+            listen_args=security.get_listen_args("worker"),
+            connect_args=security.get_connection_args("worker"),
+            name=f"transport-{hosting.job_id}",
+        )
+
+    async def _end(self, job_id: str, life: int, reason: str, forget: bool = False) -> dict[str, Any]:
+        """End a life and all before it; return the reports of its units."""
+        self._oldest[job_id] = max(life + 1, self._oldest.get(job_id, 0))
+        hosting = self.hostings.get(job_id)
+        reports: dict[str, Any] = {}
+        if hosting is not None and hosting.life <= life:
+            await self._in_thread(self._close, hosting, reason)
+            reports = hosting.reports if hosting.life == life else {}
+        if forget:
+            self.store.forget(job_id)
+            self._oldest.pop(job_id, None)
+        return reports
+
+    def _close(self, hosting: Hosting, reason: str) -> None:
+        if not hosting.end(reason):
+            logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
+        self._log.remove(hosting.host)
+        if self.hostings.get(hosting.job_id) is hosting:
+            del self.hostings[hosting.job_id]
+
+    def _current(self, job_id: str, life: int) -> UnitHost | None:
+        hosting = self.hostings.get(job_id)
+        return hosting.host if hosting is not None and hosting.life == life else None
+
+    def _stop(self, job_id: str, life: int) -> None:
+        if host := self._current(job_id, life):
+            host.request_stop()
+
+    def _request_snapshot(self, job_id: str, life: int) -> None:
+        if host := self._current(job_id, life):
+            host.request_snapshot()
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def _metrics(self, worker: Worker) -> dict[str, Any]:
+        return {job_id: {"life": each.life, "steps": each.host.steps()} for job_id, each in self.hostings.items()}
+
+    def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
+        """Send an event of a unit: to `Jobs`, and what people see to the client; called from any thread."""
+        if event["event"] in ("unit", "training", "snapshot", "checkpoint"):
+            message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
+            self.worker.loop.add_callback(self.worker.batched_send, message)
+        if event["event"] not in ("training", "snapshot"):
+            self.worker.log_event(topic_of(job_id), {**event, "life": life})
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes) -> list[str]:
+        """Keep a part of a snapshot here and at the buddy; return the Dask workers that have it."""
+        self.store.put(hosting.job_id, file, step, content)
+        holders = [self.worker.address]
+        if hosting.buddy:
+            try:
+                sync(self.worker.loop, self._send_part, hosting, step, file, content, callback_timeout=PART_TIMEOUT_S)
+                holders.append(hosting.buddy)
+            except Exception as error:
+                logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
+        return holders
+
+    async def _send_part(self, hosting: Hosting, step: int, file: str, content: bytes) -> None:
+        facts = {"job_id": hosting.job_id, "step": step, "file": file}
+        await self.worker.rpc(hosting.buddy).singa_dask_keep(**facts, content=to_serialize(content))
+
+    def _keep(self, job_id: str, step: int, file: str, content: bytes) -> None:
+        self.store.put(job_id, file, step, content)
+
+    def _part(self, job_id: str, file: str) -> Any:
+        found = self.store.get(job_id, file)
+        return None if found is None else to_serialize(found)
+
+    def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
+        """Return what the units of a life start from."""
+        manifest = hosting.start_from.get("manifest")
+        if manifest is None:
+            url: str | None = hosting.start_from.get("url")
+            return url
+        holders = {part["file"]: part["holders"] for part in (*manifest["parts"], *manifest.get("states", ()))}
+        name = f"the snapshot of step {manifest['step']}"
+        return Checkpoint.from_manifest(
+            manifest, lambda file: self._read_part(hosting.job_id, file, holders[file]), name
+        )
+
+    def _read_part(self, job_id: str, file: str, holders: Sequence[str]) -> bytes:
+        """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
+        found = self.store.get(job_id, file)
+        errors = []
+        for holder in holders:
+            if found is not None:
+                return found
+            if holder != self.worker.address:
+                try:
+                    found = sync(
+                        self.worker.loop, self._fetch_part, holder, job_id, file, callback_timeout=PART_TIMEOUT_S
+                    )
+                except Exception as error:
+                    errors.append(f"{holder}: {error}")
+        if found is None:
+            raise CheckpointError(f"{file} of a snapshot of {job_id}: nobody has it. {' '.join(errors)}")
+        return found
+
+    async def _fetch_part(self, holder: str, job_id: str, file: str) -> bytes | None:
+        found: bytes | None = await self.worker.rpc(holder).singa_dask_part(job_id=job_id, file=file)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def run_units(
+    job_id: str, life: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Run some units on this Dask worker, the first one in this thread; a task of the job. Return their reports."""
+    site = get_worker().plugins[SITE]
+    assert isinstance(site, Site)
+    hosting = site.hostings.get(job_id)
+    if hosting is None or hosting.life != life:
+        return [{"state": "aborted", "step": -1} for _ in units]
+    reports: dict[Address, dict[str, Any]] = {}
+
+    def run(unit: Address) -> None:
+        reports[unit] = hosting.run(unit, endpoints, site.start_point(hosting))
+
+    addresses = [Address(*unit) for unit in units]
+    threads = [threading.Thread(target=run, args=(unit,), name=str(unit), daemon=True) for unit in addresses[1:]]
+    for thread in threads:
+        thread.start()
+    run(addresses[0])
+    for thread in threads:
+        thread.join()
+    return [reports[unit] for unit in addresses]

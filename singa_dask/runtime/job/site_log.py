@@ -1,0 +1,57 @@
+"""SiteLog: sends the log messages of jobs on a Dask worker to those who follow them."""
+
+from __future__ import annotations
+
+import logging
+
+from singa_dask.runtime.units.job_log import JobFilter
+from singa_dask.runtime.units.unit_host import UnitHost
+
+__all__ = ["SiteLog"]
+
+LOGGER = logging.getLogger("singa_dask")
+
+
+class _ToClient(logging.Handler):
+    """Sends the log messages of this package in a process to the client of one job."""
+
+    def __init__(self, host: UnitHost) -> None:
+        super().__init__(logging.INFO)
+        self.addFilter(JobFilter(host.job_id))
+        self.host = host
+        self.level_before: int = logging.NOTSET
+
+    def attach(self) -> None:
+        """Start; from now on the logger of the package passes on what is INFO or more."""
+        others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
+        self.level_before = others[0].level_before if others else LOGGER.level
+        LOGGER.addHandler(self)
+        LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+
+    def detach(self) -> None:
+        """Stop; when no job runs in this process any more, the logger has the level from before them."""
+        LOGGER.removeHandler(self)
+        if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
+            LOGGER.setLevel(self.level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
+        self.host.emit({**event, "message": record.getMessage()})
+
+
+class SiteLog:
+    """The log handlers of the hosts on one Dask worker."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, _ToClient] = {}
+
+    def add(self, host: UnitHost) -> None:
+        """Send the messages of a job from now on."""
+        self._handlers[id(host)] = handler = _ToClient(host)
+        handler.attach()
+
+    def remove(self, host: UnitHost) -> None:
+        """Send no more messages of a job."""
+        handler = self._handlers.pop(id(host), None)
+        if handler is not None:
+            handler.detach()

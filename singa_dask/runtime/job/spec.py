@@ -1,0 +1,46 @@
+"""JobSpec: a job as a client submits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["JobSpec"]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as it is submitted.
+
+    Attributes
+    ----------
+    job_id : str
+    job : str
+        The job as JSON.
+    cluster : str
+        Its ``cluster`` block as JSON.
+    workers : sequence of str
+        Dask worker of each process.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which its blocks are dealt.
+    sources : sequence
+        The user's own modules, fields of `modules.Source`.
+    checkpoint_url : str
+    resume : str or None
+        URL of the checkpoint to continue from.
+    init_from : sequence of str
+    client : str
+        Id of the client that submits it.
+    """
+
+    job_id: str
+    job: str
+    cluster: str
+    workers: Sequence[str]
+    deals: Mapping[str, Sequence[int]]
+    sources: Sequence[Sequence[Any]]
+    checkpoint_url: str
+    resume: str | None
+    init_from: Sequence[str]
+    client: str
