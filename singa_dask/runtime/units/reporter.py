@@ -104,8 +104,9 @@ class Reporter:
         state = self._state
         if self._requests and self._channel.address.id == 0 and state.checkpoint_at < state.step:
             with self._lock:
-                request = next(iter(self._requests))
-            state.choose_report(request)
+                request = next(iter(self._requests), None)
+            if request is not None:
+                state.choose_report(request)
         return state.step == state.checkpoint_at
 
     def report(self, last: bool = False) -> None:

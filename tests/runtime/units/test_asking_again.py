@@ -9,6 +9,7 @@ import pytest
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.rejoin import Rejoin
@@ -226,3 +227,12 @@ def test_a_group_that_rejoins_reads_on_at_its_step() -> None:
     for group in (0, 1):
         initial_state.seek({Phase.TRAIN: net}, group, 2)
     assert skipped == [7]
+
+
+def test_a_group_that_rejoins_tests_again_unless_it_goes_on_at_the_step_of_the_snapshot() -> None:
+    manifest = {"step": 8, "seed": mlp().seed, "tested": True, "metrics": {"test.loss": {"value": 1.0, "step": 8}},
+                "groups": {"0": {"step": 8, "cursors": {}}}, "parts": []}  # fmt: skip
+    snapshot = Checkpoint.from_manifest(manifest, lambda file: None, "snapshot")
+    for step, tested in ((8, True), (9, False)):
+        found = InitialState(mlp(), snapshot, rejoin=Rejoin(frozenset(), frozenset(), {0: step})).manifest_of(0)
+        assert (found["tested"], found["metrics"]) == (tested, manifest["metrics"])
