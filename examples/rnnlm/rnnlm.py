@@ -79,6 +79,9 @@ class Data(InputLayer):
     def seek(self, cursor: Any) -> None:
         self.n_batches = cursor["batches"]
 
+    def advance(self, n_batches: int) -> None:
+        self.n_batches += n_batches
+
 
 class Embedding(Layer):
     """A row of the weights for each word but the last of its window: (B, T, D)."""

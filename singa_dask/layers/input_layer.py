@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from singa_dask.layers.base import Layer
 from singa_dask.layers.traits import Traits
 
 __all__ = ["InputLayer"]
+
+logger = logging.getLogger(__name__)
 
 
 class InputLayer(Layer):
@@ -29,4 +32,12 @@ class InputLayer(Layer):
         """Go to the position that `cursor` returned."""
 
     def advance(self, n_batches: int) -> None:
-        """Skip some batches without reading them, or go back by some if the number is negative."""
+        """Skip some batches without reading them, or go back by some if the number is negative.
+
+        A worker calls it that joins a running job. A layer with a position overrides it, beside `cursor` and `seek`.
+        """
+        if self.cursor() is not None:
+            logger.warning(
+                "layer %s: %s has a cursor but no advance, so %d batches are %s.",
+                self.conf_name, type(self).__name__, abs(n_batches), "read again" if n_batches > 0 else "left out"
+            )  # fmt: skip

@@ -114,6 +114,9 @@ def test_a_window_ends_with_its_line_and_begins_with_the_word_before(text: str) 
     again.seek({"batches": 1})
     assert take(again, 2) == everything[1:]
     assert again.cursor() == layer.cursor() == {"batches": 3}
+    again.seek({"batches": 0})
+    again.advance(2)
+    assert take(again, 1) == everything[2:]
 
 
 def test_workers_share_a_batch_and_groups_take_turns(text: str) -> None:

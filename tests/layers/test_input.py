@@ -12,7 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import STORES, Sampler, encode_record
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context
+from singa_dask.layers import LAYERS, Context, InputLayer
 from singa_dask.layers.input import StoreInput
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
@@ -207,6 +207,18 @@ def test_to_advance_is_to_read(tmp_path: Path, n: int, opened: bool) -> None:
         assert each.cursor() == layer.cursor()
     for each in (layer, other, fresh):
         each.close()
+
+
+def test_a_layer_that_cannot_skip_batches_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    class Counts(InputLayer):
+        def cursor(self) -> dict[str, Any]:
+            return {"n": 1}
+
+    for kind in (InputLayer, Counts):
+        layer = kind(LayerConf.model_validate({"name": "data", "type": "RecordInput"}), Context())
+        layer.advance(3)
+    (record,) = caplog.records
+    assert record.getMessage() == "layer data: Counts has a cursor but no advance, so 3 batches are read again."
 
 
 def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
