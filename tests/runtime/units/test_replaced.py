@@ -1,0 +1,180 @@
+"""Jobs of several worker groups some processes of which are lost: they start again, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.comm import Address
+from singa_dask.layers import input as input_layer
+from tests.runtime.ahead import LittleAhead
+from tests.runtime.harness import mlp
+from tests.runtime.replacing import Running, count_updates
+from tests.runtime.units.test_ends import MANY
+
+DOWNPOUR_3 = {"nworker_groups": 3}
+SERVERS_APART = {"nworker_groups": 2, "nservers_per_group": 2, "server_worker_separate": True}
+TWO_WORKERS = {"nworker_groups": 2, "nworkers_per_group": 2}
+HOGWILD_3 = {"nworker_groups": 3, "nserver_groups": 3, "sync_freq": 2}
+HYBRID = {
+    "nworker_groups": 2, "nworkers_per_group": 2, "nserver_groups": 2, "nservers_per_group": 2, "sync_freq": 3,
+    "nworkers_per_procs": 2, "nservers_per_procs": 2, "server_worker_separate": True,
+}  # fmt: skip
+N_STEPS = 5
+times = pytest.mark.parametrize("n_before", [0, 4])
+
+
+@pytest.fixture(autouse=True)
+def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_layer, "Loader", LittleAhead)
+
+
+def lose(url: Path, cluster: dict[str, Any], lost: Sequence[int], n_before: int, snapshot: bool = True) -> list[int]:
+    """Lose processes after some steps of every group, and stop the job some steps later; return the last steps."""
+    freq = 3 if snapshot else 10 * MANY
+    with Running(mlp(train_steps=MANY, cluster={**cluster, "snapshot_freq": freq}), str(url)) as running:
+        if snapshot:
+            running.wait_for_snapshot()
+        running.wait_for_steps(n_before)
+        running.replace(lost)
+        running.wait_for_steps(N_STEPS)
+        running.stop()
+    states = {str(unit): report["state"] for unit, report in running.reports.items()}
+    assert states == dict.fromkeys(map(str, running.layout.units), "done"), running.reports
+    for losses in running.losses.values():
+        assert np.isfinite(losses).all()
+        assert np.mean(losses[-3:]) < losses[0]
+    steps = {unit.group: report["step"] for unit, report in running.reports.items() if unit.kind == "worker"}
+    return [steps[group] for group in range(len(steps))]
+
+
+@times
+@pytest.mark.parametrize("snapshot", [True, False], ids=["snapshot", "none"])
+@pytest.mark.parametrize("lost", [[1], [1, 2]], ids=str)
+def test_of_a_lost_worker_no_update_is_lost_or_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], snapshot: bool, n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, DOWNPOUR_3, lost, n_before, snapshot)
+    (applied,) = counted.values()
+    assert {group for _, group in applied} == {0, 1, 2}
+    for (_, group), steps in applied.items():
+        assert steps == list(range(last[group]))
+
+
+@times
+def test_so_it_is_of_a_lost_group_of_several_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, TWO_WORKERS, [2, 3], n_before)
+    (applied,) = counted.values()
+    for (_, group), steps in applied.items():
+        assert steps == list(range(last[group]))
+
+
+@times
+@pytest.mark.parametrize("lost", [[2], [2, 3]], ids=str)
+def test_a_lost_server_goes_on_with_the_newest_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, SERVERS_APART, lost, n_before)
+    assert len(counted) == 2 + len(lost)
+    for unit in {server.address for server in counted}:
+        servers = [applied for server, applied in counted.items() if server.address == unit]
+        for key in servers[0]:
+            follow(*(applied[key] for applied in servers), last=last[key[1]])
+
+
+def test_an_update_of_a_lost_worker_that_only_one_of_two_servers_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = count_updates(monkeypatch)
+    with Running(mlp(train_steps=MANY, cluster=SERVERS_APART), str(tmp_path)) as running:
+        running.wait_for_steps(2)
+        has, lacks = (running.server(Address.server(0, i)) for i in range(2))
+        lost = running.cut(1, 3, monkeypatch)
+        running.wait_until(lambda: bool(lost) and has.applied(1) == lacks.applied(1) + 1)
+        assert running.replace([1]) == {1: has.applied(1)}
+        running.wait_for_steps(N_STEPS)
+        running.stop()
+    assert has.duplicates > 0
+    assert lacks.duplicates == 0
+    for applied in counted.values():
+        for (_, group), steps in applied.items():
+            assert steps == list(range(running.reports[Address.worker(group, 0)]["step"]))
+
+
+def test_an_answer_of_a_lost_server_that_only_one_of_two_processes_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = count_updates(monkeypatch)
+    cluster = {**TWO_WORKERS, "server_worker_separate": True}
+    address = Address.server(0, 0)
+    with Running(mlp(train_steps=MANY, cluster=cluster), str(tmp_path)) as running:
+        running.wait_for_steps(2)
+        before, stub = running.server(address), running.hosts[0].stub._stub
+        lost = running.cut(4, 1, monkeypatch)
+        running.wait_until(
+            lambda: bool(lost) and all(each.applied[0] == before.applied(0) for each in stub._newest[address].values())
+        )
+        running.replace([4])
+        running.wait_for_steps(N_STEPS)
+        running.stop()
+    after = next(server for server in counted if server is not before)
+    assert after.duplicates > 0
+    for key, steps in counted[after].items():
+        follow(counted[before][key], steps, last=running.reports[Address.worker(key[1], 0)]["step"])
+
+
+def follow(first: list[int], *again: list[int], last: int) -> None:
+    """Check that a server has applied all steps, once, and the one after it all from one of these or the next one."""
+    for steps in again:
+        assert first == list(range(len(first)))
+        assert steps[0] <= len(first)
+        first = [*range(steps[0]), *steps]
+    assert first == list(range(last))
+
+
+@times
+def test_a_lost_process_with_the_only_server_and_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, DOWNPOUR_3, [0], n_before)
+    before, after = counted.values()
+    for key, steps in after.items():
+        follow(before[key], steps, last=last[key[1]])
+
+
+@times
+@pytest.mark.parametrize("lost", [[0], [1], [2], [0, 2]], ids=str)
+def test_a_lost_server_group_goes_on_with_the_values_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, HOGWILD_3, lost, n_before)
+    assert len(counted) == 3 + len(lost)
+    for server, applied in counted.items():
+        assert {group for _, group in applied} == {server.address.group}
+        for steps in applied.values():
+            assert steps == list(range(steps[0], steps[-1] + 1))
+            assert server.address.group in lost or steps == list(range(last[server.address.group]))
+
+
+@times
+@pytest.mark.parametrize("lost", [[0], [1], [2], [3]], ids=str)
+def test_workers_and_servers_of_several_groups_in_processes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], n_before: int
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, HYBRID, lost, n_before)
+    for unit in {server.address for server in counted}:
+        servers = [applied for server, applied in counted.items() if server.address == unit]
+        for key in servers[0]:
+            follow(*(applied[key] for applied in servers), last=last[key[1]])
