@@ -110,6 +110,7 @@ class Inbox:
         self._receive_buffer = receive_buffer
         self._timeout_s = timeout_s
         self._is_closed = False
+        self._cut: set[str] = set()
         self._streams: dict[str, _Stream] = {}
         self._serving: dict[asyncio.Task[None], Wire] = {}
 
@@ -139,6 +140,8 @@ class Inbox:
     async def _greet(self, wire: Wire, hello: Hello) -> None:
         """Tell the sender which of its messages was the last that has come, or refuse it."""
         refusal = self._hello.refusal(hello)
+        if hello.address in self._cut:
+            refusal = f"process {hello.process} at {hello.address} was replaced by another."
         if refusal:
             await self._refuse(wire, 0, refusal)
         stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
@@ -183,6 +186,12 @@ class Inbox:
         except Exception as error:
             logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
             self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
+
+    def cut(self, address: str) -> None:
+        """Take nothing more from the process at ``address``."""
+        self._cut.add(address)
+        for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
+            self._streams.pop(name).close()
 
     async def close(self) -> None:
         """Acknowledge what has come, and close every connection."""

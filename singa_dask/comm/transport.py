@@ -192,6 +192,12 @@ class Transport:
             self._dropping.add(task)
             task.add_done_callback(self._dropping.discard)
 
+    def cut(self, address: str) -> None:
+        """Forget the process at ``address`` for good, which another one replaces: refuse what it sends, too."""
+        self.drop(address)
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._inbox.cut, address)
+
     def close(self) -> None:
         """Close the port and every connection, and end the thread. Can be called twice.
 

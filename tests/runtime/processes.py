@@ -175,7 +175,7 @@ def _on_worker(dask_worker: Worker) -> dict[str, Any]:
     site = dask_worker.plugins.get(SITE)
     return {
         "plugins": _of_jobs(dask_worker.plugins),
-        "hosted": sorted(site.hostings) if isinstance(site, Site) else [],
+        "hosted": sorted(map(str, site.hostings)) if isinstance(site, Site) else [],
         "kept": sorted(site.store.job_ids()) if isinstance(site, Site) else [],
         "tasks": sorted(map(str, dask_worker.state.tasks)),
         "handlers": _of_jobs(dask_worker.handlers),

@@ -11,11 +11,15 @@ from singa_dask.comm import Address
 __all__ = [
     "Arrived",
     "ClientGone",
+    "Cut",
+    "CutOff",
     "EndLife",
     "Ended",
     "Gone",
     "Host",
     "Hosted",
+    "Join",
+    "Joined",
     "Leaving",
     "Over",
     "Reported",
@@ -118,11 +122,37 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ended:
-    """No unit of a life is left on a Dask worker; ``reports`` are those of its units."""
+    """No unit of a life is left on a Dask worker, or of one ``process``; ``reports`` are those of its units."""
 
     life: int
     worker: str
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    process: int | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A process is cut off from those that are to be replaced, or cannot be.
+
+    Attributes
+    ----------
+    applied : mapping of int to int
+        By worker group: the newest step whose gradients all servers of the process have applied.
+    error : str
+        Empty if nothing is wrong.
+    """
+
+    process: int
+    applied: Mapping[int, int] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A process knows where those are that replace others; or ``error`` says why not."""
+
+    process: int
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,6 +197,7 @@ class RunUnits:
 
     life: int
     worker: str
+    process: int
     units: tuple[Address, ...]
     n_tasks: int
     endpoints: tuple[str, ...]
@@ -174,28 +205,65 @@ class RunUnits:
 
 @dataclass(frozen=True)
 class StopUnits:
-    """Ask the units of a process to stop with a checkpoint."""
+    """Ask the units of a job on a Dask worker to stop with a checkpoint."""
 
-    life: int
     worker: str
 
 
 @dataclass(frozen=True)
 class RequestSnapshot:
-    """Ask the first worker for a snapshot now."""
+    """Ask the first worker, which is on this Dask worker, for a snapshot now."""
 
-    life: int
     worker: str
 
 
 @dataclass(frozen=True)
 class EndLife:
-    """End what is left of a life on a Dask worker; ``forget`` its snapshots too."""
+    """End what is left of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots too."""
 
     life: int
     worker: str
     reason: str
     forget: bool = False
+    process: int | None = None
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """Have a process send nothing to some others any more, and take nothing from them.
+
+    Attributes
+    ----------
+    processes : tuple of int
+        The others.
+    groups : tuple of int
+        Their worker groups.
+    """
+
+    life: int
+    worker: str
+    process: int
+    processes: tuple[int, ...]
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Join:
+    """Tell a process where those are that replace others.
+
+    Attributes
+    ----------
+    endpoints : mapping of int to str
+        Where each of them is reached.
+    left : tuple of Address
+        Workers that are done.
+    """
+
+    life: int
+    worker: str
+    process: int
+    endpoints: Mapping[int, str]
+    left: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True)

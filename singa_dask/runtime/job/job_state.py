@@ -3,86 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from singa_dask.comm import Address
-from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, LostUnitError, UnitError
+from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life import Life
-from singa_dask.runtime.job.replacing import Placer, Roster, buddies_of
+from singa_dask.runtime.job.life_cycle import LifeCycle
+from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
+from singa_dask.runtime.job.replacing import Roster
 from singa_dask.runtime.job.report import SIGNAL_CODES
-from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.planning.placement import plan_processes
 
 __all__ = ["JobState"]
 
-START_TIMEOUT_S = 60.0
-END_TIMEOUT_S = 8.0
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units move."""
 
 
-class JobState:
-    """One job on a Dask cluster, from its submission to its end.
+class JobState(LifeCycle):
+    """Decides when the lives of a job begin and end.
 
-    A job has one life after the other. A life begins with `Host` for each process, goes on with `RunUnits`, and ends
-    with `EndLife` on each Dask worker: because all units are done, or because one was lost. Then the units are placed
-    anew, and the next life goes on from the newest snapshot.
+    A lost process ends the life, unless other worker groups can go on while a `Replacement` starts again what was
+    lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
 
     Parameters
     ----------
     spec : JobSpec
-
-    Attributes
-    ----------
-    cluster : ClusterConf
-    steps : dict of str to int
-        Step of each worker group that is training, as far as it is known.
-    phase : str
-        ``"starting"``, ``"running"``, ``"ending"`` a life, ``"placing"`` the units anew, or ``"over"``.
     """
 
     def __init__(self, spec: JobSpec) -> None:
-        self.spec = spec
-        self.phase: Literal["starting", "running", "ending", "placing", "over"] = "placing"
-        self.cluster = ClusterConf.model_validate_json(spec.cluster)
-        self._layout = plan_processes(self.cluster)
-        self._placer = Placer(self._layout, self.cluster)
-        self._life = Life(Roster(-1, self._layout, tuple(spec.workers)))
-        self._points = RestartPoints(spec.resume)
-        self._restarts = Restarts(self.cluster.max_restarts)
-        self._failure: dict[str, Any] | None = None
-        self._is_done = False
-        self._signal = ""
-        self.steps: dict[str, int] = {}
-        self._deadline: float | None = None
-        self._place_at = 0.0
+        super().__init__(spec)
+        self._trains = False
+        self._replacement: Replacement | None = None
         self._moving = ""
-        self._now = 0.0
-        self._workers: Mapping[str, ev.WorkerFacts] = {}
-        self._actions: list[Any] = []
 
-    # -- what others see -------------------------------------------------------------------------------------------
-
-    @property
-    def life(self) -> int:
-        """The current life."""
-        return self._life.roster.life
-
-    @property
-    def threads(self) -> dict[str, int]:
-        """Number of units on each Dask worker."""
-        roster = self._life.roster
-        if self.phase not in ("starting", "running"):
-            return {}
-        return {address: len(units) for address, units in zip(roster.workers, roster.layout.processes, strict=True)}
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """Dask workers with units of the current life."""
-        return self._life.roster.workers if self.phase in ("starting", "running", "ending") else ()
+    def _end_life(self, reason: str) -> None:
+        self._moving, self._trains = "", False
+        super()._end_life(reason)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -99,21 +56,25 @@ class JobState:
             The Dask workers of the cluster.
         """
         self._now, self._workers, self._actions = now, workers, []
-        self._placer.look_at(workers, self._life.roster.workers)
+        self._placer.look_at(workers, self.roster.workers)
+        if self._replacement is not None:
+            self._replace_further(event)
         if self.phase != "over":
-            getattr(self, "_on_" + type(event).__name__.lower())(event)
+            handler = getattr(self, "_on_" + type(event).__name__.lower(), None)
+            if handler is not None:  # some events are for a replacement only
+                handler(event)
         return self._actions
 
     def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
-        self._begin_life(Roster(0, self._layout, tuple(self.spec.workers)))
+        self._begin_life(Roster.of(0, self._layout, self.spec.workers))
         return self._actions
 
     def _on_hosted(self, event: ev.Hosted) -> None:
         if event.life != self.life or self.phase != "starting":
-            return
-        worker = self._life.roster.workers[event.process]
+            return  # a replacement takes it
+        worker = self.roster.workers[event.process]
         if event.error and event.final:
             self._fail({"reason": event.error, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
         elif event.error:
@@ -121,24 +82,15 @@ class JobState:
             self._lose(worker, event.error)
         else:
             self._life.endpoints[event.process] = event.endpoint
-            if len(self._life.endpoints) == len(self._life.roster.workers):
+            if len(self._life.endpoints) == len(self.roster.workers):
                 self._run_units()
-
-    def _run_units(self) -> None:
-        self.phase = "running"
-        roster = self._life.roster
-        endpoints = tuple(self._life.endpoints[process] for process in range(len(roster.workers)))
-        for worker, units in zip(roster.workers, roster.layout.processes, strict=True):
-            known = self._workers.get(worker)
-            room = max(1, known.nthreads - known.busy) if known else 1
-            self._actions.append(ev.RunUnits(self.life, worker, units, min(room, len(units)), endpoints))
 
     def _on_said(self, event: ev.Said) -> None:
         what, kind = event.what, event.what["event"]
         if kind == "checkpoint":
-            # also one that a life wrote that has ended meanwhile: it is complete
+            # also of a life that has ended meanwhile: it is complete
             self._points.add_checkpoint(what["step"], what["url"])
-        if event.life != self.life:
+        if event.life not in self.roster.lives:
             return
         if kind == "unit":
             self._life.started.add(what["unit"])
@@ -147,6 +99,7 @@ class JobState:
                 if self._signal:
                     self._stop_units()
         elif kind == "training":
+            self._trains = True
             self._restarts.resume(self._now)
         elif kind == "steps":
             self.steps = dict(what["steps"])
@@ -156,7 +109,7 @@ class JobState:
                 self._move()
 
     def _on_reported(self, event: ev.Reported) -> None:
-        if event.life != self.life:
+        if event.life not in self.roster.lives:
             return
         report = event.report
         self._life.reports.setdefault(str(event.unit), report)
@@ -169,7 +122,7 @@ class JobState:
                 self._recover(str(report["reason"]), cause=str(report.get("cause", report["reason"])))
             else:
                 self._fail(dict(report))
-        elif len(self._life.reports) == len(self._layout.units):
+        elif len(self._life.reports) == len(self._layout.units) and self._replacement is None:
             left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
             if left:
                 self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
@@ -190,11 +143,11 @@ class JobState:
 
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
-        if self.phase in ("starting", "running") and event.worker in self._life.roster.workers:
+        if self.phase in ("starting", "running") and event.worker in self.roster.workers:
             self._prepare_move(f"the Dask worker at {event.worker} leaves")
 
     def _on_ended(self, event: ev.Ended) -> None:
-        if event.life == self.life and self.phase == "ending":
+        if event.life == self.life and self.phase == "ending" and event.process is None:
             for unit, report in event.reports.items():
                 self._life.reports.setdefault(unit, report)
             self._life.ending.discard(event.worker)
@@ -214,7 +167,7 @@ class JobState:
             self._stop_units()
 
     def _stop_units(self) -> None:
-        self._actions += [ev.StopUnits(self.life, worker) for worker in self._life.roster.workers]
+        self._actions += [ev.StopUnits(worker) for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
         self._fail({"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True})
@@ -236,80 +189,55 @@ class JobState:
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, failure: dict[str, Any]) -> None:
-        """End the job: what failed first is told."""
-        if self._failure is None:
-            self._failure = failure
-        if self.phase in ("starting", "running"):
-            self._end_life(str(failure["reason"]))
-        elif self.phase == "placing":
-            self._finish()
-
-    def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part, because other tasks took the threads."""
-        missing = [unit for unit in map(str, self._layout.units) if unit not in self._life.started]
-        for unit in missing:
-            self._life.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}. "
-        reason += "Other tasks hold the threads."
-        self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
-
-    def _end_life(self, reason: str) -> None:
-        self.phase = "ending"
-        self._moving = ""
-        self._deadline = self._now + END_TIMEOUT_S
-        forget = self._is_done or self._failure is not None
-        present = [each for each in self._life.roster.workers if each in self._workers and self._workers[each].usable]
-        closing = [each for each in self._life.roster.workers if each in self._placer.leaving and each in self._workers]
-        self._life.ending = {*present, *closing}
-        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
-        if not self._life.ending:
-            self._after_life()
-
-    def _after_life(self) -> None:
-        """Go on after the last unit of a life has ended."""
-        self._deadline = None
-        if self._is_done or self._failure is not None:
-            self._finish()
-            return
-        self.phase = "placing"
-        self._placer.begin(self._now)
-        self._place_at = self._now + self._restarts.backoff_s()
-        if self._now >= self._place_at:
-            self._place()
-
-    def _finish(self) -> None:
-        self.phase = "over"
-        stuck = tuple(sorted(self._life.ending & set(self._workers)))
-        what = {
-            "event": "over",
-            "reports": dict(self._life.reports),
-            "failure": self._failure,
-            "signal": self._signal,
-            "processes": [[str(unit) for unit in units] for units in self._life.roster.layout.processes],
-            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
-            **self._restarts.summary(),
-        }
-        self._actions.append(ev.Over(what, stuck))
-
     # -- losses ----------------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
-        """Restart the job, unless all units of the Dask worker have ended already."""
-        units = [str(unit) for unit in self._life.units_on(worker)]
-        lost = [unit for unit in units if self._life.reports.get(unit, {}).get("state") != "done"]
-        if not lost:
-            return
-        process = self._life.roster.process_on(worker)
+        """Start again what is lost, unless all units of the Dask worker have ended already."""
+        lost = [str(unit) for unit in self._life.units_on(worker)]
+        lost = [unit for unit in lost if self._life.reports.get(unit, {}).get("state") != "done"]
+        if not lost or self._replacement is not None:
+            return  # a replacement has taken the event
+        processes = [process for process, each in enumerate(self.roster.workers) if each == worker]
         self._placer.lose(worker, self._workers)
+        step = self._life.known_step(self.steps)
         for unit in lost:
-            self._life.reports.setdefault(
-                unit, {"unit": unit, "state": "lost", "step": self._life.known_step(self.steps)}
-            )
-        text = f"process {process} of the job, on the Dask worker at {worker}: {reason}. Lost: {', '.join(lost)}."
-        self._recover(text, lost=lost)
+            self._life.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
+        names = ", ".join(map(str, processes))
+        text = f"process {names} of the job, on the Dask worker at {worker}: {reason}. Lost: {', '.join(lost)}."
+        if not self._replace(processes, text):
+            self._recover(text)
 
-    def _recover(self, reason: str, cause: str = "", lost: Sequence[str] = ()) -> None:
+    def _replace(self, lost: Sequence[int], reason: str) -> bool:
+        """Start again only what is lost, if other worker groups can go on meanwhile; return whether they can."""
+        can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
+        processes = processes_to_replace(self.roster.layout, lost) if can else None
+        if processes is None or self._restarts.refusal(self._now):
+            return False
+        replacement = Replacement(self._life, processes, self._points, self._placer, self.steps)
+        if replacement.loses_servers and not self._points.has_snapshot:
+            return False
+        self._count_restart(reason)
+        self._replacement = replacement
+        self._actions += replacement.begin(self._now, self._workers, reason)
+        return True
+
+    def _replace_further(self, event: Any) -> None:
+        """Go on with a replacement, or restart the whole job where that fails."""
+        replacement = self._replacement
+        assert replacement is not None
+        life = self.life
+        self._actions += replacement.handle(event, self._now, self._workers)
+        if self.life != life:
+            self._tell_placed(replacement.groups)
+        if replacement.failed:
+            self._replacement = None
+            if self.phase == "running":
+                self._recover(replacement.failed)
+        elif replacement.phase == "done" or self.phase != "running":
+            self._replacement = None
+            self._restarts.resume(self._now)
+
+    def _recover(self, reason: str, cause: str = "") -> None:
         """End this life, and begin another one if the job may."""
         step = self._life.known_step(self.steps)
         refusal = self._restarts.refusal(self._now, cause, step)
@@ -318,20 +246,20 @@ class JobState:
             code = LostUnitError.exit_code
             self._fail({"reason": reason + tried, "exit_code": code, "expected": True})
             return
-        self._restarts.lose(self._now)
-        self._restarts.add(self._now, reason, step, cause)
-        self._warn(f"{reason} The job goes on.")
+        self._count_restart(reason, cause)
         self._end_life(reason)
 
-    def _warn(self, message: str) -> None:
-        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+    def _count_restart(self, reason: str, cause: str = "") -> None:
+        self._restarts.lose(self._now)
+        self._restarts.add(self._now, reason, self._life.known_step(self.steps), cause)
+        self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------
 
     def _look_for_room(self) -> None:
         """Move units that share threads once there are more Dask workers."""
         if self._deadline is None:
-            n = self._placer.room(self._now, self._workers, self._life.roster.workers)
+            n = self._placer.room(self._now, self._workers, self.roster.workers)
             if n:
                 self._prepare_move(f"there is room for {n} processes")
 
@@ -339,8 +267,8 @@ class JobState:
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving = why
         self._deadline = self._now + HAND_OVER_S
-        first = self._life.roster.layout.process_of[Address.worker(0, 0)]
-        self._actions.append(ev.RequestSnapshot(self.life, self._life.roster.workers[first]))
+        first = self.roster.layout.process_of[Address.worker(0, 0)]
+        self._actions.append(ev.RequestSnapshot(self.roster.workers[first]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
@@ -348,37 +276,3 @@ class JobState:
         self._end_life(f"the units are placed anew: {self._moving}")
 
     # -- the next life ---------------------------------------------------------------------------------------------
-
-    def _place(self) -> None:
-        """Place the units anew, or wait for Dask workers as long as that can help."""
-        try:
-            found = self._placer.place(self._now, self._workers, self._life.roster.workers)
-        except ClusterError as error:
-            reason = f"{' '.join(self._restarts.reasons)} {error}"
-            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
-            return
-        if found is not None:
-            self._begin_life(Roster(self.life + 1, *found))
-
-    def _begin_life(self, roster: Roster) -> None:
-        step, start, what = self._points.newest(self._workers)
-        reached = self._life.known_step(self.steps)
-        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
-        self._life = Life(roster)
-        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
-        self.steps = {}
-        if roster.life > 0:
-            self._restarts.recomputed_steps += max(0, reached - (step or 0))
-            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
-            reason = self._restarts.reasons[-1] if self._restarts.reasons else ""
-            self._actions.append(ev.Tell({**facts, "reason": reason}))
-            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
-        processes = [[list(unit) for unit in units] for units in roster.layout.processes]
-        placed = [
-            {"address": address, "units": [str(unit) for unit in units]}
-            for address, units in zip(roster.workers, roster.layout.processes, strict=True)
-        ]
-        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": placed}))
-        for process, (worker, buddy) in enumerate(zip(roster.workers, buddies_of(roster, self._workers), strict=True)):
-            facts = {"processes": processes, "workers": list(roster.workers), "buddy": buddy, "start": start}
-            self._actions.append(ev.Host(roster.life, process, worker, facts))

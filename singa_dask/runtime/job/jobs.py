@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
-from distributed.utils import wait_for
-from tornado.locks import Lock
 
 from singa_dask.comm import Address
-from singa_dask.comm.loading import loading_message
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
-from singa_dask.runtime.job.site import Site, run_units
+from singa_dask.runtime.job.site import run_units
+from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import place, plan_processes
 
@@ -31,9 +28,7 @@ SILENT_S = 5.0
 rarely in clusters of more than ten workers."""
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
-HOST_TIMEOUT_S = 50.0
 END_TIMEOUT_S = 10.0
-ASK_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +46,8 @@ class Jobs(SchedulerPlugin):
         """Take messages of clients and of `Site`."""
         self.scheduler = scheduler
         self._jobs: dict[str, JobState] = {}
-        self._futures: dict[str, dict[Future[Any], tuple[int, tuple[Address, ...]]]] = {}
-        self._sites: set[str] = set()
-        self._installing: dict[str, Lock] = {}
+        self._futures: dict[str, dict[Future[Any], tuple[int, int]]] = {}
+        self._sites = Sites(scheduler)
         self._client: Client | None = None
         self._ticked_at = time.monotonic()
         self._is_ticking = False
@@ -127,8 +121,7 @@ class Jobs(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell jobs of a Dask worker that is gone."""
-        self._sites.discard(worker)
-        self._installing.pop(worker, None)
+        self._sites.forget(worker)
         for job_id in list(self._jobs):
             self._handle(job_id, ev.Gone(worker, "it is gone"))
 
@@ -185,12 +178,15 @@ class Jobs(SchedulerPlugin):
     def _end_left_over(self) -> None:
         """End lives that are over, or jobs, on Dask workers that could not be reached at that time."""
         for address, known in self.scheduler.workers.items():
-            for job_id, told in known.metrics.get(SITE, {}).items():
+            for job_id, hosted in known.metrics.get(SITE, {}).items():
                 state = self._jobs.get(job_id)
-                if (state is None or told["life"] < state.life) and not self._is_silent(address):
-                    reason = "the job goes on elsewhere" if state else "the job is over"
-                    arguments = {"life": told["life"], "reason": reason, "forget": state is None}
-                    self._ask_later(address, Op.END, job_id=job_id, **arguments)
+                for told in hosted:
+                    if not self._is_silent(address) and (
+                        state is None or not state.roster.has(told["process"], told["life"])
+                    ):
+                        reason = "the job goes on elsewhere" if state else "the job is over"
+                        facts = {"life": told["life"], "process": told["process"], "forget": state is None}
+                        self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
 
     def _is_silent(self, address: str) -> bool:
         known = self.scheduler.workers.get(address)
@@ -202,11 +198,10 @@ class Jobs(SchedulerPlugin):
         steps: dict[str, int] = {}
         for address in state.workers:
             known = self.scheduler.workers.get(address)
-            told = known.metrics.get(SITE, {}).get(job_id, {}) if known else {}
-            if told.get("life") != state.life:
-                continue
-            for group, step in told["steps"].items():
-                steps[group] = min(step, steps.get(group, step))
+            for told in known.metrics.get(SITE, {}).get(job_id, ()) if known else ():
+                if told["life"] in state.roster.lives:
+                    for group, step in told["steps"].items():
+                        steps[group] = min(step, steps.get(group, step))
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
             self._handle(job_id, ev.Said(state.life, what))
@@ -244,79 +239,57 @@ class Jobs(SchedulerPlugin):
                 self.scheduler.loop.add_callback(self._host, state.spec, action)
             elif isinstance(action, ev.EndLife):
                 self.scheduler.loop.add_callback(self._end_life, state.spec.job_id, action)
+            elif isinstance(action, ev.CutOff):
+                self.scheduler.loop.add_callback(self._cut, state.spec.job_id, action)
+            elif isinstance(action, ev.Join):
+                self.scheduler.loop.add_callback(self._join, state.spec.job_id, action)
             elif isinstance(action, ev.StopUnits):
-                self._ask_later(action.worker, Op.STOP, job_id=state.spec.job_id, life=action.life)
+                self._ask_later(action.worker, Op.STOP, job_id=state.spec.job_id)
             elif isinstance(action, ev.RequestSnapshot):
-                self._ask_later(action.worker, Op.SNAPSHOT, job_id=state.spec.job_id, life=action.life)
+                self._ask_later(action.worker, Op.SNAPSHOT, job_id=state.spec.job_id)
             else:
                 self.scheduler.loop.add_callback(self._end, state.spec.job_id, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         self.scheduler.log_event(topic_of(job_id), {"unit": "driver", "time": time.time(), **what})
 
-    async def _ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
-        """Call a handler of a Dask worker; return its answer, or the exception."""
-        message = {"op": op, **arguments}
-        try:
-            answers = await wait_for(
-                self.scheduler.broadcast(msg=message, workers=[worker], on_error="return"), timeout_s
-            )
-        except Exception as error:
-            return error
-        return answers[worker]
-
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         async def ask() -> None:
-            await self._ask(worker, ASK_TIMEOUT_S, op, **arguments)
+            await self._sites.ask(worker, ASK_TIMEOUT_S, op, **arguments)
 
         self.scheduler.loop.add_callback(ask)
 
     async def _host(self, spec: JobSpec, action: ev.Host) -> None:
-        answer = await self._ask_site(spec, action)
+        answer = await self._sites.host(spec, action)
         if isinstance(answer, BaseException):
             missing = isinstance(answer, ImportError)
             what = f"the package cannot be loaded there: {answer}" if missing else f"{type(answer).__name__}: {answer}"
             answer = {"error": what}
         self._handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
-    async def _ask_site(self, spec: JobSpec, action: ev.Host) -> Any:
-        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process."""
-        worker = action.worker
-        async with self._installing.setdefault(worker, Lock()):
-            failed = await self._install(worker)
-        if failed is not None:
-            return failed
-        job = {key: getattr(spec, key) for key in ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from")}
-        facts = {**job, "life": action.life, "process": action.process, **action.placement}
-        return await self._ask(worker, HOST_TIMEOUT_S, Op.HOST, placement=facts)
-
-    async def _install(self, worker: str) -> BaseException | None:
-        """Install the `Site` of a Dask worker if it is not there; return the error if that fails."""
-        if worker not in self._sites:
-            # loading takes seconds on a busy machine
-            for message in (
-                loading_message(Site.__module__),
-                {"op": "plugin-add", "plugin": pickle.dumps(Site()), "name": SITE},
-            ):
-                answer = await self._ask(worker, HOST_TIMEOUT_S, **message)
-                if isinstance(answer, BaseException):
-                    return answer
-            self._sites.add(worker)
-        return None
-
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
-        answer = await self._ask(action.worker, END_TIMEOUT_S, Op.END, **arguments)
-        await self._cancel(job_id, action.life)
+        answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
+        await self._cancel(job_id, action.life, action.process)
         if isinstance(answer, dict):
-            self._handle(job_id, ev.Ended(action.life, action.worker, answer))
+            self._handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer)
 
-    async def _cancel(self, job_id: str, up_to_life: int) -> None:
-        """Release the tasks of lives that are over."""
+    async def _cut(self, job_id: str, action: ev.CutOff) -> None:
+        arguments = {"processes": list(action.processes), "groups": list(action.groups)}
+        answer = await self._sites.ask_process(job_id, action, Op.CUT, **arguments)
+        self._handle(job_id, ev.Cut(action.process, **answer))
+
+    async def _join(self, job_id: str, action: ev.Join) -> None:
+        left = [list(unit) for unit in action.left]
+        answer = await self._sites.ask_process(job_id, action, Op.JOIN, endpoints=dict(action.endpoints), left=left)
+        self._handle(job_id, ev.Joined(action.process, **answer))
+
+    async def _cancel(self, job_id: str, up_to_life: int, process: int | None = None) -> None:
+        """Release the tasks of lives that are over, or of one process."""
         tasks = self._futures.get(job_id, {})
-        old = [future for future, (life, _) in tasks.items() if life <= up_to_life]
+        old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
         for future in old:
             del tasks[future]
         if old and self._client is not None:
@@ -330,6 +303,7 @@ class Jobs(SchedulerPlugin):
                 run_units,
                 job_id,
                 action.life,
+                action.process,
                 [list(unit) for unit in units],
                 list(action.endpoints),
                 key=f"{topic_of(job_id)}-{units[0]}-life-{action.life}",
@@ -338,7 +312,7 @@ class Jobs(SchedulerPlugin):
                 pure=False,
                 retries=0,
             )
-            self._futures[job_id][future] = (action.life, units)
+            self._futures[job_id][future] = (action.life, action.process)
             self.scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
 
     async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:

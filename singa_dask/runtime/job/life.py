@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singa_dask.comm import Address
+from singa_dask.runtime.job.events import RunUnits, WorkerFacts
 from singa_dask.runtime.job.replacing import Roster
 
-__all__ = ["Life"]
+__all__ = ["Life", "run_action"]
 
 
 @dataclass
@@ -35,12 +36,39 @@ class Life:
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
 
-    def units_on(self, worker: str) -> tuple[Address, ...]:
+    def units_on(self, worker: str) -> list[Address]:
         """Return the units on a Dask worker."""
-        process = self.roster.process_on(worker)
-        return () if process is None else self.roster.layout.processes[process]
+        roster = self.roster
+        pairs = zip(roster.workers, roster.layout.processes, strict=True)
+        return [unit for address, units in pairs if address == worker for unit in units]
+
+    def done_workers(self) -> list[Address]:
+        """Return the workers that are done."""
+        units = [unit for unit in self.roster.layout.units if unit.kind == "worker"]
+        return [unit for unit in units if self.reports.get(str(unit), {}).get("state") == "done"]
+
+    def give_up_missing(self) -> list[str]:
+        """Report the units that have not begun as not started; return them."""
+        missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]
+        for unit in missing:
+            self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
+        return missing
+
+    def describe(self) -> dict[str, Any]:
+        """Return reports and units for the last event of a job."""
+        return {"reports": dict(self.reports), "processes": [each["units"] for each in self.roster.describe()]}
 
     def known_step(self, steps: Mapping[str, int]) -> int:
         """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
         reported = [int(each.get("step", -1)) for each in self.reports.values()]
         return max([*reported, *steps.values(), -1])
+
+
+def run_action(life: Life, process: int, workers: Mapping[str, WorkerFacts]) -> RunUnits:
+    """Return what starts the units of a process."""
+    roster = life.roster
+    worker, units = roster.workers[process], roster.layout.processes[process]
+    known = workers.get(worker)
+    room = max(1, known.nthreads - known.busy) if known else 1
+    endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
+    return RunUnits(roster.lives[process], worker, process, units, min(room, len(units)), endpoints)

@@ -21,6 +21,8 @@ class Op:
     LEAVING = "singa_dask_leaving"
     HOST = "singa_dask_host"
     END = "singa_dask_end"
+    CUT = "singa_dask_cut"
+    JOIN = "singa_dask_join"
     STOP = "singa_dask_stop"
     SNAPSHOT = "singa_dask_snapshot"
     KEEP = "singa_dask_keep"

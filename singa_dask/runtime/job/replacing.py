@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.events import WorkerFacts
+from singa_dask.runtime.job.events import Host, WorkerFacts
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
-__all__ = ["Placer", "Roster", "buddies_of", "place_again"]
+__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "place_again"]
 
 NANNY_S = 6.0
 """How long units wait for a nanny to start their Dask worker again, before they share the others."""
@@ -31,15 +31,31 @@ class Roster(NamedTuple):
         Units of each process.
     workers : tuple of str
         Dask worker of each process.
+    lives : tuple of int
+        In which life each process has begun: some may have been replaced since the others have.
+    term : int
+        The last life in which all processes have begun.
     """
 
     life: int
     layout: Layout
     workers: tuple[str, ...]
+    lives: tuple[int, ...]
+    term: int
 
-    def process_on(self, worker: str) -> int | None:
-        """Return the process on a Dask worker; None if it has none."""
-        return self.workers.index(worker) if worker in self.workers else None
+    @classmethod
+    def of(cls, life: int, layout: Layout, workers: Sequence[str]) -> Roster:
+        """Return the roster of processes that begin together."""
+        return cls(life, layout, tuple(workers), (life,) * len(workers), life)
+
+    def has(self, process: int, life: int) -> bool:
+        """Return whether a process is in a life."""
+        return process < len(self.lives) and self.lives[process] == life
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the Dask worker and the units of each process."""
+        pairs = zip(self.workers, self.layout.processes, strict=True)
+        return [{"address": address, "units": [str(unit) for unit in units]} for address, units in pairs]
 
 
 class Placer:
@@ -100,6 +116,35 @@ class Placer:
             if waited < RESTART_TIMEOUT_S:
                 return None
             raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
+        self._expects_nanny = False
+        return found
+
+    def place_some(
+        self, now: float, workers: Mapping[str, WorkerFacts], processes: Sequence[int], others: Sequence[str]
+    ) -> list[str] | None:
+        """Return a Dask worker for each of some processes; None if it is better to wait.
+
+        ``others`` are those of the processes that go on. They are shared if no others are left.
+
+        Raises
+        ------
+        ClusterError
+            There are none.
+        """
+        there = self._candidates(workers)
+        free = {address: each for address, each in there.items() if address not in others}
+        layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
+        waited = now - self._since
+        try:
+            facts = {address: each._asdict() for address, each in free.items()}
+            found = place(layout, facts, {address: each.busy for address, each in free.items()})
+        except ClusterError as error:
+            if waited < (NANNY_S if self._expects_nanny else 0.0) or (not there and waited < RESTART_TIMEOUT_S):
+                return None
+            if not there:
+                raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
+            order = [*free, *(address for address in there if address in others)]
+            found = [order[i % len(order)] for i in range(len(processes))]
         self._expects_nanny = False
         return found
 
@@ -189,3 +234,33 @@ def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: 
         return (address in workers and workers[address].host == here, address in spare)
 
     return min(others, key=rank, default="")
+
+
+def host_actions(
+    roster: Roster,
+    processes: Iterable[int],
+    start: Mapping[str, Any],
+    buddies: Sequence[str],
+    rejoin: Mapping[str, Any] | None = None,
+) -> list[Host]:
+    """Return what hosts some processes of a job.
+
+    Parameters
+    ----------
+    roster : Roster
+    processes : iterable of int
+    start : mapping
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+    buddies : sequence of str
+        Of each process of the job.
+    rejoin : mapping, optional
+        Fields of `Rejoin`, as plain values, for processes that join others that go on.
+    """
+    facts = {
+        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
+        "workers": list(roster.workers),
+        "term": roster.term,
+        "start": start,
+        "rejoin": rejoin,
+    }
+    return [Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]

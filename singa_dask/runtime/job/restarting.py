@@ -26,6 +26,11 @@ class RestartPoints:
         self._checkpoint: tuple[int, str] | None = None
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether there is a snapshot."""
+        return bool(self._snapshots)
+
     def add_checkpoint(self, step: int, url: str) -> None:
         """Add a checkpoint that is complete."""
         self._checkpoint = (step, url)
@@ -61,6 +66,31 @@ class RestartPoints:
             step, url = self._checkpoint
             return step, {"url": url}, f"the checkpoint of step {step}"
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
+
+    def of_groups(
+        self, steps: Mapping[int, int], groups: Iterable[int], present: Collection[str] | None
+    ) -> tuple[dict[str, Any], dict[int, int]] | None:
+        """Return the newest point from which some worker groups can start again, and their steps at it.
+
+        Parameters
+        ----------
+        steps : mapping of int to int
+            The step that a group has to start at, for those of which it is known: no point after it will do.
+        groups : iterable of int
+        present : collection of str or None
+            Dask workers that can be reached, if parts are needed. Then there may be no such point, and the result is
+            None.
+        """
+        for _, manifest in reversed(self._snapshots):
+            known = {int(group): int(facts["step"]) for group, facts in manifest["groups"].items()}
+            if any(known.get(group, 0) > step for group, step in steps.items()):
+                continue
+            left = {key: _held(manifest.get(key, ()), present or ()) for key in ("parts", "states")}
+            if present is None or all(part["holders"] for parts in left.values() for part in parts):
+                return {"manifest": {**manifest, **left}}, {group: known.get(group, 0) for group in groups}
+        if present is not None:
+            return None
+        return {"url": self._resume} if self._resume else {}, dict.fromkeys(groups, 0)
 
 
 def _held(parts: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[dict[str, Any]]:

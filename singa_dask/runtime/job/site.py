@@ -18,107 +18,21 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.comm.transport import Transport
-from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import CheckpointError, ConfigError, SingaError
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import EVENTS, SITE, Op, topic_of
 from singa_dask.runtime.job.site_log import SiteLog
-from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["Hosting", "Site", "run_units"]
+__all__ = ["Site", "run_units"]
 
-END_TIMEOUT_S = 8.0
 LEAVE_TIMEOUT_S = 10.0
 PART_TIMEOUT_S = 30.0
 
 logger = logging.getLogger(__name__)
-
-
-class Hosting:
-    """One process of a job in one life, on a Dask worker.
-
-    Parameters
-    ----------
-    placement : mapping
-        What `Jobs` has sent; see `Site.host`.
-
-    Attributes
-    ----------
-    host : UnitHost
-        Set by `start`.
-    reports : dict of str to dict
-        Of the units that have ended.
-    """
-
-    def __init__(self, placement: Mapping[str, Any]) -> None:
-        self.job_id: str = placement["job_id"]
-        self.life: int = placement["life"]
-        self.process: int = placement["process"]
-        self.workers: list[str] = list(placement["workers"])
-        self.buddy: str = placement["buddy"]
-        self.start_from: Mapping[str, Any] = placement["start"]
-        self.checkpoint_url: str = placement["checkpoint_url"]
-        self.init_from: list[str] = list(placement["init_from"])
-        self.sources = [modules.Source(*source) for source in placement["sources"]]
-        self.reports: dict[str, dict[str, Any]] = {}
-        self.host: UnitHost
-        self._placement = placement
-        self._n_running = 0
-        self._is_closed = False
-        self._changed = threading.Condition()
-
-    def build(self, **given: Any) -> None:
-        """Build the `UnitHost`; ``given`` are its other arguments."""
-        placement = self._placement
-        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        job = JobConf.from_json(placement["job"], REGISTRIES)
-        if not self.buddy and job.cluster.snapshot_freq is None:
-            # nobody would have the snapshots of a process that is lost
-            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
-            job = job.model_copy(update={"cluster": cluster})
-        self.host = UnitHost(
-            self.job_id,
-            self.process,
-            job,
-            deals=placement["deals"],
-            layout=Layout(processes, job.cluster),
-            life=self.life,
-            **given,
-        )
-
-    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
-        """Run a unit in this thread; return its report."""
-        with self._changed:
-            if self._is_closed:
-                return {"state": "aborted", "step": -1}
-            self._n_running += 1
-        try:
-            self.host.connect(endpoints)
-            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
-            self.reports[str(unit)] = report
-            return report
-        finally:
-            with self._changed:
-                self._n_running -= 1
-                self._changed.notify_all()
-
-    def end(self, reason: str) -> bool:
-        """End all units, and close the host; return whether they have ended in time."""
-        with self._changed:
-            self._is_closed = True
-        self.host.abort({"reason": reason}, tell=False)
-        has_ended = self.wait(END_TIMEOUT_S)
-        self.host.close()
-        return has_ended
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until no unit runs; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
 
 
 class Site(WorkerPlugin):
@@ -133,14 +47,16 @@ class Site(WorkerPlugin):
         """Take messages of `Jobs` and of other sites."""
         self.worker = worker
         self.store = SnapshotStore()
-        self.hostings: dict[str, Hosting] = {}
-        # of each job: the oldest life that may still begin here
-        self._oldest: dict[str, int] = {}
+        self.hostings: dict[tuple[str, int], Hosting] = {}
+        # of each process of a job: the oldest life that may still begin here
+        self._oldest: dict[tuple[str, int], int] = {}
         self._log = SiteLog()
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
             Op.HOST: self._host,
             Op.END: self._end,
+            Op.CUT: self._cut,
+            Op.JOIN: self._join,
             Op.STOP: self._stop,
             Op.SNAPSHOT: self._request_snapshot,
             Op.KEEP: self._keep,
@@ -164,8 +80,8 @@ class Site(WorkerPlugin):
         for hosting in list(self.hostings.values()):
             await self._in_thread(self._close, hosting, "the Dask worker closes")
         self._threads.shutdown(wait=False)
-        for op in (Op.HOST, Op.END, Op.STOP, Op.SNAPSHOT, Op.KEEP, Op.PART):
-            worker.handlers.pop(op, None)
+        for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
+            del worker.handlers[op]
 
     def _wait_for_all(self, hostings: Sequence[Hosting]) -> None:
         for hosting in hostings:
@@ -184,15 +100,16 @@ class Site(WorkerPlugin):
         ----------
         placement : mapping
             ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
-            ``buddy``, ``start`` (``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing), ``job`` as JSON,
-            ``deals``, ``sources``, ``checkpoint_url``, ``init_from``.
+            ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
+            process that joins others), ``start`` (``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing),
+            ``job`` as JSON, ``deals``, ``sources``, ``checkpoint_url``, ``init_from``.
         """
         hosting = Hosting(placement)
-        job_id = hosting.job_id
-        self._oldest[job_id] = max(hosting.life, self._oldest.get(job_id, 0))
-        before = self.hostings.get(job_id)
-        if before is not None and before.life < hosting.life:
-            await self._in_thread(self._close, before, "a newer life of the job begins")
+        key = hosting.key
+        self._oldest[key] = max(hosting.life, self._oldest.get(key, 0))
+        for before in self._of(hosting.job_id):
+            if before.life < hosting.term or (before.key == key and before.life < hosting.life):
+                await self._in_thread(self._close, before, "a newer life of the job begins")
         try:
             await self._in_thread(self._build, hosting)
         except Exception as error:
@@ -201,12 +118,15 @@ class Site(WorkerPlugin):
                 raise
             why = f"{found.place}: {found.text}" if found else str(error)
             return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
-        if hosting.life < self._oldest.get(job_id, 0):  # meanwhile it was ended, or another life has begun
+        if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
-        self.hostings[job_id] = hosting
+        self.hostings[key] = hosting
         self._log.add(hosting.host)
         return {"endpoint": hosting.host.address}
+
+    def _of(self, job_id: str) -> list[Hosting]:
+        return [each for each in self.hostings.values() if each.job_id == job_id]
 
     def _build(self, hosting: Hosting) -> None:
         self._check_modules(hosting)
@@ -234,50 +154,82 @@ class Site(WorkerPlugin):
     def _transport(self, hosting: Hosting) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
-        return partial(
-            Transport,
-            f"{scheme}://{endpoint.rpartition(':')[0]}",
-            listen_args=security.get_listen_args("worker"),
-            connect_args=security.get_connection_args("worker"),
-            name=f"transport-{hosting.job_id}",
-        )
 
-    async def _end(self, job_id: str, life: int, reason: str, forget: bool = False) -> dict[str, Any]:
-        """End a life and all before it; return the reports of its units."""
-        self._oldest[job_id] = max(life + 1, self._oldest.get(job_id, 0))
-        hosting = self.hostings.get(job_id)
+        def make(*callbacks: Any, life: int, **given: Any) -> Transport:
+            # processes that were replaced have a newer life than those that they talk to
+            return Transport(
+                f"{scheme}://{endpoint.rpartition(':')[0]}",
+                *callbacks,
+                life=hosting.term,
+                listen_args=security.get_listen_args("worker"),
+                connect_args=security.get_connection_args("worker"),
+                name=f"transport-{hosting.job_id}",
+                **given,
+            )
+
+        return make
+
+    async def _end(
+        self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
+    ) -> dict[str, Any]:
+        """End a life and all before it, or one process of it; return the reports of its units."""
+        for key in {(job_id, process), *self.hostings} if process is not None else set(self.hostings):
+            if key[0] == job_id and process in (None, key[1]):
+                self._oldest[key] = max(life + 1, self._oldest.get(key, 0))
         reports: dict[str, Any] = {}
-        if hosting is not None and hosting.life <= life:
-            await self._in_thread(self._close, hosting, reason)
-            reports = hosting.reports if hosting.life == life else {}
+        for hosting in self._of(job_id):
+            if hosting.life <= life and process in (None, hosting.process):
+                await self._in_thread(self._close, hosting, reason)
+                reports |= hosting.reports
         if forget:
             self.store.forget(job_id)
-            self._oldest.pop(job_id, None)
+            self._oldest = {key: oldest for key, oldest in self._oldest.items() if key[0] != job_id}
         return reports
+
+    def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
+        """Separate a process from others, see `UnitHost.cut`."""
+        host = self._current(job_id, life, process)
+        if host is None:
+            return {"error": f"process {process} of the job is not on {self.worker.address}"}
+        return {"applied": host.cut(processes, groups)}
+
+    def _join(
+        self, job_id: str, life: int, process: int, endpoints: Mapping[int, str], left: Sequence[Sequence[Any]]
+    ) -> dict[str, Any]:
+        """Tell a process of those that replace others, see `UnitHost.join`."""
+        host = self._current(job_id, life, process)
+        if host is None:
+            return {"error": f"process {process} of the job is not on {self.worker.address}"}
+        host.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        return {}
 
     def _close(self, hosting: Hosting, reason: str) -> None:
         if not hosting.end(reason):
             logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
         self._log.remove(hosting.host)
-        if self.hostings.get(hosting.job_id) is hosting:
-            del self.hostings[hosting.job_id]
+        if self.hostings.get(hosting.key) is hosting:
+            del self.hostings[hosting.key]
 
-    def _current(self, job_id: str, life: int) -> UnitHost | None:
-        hosting = self.hostings.get(job_id)
+    def _current(self, job_id: str, life: int, process: int) -> UnitHost | None:
+        hosting = self.hostings.get((job_id, process))
         return hosting.host if hosting is not None and hosting.life == life else None
 
-    def _stop(self, job_id: str, life: int) -> None:
-        if host := self._current(job_id, life):
-            host.request_stop()
+    def _stop(self, job_id: str) -> None:
+        for hosting in self._of(job_id):
+            hosting.host.request_stop()
 
-    def _request_snapshot(self, job_id: str, life: int) -> None:
-        if host := self._current(job_id, life):
-            host.request_snapshot()
+    def _request_snapshot(self, job_id: str) -> None:
+        for hosting in self._of(job_id):
+            hosting.host.request_snapshot()
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        return {job_id: {"life": each.life, "steps": each.host.steps()} for job_id, each in self.hostings.items()}
+        told: dict[str, list[dict[str, Any]]] = {}
+        for each in list(self.hostings.values()):
+            facts = {"process": each.process, "life": each.life, "steps": each.host.steps()}
+            told.setdefault(each.job_id, []).append(facts)
+        return told
 
     def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
         """Send an event of a unit: to `Jobs`, and what people see to the client; called from any thread."""
@@ -351,12 +303,12 @@ class Site(WorkerPlugin):
 
 
 def run_units(
-    job_id: str, life: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
+    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Run some units on this Dask worker, the first one in this thread; a task of the job. Return their reports."""
     site = get_worker().plugins[SITE]
     assert isinstance(site, Site)
-    hosting = site.hostings.get(job_id)
+    hosting = site.hostings.get((job_id, process))
     if hosting is None or hosting.life != life:
         return [{"state": "aborted", "step": -1} for _ in units]
     reports: dict[Address, dict[str, Any]] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
@@ -98,7 +98,8 @@ class Router:
         process = self._process_with(message.dst)
         if process != self._process:
             assert self.transport is not None
-            self.transport.send(self.peers[process], replace(message, job=self._job_id))
+            if address := self.peers[process]:  # else it is being replaced, and what it has to have is sent again
+                self.transport.send(address, replace(message, job=self._job_id))
         elif message.dst.kind == "stub":
             self._post_to_stub(message)
         else:
@@ -145,6 +146,37 @@ class Router:
             reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
             failure = {"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG}
             self._abort({**failure, "retry": may_succeed_again(error)})
+
+    def cut(self, processes: Iterable[int]) -> None:
+        """Send nothing to processes that are to be replaced, and take nothing from them."""
+        assert self.transport is not None
+        for process in processes:
+            address, self.peers[process] = self.peers[process], ""
+            if address:
+                self.transport.cut(address)
+
+    def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
+        """Go on with processes that replace others; tell local units, which may wait for the others' answers.
+
+        Parameters
+        ----------
+        endpoints : mapping of int to str
+            Address of each new process.
+        left : collection of Address
+            Workers that are done.
+        """
+        for process, address in endpoints.items():
+            self.peers[process] = address
+        units = [unit for unit, process in self._process_of.items() if process in endpoints]
+        info = {"units": [list(unit) for unit in units]}
+        for unit in self.inboxes:
+            self.post(Message("replaced", src=Address.stub(self._process), dst=unit, info=info))
+        following = self._stub.replace(units)
+        if self._process == 0:
+            with self._lock:
+                following += self._coordinator.replace([unit for unit in units if unit not in left], left)
+        for each in following:
+            self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
         """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why."""

@@ -186,6 +186,40 @@ class UnitHost:
         waits = {str(unit): gate.waiting_for for unit, gate in self.router.gates.items()}
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
 
+    # -- replacements ------------------------------------------------------------------------------------
+
+    def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
+        """Separate from processes that are to be replaced.
+
+        Parameters
+        ----------
+        processes : collection of int
+        groups : collection of int
+            Worker groups in these processes.
+
+        Returns
+        -------
+        dict of int to int
+            For each of these groups that servers of this process serve: the newest step that all of these have
+            applied, -1 before the first one.
+        """
+        self.router.cut(processes)
+        applied: dict[int, int] = {}
+        servers = [unit for unit in self.units.values() if isinstance(unit, Server)]
+        for group in groups:
+            steps = [
+                server.applied(group)
+                for server in servers
+                if server.address.group == self.plan.layout.server_group_of(group)
+            ]
+            if steps:
+                applied[group] = min(steps)
+        return applied
+
+    def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
+        """Go on with processes that replace others, see `Router.join`."""
+        self.router.join(endpoints, left)
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def request_stop(self) -> None:
@@ -218,6 +252,8 @@ class UnitHost:
         self.router.end_units({"reason": reason, "retry": self.failure["retry"]}, tell)
 
     def _lose(self, address: str, error: str) -> None:
+        if address not in self.router.peers:
+            return  # it was replaced meanwhile
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."

@@ -206,7 +206,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
-    monkeypatch.setattr("singa_dask.runtime.job.job_state.START_TIMEOUT_S", 1)
+    monkeypatch.setattr("singa_dask.runtime.job.life_cycle.START_TIMEOUT_S", 1)
     for module in ("placing", "jobs"):
         monkeypatch.setattr(f"singa_dask.runtime.job.{module}.place", lambda layout, workers, busy: list(workers))
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
@@ -273,7 +273,8 @@ def test_a_lost_scheduler_ends_the_job(
 def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     site = dask_worker.plugins[SITE]
     assert isinstance(site, Site)
-    return site.hostings[job_id].host.address
+    (hosting,) = (each for each in site.hostings.values() if each.job_id == job_id)
+    return hosting.host.address
 
 
 @pytest.mark.long

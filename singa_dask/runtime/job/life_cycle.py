@@ -1,0 +1,179 @@
+"""LifeCycle: begins and ends the lives of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.life import Life, run_action
+from singa_dask.runtime.job.replacing import Placer, Roster, buddies_of, host_actions
+from singa_dask.runtime.job.restarting import RestartPoints, Restarts
+from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.planning.placement import plan_processes
+
+__all__ = ["LifeCycle"]
+
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 8.0
+
+
+class LifeCycle:
+    """The lives of one job, from its submission to its end; `JobState` decides when they begin and end.
+
+    A life begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask worker:
+    because all units are done, or because one was lost. Then the units are placed anew, and the next life goes on from
+    the newest snapshot.
+
+    Parameters
+    ----------
+    spec : JobSpec
+
+    Attributes
+    ----------
+    cluster : ClusterConf
+    steps : dict of str to int
+        Step of each worker group that is training, as far as it is known.
+    phase : str
+        ``"starting"``, ``"running"``, ``"ending"`` a life, ``"placing"`` the units anew, or ``"over"``.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.phase: Literal["starting", "running", "ending", "placing", "over"] = "placing"
+        self.cluster = ClusterConf.model_validate_json(spec.cluster)
+        self._layout = plan_processes(self.cluster)
+        self._placer = Placer(self._layout, self.cluster)
+        self._life = Life(Roster.of(-1, self._layout, spec.workers))
+        self._points = RestartPoints(spec.resume)
+        self._restarts = Restarts(self.cluster.max_restarts)
+        self._failure: dict[str, Any] | None = None
+        self._is_done = False
+        self._signal = ""
+        self.steps: dict[str, int] = {}
+        self._deadline: float | None = None
+        self._place_at = 0.0
+        self._now = 0.0
+        self._workers: Mapping[str, ev.WorkerFacts] = {}
+        self._actions: list[Any] = []
+
+    @property
+    def life(self) -> int:
+        """The newest life."""
+        return self.roster.life
+
+    @property
+    def roster(self) -> Roster:
+        """Where the units are."""
+        return self._life.roster
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Number of units on each Dask worker."""
+        workers = self.workers if self.phase != "ending" else ()
+        return {address: len(self._life.units_on(address)) for address in workers}
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Dask workers with units of the current life."""
+        return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
+
+    def _run_units(self) -> None:
+        self.phase = "running"
+        processes = range(len(self.roster.workers))
+        self._actions += [run_action(self._life, process, self._workers) for process in processes]
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """End the job: what failed first is told."""
+        if self._failure is None:
+            self._failure = failure
+        if self.phase in ("starting", "running"):
+            self._end_life(str(failure["reason"]))
+        elif self.phase == "placing":
+            self._finish()
+
+    def _fail_to_start(self) -> None:
+        """End a job that Dask has started only in part, because other tasks took the threads."""
+        missing = self._life.give_up_missing()
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}. "
+        reason += "Other tasks hold the threads."
+        self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+
+    def _end_life(self, reason: str) -> None:
+        self.phase = "ending"
+        self._deadline = self._now + END_TIMEOUT_S
+        forget = self._is_done or self._failure is not None
+        present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
+        closing = [each for each in self.roster.workers if each in self._placer.leaving and each in self._workers]
+        self._life.ending = {*present, *closing}
+        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
+        if not self._life.ending:
+            self._after_life()
+
+    def _after_life(self) -> None:
+        """Go on after the last unit of a life has ended."""
+        self._deadline = None
+        if self._is_done or self._failure is not None:
+            self._finish()
+            return
+        self.phase = "placing"
+        self._placer.begin(self._now)
+        self._place_at = self._now + self._restarts.backoff_s()
+        if self._now >= self._place_at:
+            self._place()
+
+    def _finish(self) -> None:
+        self.phase = "over"
+        stuck = tuple(sorted(self._life.ending & set(self._workers)))
+        what = {
+            **self._life.describe(),
+            **self._restarts.summary(),
+            "event": "over",
+            "failure": self._failure,
+            "signal": self._signal,
+            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+        }
+        self._actions.append(ev.Over(what, stuck))
+
+    def _warn(self, message: str) -> None:
+        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+
+    def _place(self) -> None:
+        """Place the units anew, or wait for Dask workers as long as that can help."""
+        try:
+            found = self._placer.place(self._now, self._workers, self.roster.workers)
+        except ClusterError as error:
+            reason = f"{' '.join(self._restarts.reasons)} {error}"
+            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            return
+        if found is not None:
+            self._begin_life(Roster.of(self.life + 1, *found))
+
+    def _begin_life(self, roster: Roster) -> None:
+        step, start, what = self._points.newest(self._workers)
+        reached = self._life.known_step(self.steps)
+        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
+        self._life = Life(roster)
+        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
+        self.steps = {}
+        if roster.life > 0:
+            self._restarts.recomputed_steps += max(0, reached - (step or 0))
+            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
+            reason = self._restarts.reasons[-1] if self._restarts.reasons else ""
+            self._actions.append(ev.Tell({**facts, "reason": reason}))
+            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
+        self._tell_placed()
+        buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, buddies)
+
+    def _tell_placed(self, groups: Sequence[int] = ()) -> None:
+        """Tell where units are; ``groups`` of workers that start again while others go on."""
+        roster = self.roster
+        if groups:
+            names = ", ".join(map(str, groups))
+            self._warn(f"worker groups that start again, the others go on: {names}.")
+            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
+            self._actions.append(ev.Tell({**facts, "reason": self._restarts.reasons[-1]}))
+        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))

@@ -1,0 +1,209 @@
+"""Replacement: starts some processes of a running job again, while the others go on.
+
+This is how a job of several worker groups gets over a loss. Like `JobState` it does no I/O and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from singa_dask.comm import Address
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.life import Life, run_action
+from singa_dask.runtime.job.replacing import Placer, buddies_of, host_actions
+from singa_dask.runtime.job.restarting import RestartPoints
+from singa_dask.runtime.planning.placement import Layout
+
+__all__ = ["Replacement", "processes_to_replace"]
+
+TIMEOUT_S = 60.0
+
+
+def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
+    """Return the lost processes and all that share a worker group with them; None if no worker group is left then."""
+    found = set(lost)
+    groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
+    while more := {
+        process
+        for process, mine in enumerate(groups)
+        if process not in found and any(mine & groups[other] for other in found)
+    }:
+        found |= more
+    if not any(mine for process, mine in enumerate(groups) if process not in found):
+        return None
+    return sorted(found)
+
+
+class Replacement:
+    """Starts processes again.
+
+    They are cut off from the others first (``"ending"``). Surviving servers then say up to which step they have had the
+    gradients of the groups that are lost. The processes are placed (``"placing"``) and hosted (``"hosting"``). Once
+    the survivors know where they are (``"joining"``), their units run (``"running"``) until all of them have begun
+    (``"done"``). If anything goes wrong meanwhile it has ``failed``.
+
+    Parameters
+    ----------
+    life : Life
+        Of the job; its roster and endpoints are brought up to date.
+    processes : sequence of int
+        The processes to start again.
+    points : RestartPoints
+    placer : Placer
+    steps : mapping of str to int
+        Last known step of each worker group.
+
+    Attributes
+    ----------
+    failed : str
+        Why the whole job must be restarted; empty if it need not.
+    """
+
+    def __init__(
+        self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer, steps: Mapping[str, int]
+    ) -> None:
+        self.phase: Literal["ending", "placing", "hosting", "joining", "running", "done"] = "ending"
+        self.failed = ""
+        self._life = life
+        self._processes = list(processes)
+        self._survivors = [p for p in range(len(life.roster.workers)) if p not in processes]
+        self._points = points
+        self._placer = placer
+        self._steps = {int(group): step for group, step in steps.items()}
+        self._applied: dict[int, int] = {}
+        self._hosted: dict[int, str] = {}
+        self._missing: set[str] = set()
+        self._deadline = 0.0
+
+    @property
+    def units(self) -> list[Address]:
+        """The units that start again."""
+        return [unit for process in self._processes for unit in self._life.roster.layout.processes[process]]
+
+    @property
+    def groups(self) -> list[int]:
+        """The worker groups that start again."""
+        return sorted({unit.group for unit in self.units if unit.kind == "worker"})
+
+    @property
+    def loses_servers(self) -> bool:
+        """Whether servers start again."""
+        return any(unit.kind == "server" for unit in self.units)
+
+    def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts], reason: str) -> list[Any]:
+        """Cut the processes off."""
+        self._deadline = now + TIMEOUT_S
+        self._placer.begin(now)
+        roster = self._life.roster
+        ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
+        self._ending, self._cutting = set(ending), set(self._survivors)
+        processes, groups = tuple(self._processes), tuple(self.groups)
+        return [
+            *(ev.CutOff(roster.lives[p], roster.workers[p], p, processes, groups) for p in self._survivors),
+            *(ev.EndLife(roster.lives[p], roster.workers[p], reason, process=p) for p in ending),
+        ]
+
+    def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+        """Take an event of the job; return what is to be done."""
+        actions: list[Any] = []
+        if isinstance(event, ev.Ended):
+            self._ending.discard(event.process)
+        elif isinstance(event, ev.Cut):
+            self._take_applied(event)
+        elif isinstance(event, ev.Hosted) and event.life in self._life.roster.lives:
+            actions = self._take_hosted(event)
+        elif isinstance(event, ev.Joined) and self.phase == "joining":
+            actions = self._take_joined(event, workers)
+        elif isinstance(event, ev.Said) and event.what["event"] == "unit":
+            self._missing.discard(event.what["unit"])
+            if self.phase == "running" and not self._missing:
+                self.phase = "done"
+        elif isinstance(event, ev.Gone):
+            self._take_loss(event)
+        if self.phase == "ending" and not self._ending and not self._cutting:
+            self.phase = "placing"
+        if self.phase == "placing" and not self.failed:
+            actions += self._place(now, workers)
+        if now >= self._deadline and self.phase != "done":
+            self.failed = self.failed or f"units do not start again within {TIMEOUT_S:g} s."
+        return actions
+
+    def _take_loss(self, event: ev.Gone) -> None:
+        roster = self._life.roster
+        on_it = {p for p, worker in enumerate(roster.workers) if worker == event.worker}
+        if self.phase in ("ending", "placing"):
+            self._ending -= on_it
+            on_it -= set(self._processes)
+        if on_it:
+            self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
+
+    def _take_applied(self, event: ev.Cut) -> None:
+        if event.error:
+            self.failed = event.error
+        self._cutting.discard(event.process)
+        for group, step in event.applied.items():
+            self._applied[int(group)] = min(step, self._applied.get(int(group), step))
+
+    def _place(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+        """Host the processes once there are Dask workers for them."""
+        roster = self._life.roster
+        others = [roster.workers[p] for p in self._survivors]
+        try:
+            found = self._placer.place_some(now, workers, self._processes, others)
+        except ClusterError as error:
+            self.failed = str(error)
+            return []
+        if found is None:
+            return []
+        steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
+        point = self._points.of_groups(steps, self.groups, workers if self.loses_servers else None)
+        if point is None:
+            self.failed = "there is no snapshot of the lost servers."
+            return []
+        start, begun = point
+        for group in self.groups:
+            # its servers are lost too: where it was when it was last heard of
+            steps.setdefault(group, max(self._steps.get(group, 0), begun[group]))
+        self.phase = "hosting"
+        mine = dict(zip(self._processes, found, strict=True))
+        life = 1 + max(roster.lives)
+        roster = self._life.roster = roster._replace(
+            life=life,
+            workers=tuple(mine.get(p, worker) for p, worker in enumerate(roster.workers)),
+            lives=tuple(life if p in mine else before for p, before in enumerate(roster.lives)),
+        )
+        rejoin = {
+            "running": [list(unit) for p in self._survivors for unit in roster.layout.processes[p]],
+            "left": [list(unit) for unit in self._life.done_workers()],
+            "steps": [list(each) for each in steps.items()],
+        }
+        return host_actions(roster, self._processes, start, buddies_of(roster, workers), rejoin)
+
+    def _take_hosted(self, event: ev.Hosted) -> list[Any]:
+        if event.error:
+            self.failed = event.error
+            return []
+        self._hosted[event.process] = event.endpoint
+        if self.phase != "hosting" or len(self._hosted) < len(self._processes):
+            return []
+        self.phase = "joining"
+        self._joining = set(self._survivors)
+        self._life.endpoints |= self._hosted
+        roster = self._life.roster
+        left = tuple(self._life.done_workers())
+        return [ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left) for p in self._survivors]
+
+    def _take_joined(self, event: ev.Joined, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+        if event.error:
+            self.failed = event.error
+            return []
+        self._joining.discard(event.process)
+        if self._joining:
+            return []
+        self.phase = "running"
+        self._missing = set(map(str, self.units))
+        for unit in self._missing:
+            self._life.reports.pop(unit, None)
+        return [run_action(self._life, process, workers) for process in self._processes]

@@ -1,0 +1,82 @@
+"""Sites: the calls of the scheduler to the `Site` of each Dask worker."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from distributed import Scheduler
+from distributed.utils import wait_for
+from tornado.locks import Lock
+
+from singa_dask.comm.loading import loading_message
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.names import SITE, Op
+from singa_dask.runtime.job.site import Site
+from singa_dask.runtime.job.spec import JobSpec
+
+__all__ = ["ASK_TIMEOUT_S", "Sites"]
+
+HOST_TIMEOUT_S = 50.0
+ASK_TIMEOUT_S = 5.0
+
+
+class Sites:
+    """Calls Dask workers; installs their `Site` when it is first needed. No call waits without end.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._installed: set[str] = set()
+        self._installing: dict[str, Lock] = {}
+
+    def forget(self, worker: str) -> None:
+        """Forget a Dask worker that is gone."""
+        self._installed.discard(worker)
+        self._installing.pop(worker, None)
+
+    async def ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+        """Call a handler of a Dask worker; return its answer, or the exception."""
+        message = {"op": op, **arguments}
+        try:
+            answers = await wait_for(
+                self._scheduler.broadcast(msg=message, workers=[worker], on_error="return"), timeout_s
+            )
+        except Exception as error:
+            return error
+        return answers[worker]
+
+    async def host(self, spec: JobSpec, action: ev.Host) -> Any:
+        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process."""
+        worker = action.worker
+        async with self._installing.setdefault(worker, Lock()):
+            failed = await self._install(worker)
+        if failed is not None:
+            return failed
+        job = {key: getattr(spec, key) for key in ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from")}
+        facts = {**job, "life": action.life, "process": action.process, **action.placement}
+        return await self.ask(worker, HOST_TIMEOUT_S, Op.HOST, placement=facts)
+
+    async def _install(self, worker: str) -> BaseException | None:
+        """Install the `Site` of a Dask worker if it is not there; return the error if that fails."""
+        if worker not in self._installed:
+            # loading takes seconds on a busy machine
+            for message in (
+                loading_message(Site.__module__),
+                {"op": "plugin-add", "plugin": pickle.dumps(Site()), "name": SITE},
+            ):
+                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)
+                if isinstance(answer, BaseException):
+                    return answer
+            self._installed.add(worker)
+        return None
+
+    async def ask_process(self, job_id: str, action: ev.CutOff | ev.Join, op: str, **arguments: Any) -> dict[str, Any]:
+        """Call a handler for one process of a job; return its answer, or an ``error``."""
+        facts = {"job_id": job_id, "life": action.life, "process": action.process}
+        answer = await self.ask(action.worker, ASK_TIMEOUT_S, op, **facts, **arguments)
+        return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
