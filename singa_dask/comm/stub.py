@@ -16,6 +16,7 @@ import numpy as np
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import ParamSlice
 from singa_dask.comm.sums import additions, complete_nodes, leaf
+from singa_dask.comm.unanswered import UnansweredRequests
 
 __all__ = ["Share", "Stub"]
 
@@ -158,8 +159,7 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # of each server: (slice, worker group) -> requests that it has not answered, one for each sum
-        self._unanswered: dict[Address, dict[tuple[int, int], list[Message]]] = defaultdict(dict)
+        self._unanswered = UnansweredRequests()
         self._newest: dict[Address, dict[int, _Answered]] = defaultdict(dict)
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
@@ -236,14 +236,16 @@ class Stub:
         for (_, server), outgoing in self._outgoing.items():
             if server in units:
                 outgoing.take()  # they are among the requests without an answer
-        servers = sorted(unit for unit in units if unit in self._unanswered)
-        return pack(each for server in servers for same in self._unanswered[server].values() for each in same)
+        return pack(self._unanswered.of(units))
 
     def _process_with(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self.process_of[unit]
 
     def _on_replica(self, message: Message) -> list[Message]:
-        """Answer a server that starts again with the newest values of its slices that it has sent to this process."""
+        """Answer a server that starts again with the newest values of its slices that it has sent to this process.
+
+        If the old server was lost in the middle of an answer, part of the values may be one update newer.
+        """
         newest = self._newest.get(message.src, {})
         described = [[number, each.version, list(each.applied)] for number, each in newest.items()]
         pieces = [(self._all[number], each.group) for number, each in newest.items()]
@@ -264,16 +266,10 @@ class Stub:
         if self._requested.get(key, -1) >= message.version:
             return []
         self._requested[key] = message.version
-        return [self._keep(self._to_server(message, piece)) for piece in self._slices[message.param]]
-
-    def _keep(self, request: Message) -> Message:
-        """Keep a request until it is answered."""
-        unanswered, key = self._unanswered[request.dst], (request.slice, request.info["group"])
-        if key in unanswered:
-            unanswered[key].append(request)
-        else:
-            unanswered[key] = [request]
-        return request
+        requests = [self._to_server(message, piece) for piece in self._slices[message.param]]
+        for request in requests:
+            self._unanswered.add(request)
+        return requests
 
     def _on_update(self, message: Message) -> list[Message]:
         """Count the local sharers whose gradient is ready; after the last one, send their sum.
@@ -297,7 +293,8 @@ class Stub:
         for piece in self._slices[param]:
             for each in sums:
                 arrays = (each.total[piece.start : piece.stop],)
-                request = self._keep(self._to_server(message, piece, arrays, n=each.n, node=each.node))
+                request = self._to_server(message, piece, arrays, n=each.n, node=each.node)
+                self._unanswered.add(request)
                 outgoing = self._outgoing[group, request.dst]
                 outgoing.add(request)
                 if outgoing.n_bytes >= PACK_BYTES:
@@ -362,7 +359,7 @@ class Stub:
                 np.copyto(values, message.arrays[0])
             if "applied" in message.info:
                 self._newest[message.src][piece.id] = _Answered(message.version, group, message.info["applied"])
-        if not self._answers(message):
+        if not self._unanswered.discard(message):
             return []
         answered = self._answered[group, piece.param]
         answered[piece.id] = message.version
@@ -370,14 +367,6 @@ class Stub:
             self._publish(message.kind, group, piece.param, min(answered.values()))
             answered.clear()
         return []
-
-    def _answers(self, message: Message) -> bool:
-        """Return whether a request waits for this answer: one that was sent again may be answered twice."""
-        unanswered, key = self._unanswered[message.src], (message.slice, message.info["group"])
-        if key not in unanswered or unanswered[key][0].step != message.step:
-            return False
-        del unanswered[key]
-        return True
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
         """Tell the sharers the version of new values.

@@ -125,9 +125,12 @@ class Server:
                 if stored is not None:
                     self.ops.copy(stored, out=values)
 
-    def applied(self, group: int) -> int:
-        """Return the newest step of a worker group that all slices have, -1 if none; called from any thread."""
-        return min((held.applied[group] for held in self._held.values()), default=-1)
+    def applied(self, group: int) -> int | None:
+        """Return the newest step of a worker group that all slices have, -1 if none; called from any thread.
+
+        None if the server holds no slices.
+        """
+        return min((held.applied[group] for held in self._held.values()), default=None)
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message; return the answers, which can be to earlier messages."""

@@ -170,7 +170,8 @@ class UnitHost:
         """Return the newest step of a worker group that the slices here have, -1 if none; None without such slices."""
         server_group = self.plan.layout.server_group_of(group)
         servers = [unit for unit in list(self.units.values()) if isinstance(unit, Server)]
-        return min((each.applied(group) for each in servers if each.address.group == server_group), default=None)
+        found = [each.applied(group) for each in servers if each.address.group == server_group]
+        return min((step for step in found if step is not None), default=None)
 
     def request_snapshot(self) -> None:
         """Ask the first worker of the job, if it is here, for a snapshot as soon as possible."""

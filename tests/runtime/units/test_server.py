@@ -63,7 +63,9 @@ class Host:
         return self.server.handle(Message(kind, src, self.server.address, param=0, slice=0, info=info, **more))
 
     def update(self, grad: np.ndarray | float, **more: Any) -> list[Message]:
-        step = self.server.applied(more.get("group", 0)) + 1
+        applied = self.server.applied(more.get("group", 0))
+        assert applied is not None
+        step = applied + 1
         return self.send("update", arrays=(np.full(SIZE, grad, np.float32),), **{"step": step, **more})
 
     def from_server(self, kind: str, values: np.ndarray, group: int = 1) -> list[Message]:
