@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -149,8 +149,10 @@ class Running:
         for process in lost:
             self.hosts[process].close()
         others = [host for host in self.hosts if host.process not in lost]
+        groups = {unit.group for unit in units if unit.kind == "worker"}
+        applied = [host.cut(lost, groups) for host in others]
         snapshot = self._newest_snapshot()
-        steps = {unit.group: self._first_step(unit.group, others, snapshot) for unit in units if unit.kind == "worker"}
+        steps = {group: _first_step(group, applied, snapshot) for group in groups}
         rejoin = Rejoin(frozenset(unit for host in others for unit in host.local), frozenset(), steps)
         fresh = [self._new_host(process, rejoin) for process in lost]
         for host in fresh:
@@ -158,7 +160,7 @@ class Running:
         for host in fresh:
             host.connect([each.address for each in self.hosts])
         for host in others:
-            _replace(host, fresh)
+            host.join({each.process: each.address for each in fresh}, ())
         for host in fresh:
             self._start(host, snapshot)
         return steps
@@ -167,13 +169,6 @@ class Running:
         if not self._manifests:
             return None
         return Checkpoint.from_manifest(self._manifests[-1], self._parts.get, "the newest snapshot")
-
-    @staticmethod
-    def _first_step(group: int, others: list[UnitHost], snapshot: Checkpoint | None) -> int:
-        applied = [step for host in others if (step := host.applied(group)) is not None]
-        if applied:
-            return min(applied) + 1
-        return int(snapshot.groups[group]["step"]) if snapshot else 0
 
     def stop(self) -> None:
         """Stop the job, and wait for its end."""
@@ -184,18 +179,8 @@ class Running:
             assert not thread.is_alive(), f"{unit} hangs; {self.waits()}; reports so far: {self.reports}"
 
 
-def _replace(host: UnitHost, fresh: Collection[UnitHost]) -> None:
-    """Let a process that goes on know of fresh ones."""
-    router = host.router
-    assert router.transport is not None
-    for other in fresh:
-        router.transport.drop(router.peers[other.process])
-        router.peers[other.process] = other.address
-    units = [unit for other in fresh for unit in other.local]
-    if host.process == 0:
-        for message in router._coordinator.replace(units):
-            router.post(message)
-    for unit in host.local:
-        router.post(Message("replaced", Address.stub(host.process), unit, info={"units": units}))
-    for message in host.stub.replace(units):
-        router.post(message)
+def _first_step(group: int, applied: Sequence[Mapping[int, int]], snapshot: Checkpoint | None) -> int:
+    found = [steps[group] for steps in applied if group in steps]
+    if found:
+        return min(found) + 1
+    return int(snapshot.groups[group]["step"]) if snapshot else 0

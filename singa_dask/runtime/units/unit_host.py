@@ -166,13 +166,6 @@ class UnitHost:
                 steps[group] = min(unit.step, steps.get(group, unit.step))
         return steps
 
-    def applied(self, group: int) -> int | None:
-        """Return the newest step of a worker group that the slices here have, -1 if none; None without such slices."""
-        server_group = self.plan.layout.server_group_of(group)
-        servers = [unit for unit in list(self.units.values()) if isinstance(unit, Server)]
-        found = [each.applied(group) for each in servers if each.address.group == server_group]
-        return min((step for step in found if step is not None), default=None)
-
     def request_snapshot(self) -> None:
         """Ask the first worker of the job, if it is here, for a snapshot as soon as possible."""
         self._snapshot_requested = True
@@ -206,12 +199,13 @@ class UnitHost:
         """
         self.router.cut(processes)
         applied: dict[int, int] = {}
-        servers = [unit for unit in self.units.values() if isinstance(unit, Server)]
+        servers = [unit for unit in list(self.units.values()) if isinstance(unit, Server)]
         for group in groups:
             steps = [
-                server.applied(group)
+                step
                 for server in servers
                 if server.address.group == self.plan.layout.server_group_of(group)
+                and (step := server.applied(group)) is not None
             ]
             if steps:
                 applied[group] = min(steps)
