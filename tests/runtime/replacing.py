@@ -44,10 +44,15 @@ def count_updates(monkeypatch: pytest.MonkeyPatch) -> dict[Server, Applied]:
 
 
 class Running:
-    """A job whose processes are hosts in threads of the test."""
+    """A job whose processes are hosts in threads of the test.
 
-    def __init__(self, job: JobConf, url: str) -> None:
-        self.job, self.url = job, url
+    ``on_event`` takes the job and each event, in the thread of the unit that tells it.
+    """
+
+    def __init__(
+        self, job: JobConf, url: str, on_event: Callable[[Running, dict[str, Any]], None] | None = None
+    ) -> None:
+        self.job, self.url, self._on_event = job, url, on_event
         self.layout = plan_processes(job.cluster)
         self.reports: dict[Address, dict[str, Any]] = {}
         self.losses: dict[int, list[float]] = defaultdict(list)
@@ -87,12 +92,16 @@ class Running:
             elif event["event"] == "snapshot":
                 self._manifests.append(event["manifest"])
             self._changed.notify_all()
+        if self._on_event:
+            self._on_event(self, event)
 
     def _start(self, host: UnitHost, resume: Checkpoint | None) -> None:
         def run(unit: Address) -> None:
             report = run_unit(host, unit, fs.join(self.url, "checkpoint"), resume, ())
             if self.hosts[host.process] is host:
-                self.reports[unit] = report
+                with self._changed:
+                    self.reports[unit] = report
+                    self._changed.notify_all()
 
         for unit in host.local:
             self._threads[unit] = threading.Thread(target=run, args=(unit,), daemon=True)
@@ -111,7 +120,7 @@ class Running:
             self._wait(lambda: len(self._manifests) > n)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true; it is checked whenever some worker has done a step."""
+        """Wait until a condition is true; it is checked whenever some worker has done a step, or has ended."""
         with self._changed:
             self._wait(condition)
 
@@ -174,6 +183,10 @@ class Running:
         """Stop the job, and wait for its end."""
         for host in self.hosts:
             host.request_stop()
+        self.wait_for_the_end()
+
+    def wait_for_the_end(self) -> None:
+        """Wait until all units have ended."""
         for unit, thread in self._threads.items():
             thread.join(TIMEOUT_S)
             assert not thread.is_alive(), f"{unit} hangs; {self.waits()}; reports so far: {self.reports}"

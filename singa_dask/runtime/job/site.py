@@ -18,7 +18,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.comm.transport import Transport
-from singa_dask.errors import CheckpointError, ConfigError, SingaError
+from singa_dask.errors import ConfigError, LostUnitError, SingaError
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.hosting import Hosting
@@ -291,7 +291,8 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if found is None:
-            raise CheckpointError(f"{file} of a snapshot of {job_id}: nobody has it. {' '.join(errors)}")
+            # those who had it are lost, or have newer snapshots by now: the job may start again from one of these
+            raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
         return found
 
     async def _fetch_part(self, holder: str, job_id: str, file: str) -> bytes | None:

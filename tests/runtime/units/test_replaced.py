@@ -132,6 +132,23 @@ def test_an_answer_of_a_lost_server_that_only_one_of_two_processes_has(
         follow(counted[before][key], steps, last=running.reports[Address.worker(key[1], 0)]["step"])
 
 
+def test_a_worker_that_is_lost_after_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = count_updates(monkeypatch)
+
+    def hold_up_group_2(running: Running, event: dict[str, Any]) -> None:
+        if event["event"] == "metrics" and (event["group"], event["step"]) == (2, 1):
+            running.cut(2, 0, monkeypatch)
+
+    with Running(mlp(train_steps=6, cluster=DOWNPOUR_3), str(tmp_path), hold_up_group_2) as running:
+        running.wait_until(lambda: Address.worker(1, 0) in running.reports)
+        steps = running.replace([1, 2])
+        assert steps[1] == 6 > steps[2]
+        running.wait_for_the_end()
+    assert {report["state"] for report in running.reports.values()} == {"done"}
+    (applied,) = counted.values()
+    assert all(each == list(range(6)) for each in applied.values())
+
+
 def follow(first: list[int], *again: list[int], last: int) -> None:
     """Check that a server has applied all steps, once, and the one after it all from one of these or the next one."""
     for steps in again:
