@@ -19,11 +19,14 @@ from tests.runtime.units.test_ends import MANY
 DOWNPOUR_3 = {"nworker_groups": 3}
 SERVERS_APART = {"nworker_groups": 2, "nservers_per_group": 2, "server_worker_separate": True}
 TWO_WORKERS = {"nworker_groups": 2, "nworkers_per_group": 2}
+TWO_IN_A_PROCESS = {"nworker_groups": 4, "nworkers_per_procs": 2, "server_worker_separate": True}
 HOGWILD_3 = {"nworker_groups": 3, "nserver_groups": 3, "sync_freq": 2}
 HYBRID = {
     "nworker_groups": 2, "nworkers_per_group": 2, "nserver_groups": 2, "nservers_per_group": 2, "sync_freq": 3,
     "nworkers_per_procs": 2, "nservers_per_procs": 2, "server_worker_separate": True,
 }  # fmt: skip
+# converges with any number of groups
+STEADY = {"type": "SGD", "momentum": 0.5, "learning_rate": {"type": "Fixed", "base_lr": 0.02}}
 N_STEPS = 5
 times = pytest.mark.parametrize("n_before", [0, 4])
 
@@ -36,7 +39,8 @@ def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 def lose(url: Path, cluster: dict[str, Any], lost: Sequence[int], n_before: int, snapshot: bool = True) -> list[int]:
     """Lose processes after some steps of every group, and stop the job some steps later; return the last steps."""
     freq = 3 if snapshot else 10 * MANY
-    with Running(mlp(train_steps=MANY, cluster={**cluster, "snapshot_freq": freq}), str(url)) as running:
+    job = mlp(train_steps=MANY, cluster={**cluster, "snapshot_freq": freq}, updater=STEADY)
+    with Running(job, str(url)) as running:
         if snapshot:
             running.wait_for_snapshot()
         running.wait_for_steps(n_before)
@@ -156,6 +160,19 @@ def follow(first: list[int], *again: list[int], last: int) -> None:
         assert steps[0] <= len(first)
         first = [*range(steps[0]), *steps]
     assert first == list(range(last))
+
+
+@pytest.mark.parametrize("share_memory", [True, False], ids=["shared", "copies"])
+@pytest.mark.parametrize("lost", [[0], [1], [2]], ids=str)
+def test_several_groups_in_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], share_memory: bool
+) -> None:
+    counted = count_updates(monkeypatch)
+    last = lose(tmp_path, {**TWO_IN_A_PROCESS, "share_memory": share_memory}, lost, 2)
+    servers = list(counted.values())
+    assert len(servers) == 1 + (2 in lost)
+    for key in servers[0]:
+        follow(*(applied[key] for applied in servers), last=last[key[1]])
 
 
 @times
