@@ -158,7 +158,7 @@ class Replacement:
         if found is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
-        point = self._points.of_groups(steps, self.groups, workers if self.loses_servers else None)
+        point = self._points.of_groups(steps, self.groups, workers, self.loses_servers)
         if point is None:
             self.failed = "there is no snapshot of the lost servers."
             return []
@@ -176,10 +176,14 @@ class Replacement:
         )
         rejoin = {
             "running": [list(unit) for p in self._survivors for unit in roster.layout.processes[p]],
-            "left": [list(unit) for unit in self._life.done_workers()],
+            "left": [list(unit) for unit in self._left()],
             "steps": [list(each) for each in steps.items()],
         }
         return host_actions(roster, self._processes, start, buddies_of(roster, workers), rejoin)
+
+    def _left(self) -> tuple[Address, ...]:
+        """Return the workers that are done, and do not start again."""
+        return tuple(unit for unit in self._life.done_workers() if unit not in self.units)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
         if event.error:
@@ -192,7 +196,7 @@ class Replacement:
         self._joining = set(self._survivors)
         self._life.endpoints |= self._hosted
         roster = self._life.roster
-        left = tuple(self._life.done_workers())
+        left = self._left()
         return [ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left) for p in self._survivors]
 
     def _take_joined(self, event: ev.Joined, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:

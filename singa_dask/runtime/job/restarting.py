@@ -68,7 +68,7 @@ class RestartPoints:
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
     def of_groups(
-        self, steps: Mapping[int, int], groups: Iterable[int], present: Collection[str] | None
+        self, steps: Mapping[int, int], groups: Iterable[int], present: Collection[str], needs_parts: bool
     ) -> tuple[dict[str, Any], dict[int, int]] | None:
         """Return the newest point from which some worker groups can start again, and their steps at it.
 
@@ -77,18 +77,19 @@ class RestartPoints:
         steps : mapping of int to int
             The step that a group has to start at, for those of which it is known: no point after it will do.
         groups : iterable of int
-        present : collection of str or None
-            Dask workers that can be reached, if parts are needed. Then there may be no such point, and the result is
-            None.
+        present : collection of str
+            Dask workers that can be reached.
+        needs_parts : bool
+            Whether all parts must be there. Then there may be no such point, and the result is None.
         """
         for _, manifest in reversed(self._snapshots):
             known = {int(group): int(facts["step"]) for group, facts in manifest["groups"].items()}
             if any(known.get(group, 0) > step for group, step in steps.items()):
                 continue
-            left = {key: _held(manifest.get(key, ()), present or ()) for key in ("parts", "states")}
-            if present is None or all(part["holders"] for parts in left.values() for part in parts):
+            left = {key: _held(manifest.get(key, ()), present) for key in ("parts", "states")}
+            if not needs_parts or all(part["holders"] for parts in left.values() for part in parts):
                 return {"manifest": {**manifest, **left}}, {group: known.get(group, 0) for group in groups}
-        if present is not None:
+        if needs_parts:
             return None
         return {"url": self._resume} if self._resume else {}, dict.fromkeys(groups, 0)
 

@@ -205,8 +205,15 @@ class InitialState:
                 resumed.url, n_then, context.n_workers, ", ".join(known)
             )  # fmt: skip
             return
+        try:
+            found = read_states(resumed, group, context.worker)
+        except CheckpointError as error:
+            if self.rejoin is None:
+                raise
+            logger.warning("%s The states of %s start anew.", error, ", ".join(known))
+            return
         by_name = {name: nets[phase] for name, phase in PHASES.items() if phase in nets}
-        unfit = restore_states(by_name, read_states(resumed, group, context.worker))
+        unfit = restore_states(by_name, found)
         if unfit:
             names = ", ".join(sorted(set(unfit)))
             logger.warning("%s: is of other shapes, or another partition: the states of %s start anew.",

@@ -1,0 +1,60 @@
+"""What a job starts again when it loses processes, and what it tells the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.comm import Address
+from singa_dask.conf import ClusterConf
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.life import Life
+from singa_dask.runtime.job.replacement import Replacement
+from singa_dask.runtime.job.replacing import Placer, Roster
+from singa_dask.runtime.job.restarting import RestartPoints
+
+CLUSTER = ClusterConf.model_validate({"nworker_groups": 3})
+LAYOUT = plan_processes(CLUSTER)
+"""Process 0 has the server and a worker, each other one a worker."""
+WORKERS = {f"tcp://{i}": ev.WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(4)}
+
+
+def snapshot(holders: list[str]) -> dict[str, Any]:
+    groups = {str(group): {"step": 8, "cursors": {}} for group in range(3)}
+    part = {"file": "part", "holders": holders}
+    return {"step": 8, "groups": groups, "parts": [part], "states": [{**part, "file": "states"}]}
+
+
+def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], ev.Join]:
+    """Replace a process; return its placement, and what a survivor is told."""
+    life = Life(Roster.of(0, LAYOUT, list(WORKERS)[:3]))
+    for group in done:
+        life.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
+    points = RestartPoints("")
+    points.add_snapshot(8, manifest)
+    replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER), {"0": 12})
+    present = {address: facts for address, facts in WORKERS.items() if address != f"tcp://{lost}"}
+    replacement.begin(0.0, present, "it was lost")
+    actions = []
+    for process in {0, 1, 2} - {lost}:
+        applied = {lost: 10} if process == 0 else {}
+        actions = replacement.handle(ev.Cut(process, applied), 0.0, present)
+    (host,) = [each for each in actions if isinstance(each, ev.Host)]
+    joins = replacement.handle(ev.Hosted(host.life, lost, "tcp://new"), 0.0, present)
+    assert not replacement.failed
+    return dict(host.placement), joins[0]
+
+
+def test_a_worker_that_is_done_and_starts_again_has_not_left() -> None:
+    placement, join = replaced(0, (0, 2), snapshot(["tcp://1"]))
+    assert placement["rejoin"]["left"] == [["worker", 2, 0]]
+    assert join.left == (Address.worker(2, 0),)
+    assert placement["rejoin"]["steps"] == [[0, 12]]
+
+
+def test_layer_states_are_read_where_they_are_still_held() -> None:
+    placement, _ = replaced(1, (), snapshot(["tcp://1", "tcp://3"]))
+    assert placement["rejoin"]["steps"] == [[1, 11]]
+    manifest = placement["start"]["manifest"]
+    assert [each["holders"] for each in (*manifest["parts"], *manifest["states"])] == [["tcp://3"], ["tcp://3"]]
