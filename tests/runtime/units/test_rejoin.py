@@ -138,9 +138,11 @@ def test_a_snapshot_of_which_a_report_is_lost_is_complete_after_the_group_has_st
 ) -> None:
     monkeypatch.setattr(checkpointing, "PATIENCE_S", TIMEOUT_S)  # the first group waits for the snapshot of step 12
     job = mlp(train_steps=N_STEPS, cluster={**cluster, "snapshot_freq": 12})
-    with Paused(job, tmp_path, {0: PAUSE, 1: 6}) as running:
-        running.wait_for_pauses([0, 1])  # the second group never answers for step 12
-        running.pauses[1] = -1
+    with Paused(job, tmp_path, {0: 10, 1: 6}) as running:
+        running.wait_for_pauses([0, 1])
+        running.goes_on[0].set()
+        running.wait_for("metrics", step=PAUSE, group=0)
+        running.pauses[1] = -1  # the group has not answered for step 12
         assert running.snapshots() == []
         running.replace(running.processes_of(1))
         running.let_go_on()
@@ -160,32 +162,37 @@ def test_a_server_that_starts_anew_is_asked_again_for_its_part(tmp_path: Path, m
 
     monkeypatch.setattr(unit, "_snapshot", lose_one)
     job = mlp(train_steps=N_STEPS, cluster={**APART, "snapshot_freq": 4})
-    with Paused(job, tmp_path, {1: PAUSE}) as running:
+    with Paused(job, tmp_path, {}) as running:
         running.wait_for("snapshot", step=4)
         assert asked.wait(TIMEOUT_S)
-        running.wait_for_pauses([1])
         running.replace([2])
         running.end()
     assert 8 in running.snapshots()
     assert running.last_checkpoint().step == N_STEPS
 
 
-@pytest.mark.parametrize("snapshot_freq", [5, 1000])
+@pytest.mark.parametrize("is_taken", [False, True])
 def test_layer_states_go_on_only_at_the_step_of_the_snapshot(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, snapshot_freq: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_taken: bool
 ) -> None:
     layers = mlp().model_dump(exclude_unset=True)["neuralnet"]["layer"]
     layers[2] = {"name": "act1", "type": parts.Remembers.__name__, "srclayers": ["fc1"]}
-    cluster = {**APART, "snapshot_freq": snapshot_freq}
-    job = mlp(train_steps=N_STEPS, neuralnet={"layer": layers}, cluster=cluster)
-    with Paused(job, tmp_path, {0: PAUSE, 1: PAUSE}) as running:
-        running.wait_for_pauses([0, 1])
+    cluster = {**APART, "snapshot_freq": 10 * MANY}
+    job = mlp(train_steps=MANY, neuralnet={"layer": layers}, cluster=cluster)
+    with Paused(job, tmp_path, {}) as running:
+        if is_taken:
+            running.wait_for_steps(1)
+            running.hosts[0].request_snapshot()
+            running.wait_for("snapshot")
+        running.wait_for_steps(4)
         with caplog.at_level("WARNING", "singa_dask"):
             running.replace([1])
+            running.wait_for_steps(1)
+            running.stop()
             running.end()
     told = [record.getMessage() for record in caplog.records if "start anew" in record.getMessage()]
     expected = "worker group 1 was at step"
-    assert [expected in each for each in told] == ([True] if snapshot_freq == 5 else [])
+    assert [expected in each for each in told] == ([True] if is_taken else [])
 
 
 def test_the_last_checkpoint_is_complete_although_a_group_is_lost_meanwhile(tmp_path: Path) -> None:
