@@ -68,6 +68,8 @@ class Hosted:
     ----------
     endpoint : str
         Where other processes reach it.
+    threads : int
+        Of each of its workers on the CPU.
     error : str
         Why it cannot; empty if it can.
     final : bool
@@ -77,6 +79,7 @@ class Hosted:
     life: int
     process: int
     endpoint: str = ""
+    threads: int = 0
     error: str = ""
     final: bool = False
 

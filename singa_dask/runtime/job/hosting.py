@@ -76,8 +76,15 @@ class Hosting:
             layout=Layout(processes, job.cluster),
             life=self.life,
             rejoin=self.rejoin,
+            threads=placement["threads"],
             **given,
         )
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker here; 0 if there is no worker."""
+        has_worker = any(unit.kind == "worker" for unit in self.host.local)
+        return self.host.devices.n_threads if has_worker else 0
 
     def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
         """Run a unit in this thread; return its report."""

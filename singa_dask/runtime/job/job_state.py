@@ -82,6 +82,7 @@ class JobState(LifeCycle):
             self._lose(worker, event.error)
         else:
             self._life.endpoints[event.process] = event.endpoint
+            self._life.take_threads(event.threads)
             if len(self._life.endpoints) == len(self.roster.workers):
                 self._run_units()
 

@@ -28,6 +28,8 @@ class Life:
         Of the units that have ended.
     ending : set of str
         Dask workers that have not ended their units yet.
+    threads : set of int
+        Numbers of threads that workers have.
     """
 
     roster: Roster
@@ -35,6 +37,12 @@ class Life:
     started: set[str] = field(default_factory=set)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
+    threads: set[int] = field(default_factory=set)
+
+    def take_threads(self, n: int) -> None:
+        """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""
+        self.threads |= {n} - {0}
+        self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
     def units_on(self, worker: str) -> list[Address]:
         """Return the units on a Dask worker."""

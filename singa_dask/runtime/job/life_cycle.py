@@ -149,7 +149,7 @@ class LifeCycle:
             self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
             return
         if found is not None:
-            self._begin_life(Roster.of(self.life + 1, *found))
+            self._begin_life(Roster.of(self.life + 1, *found, self.roster.threads))
 
     def _begin_life(self, roster: Roster) -> None:
         step, start, what = self._points.newest(self._workers)

@@ -35,6 +35,9 @@ class Roster(NamedTuple):
         In which life each process has begun: some may have been replaced since the others have.
     term : int
         The last life in which all processes have begun.
+    threads : int
+        Of each worker on the CPU, kept from the first life, as results depend on it in the last bits; 0 if each process
+        chooses.
     """
 
     life: int
@@ -42,11 +45,12 @@ class Roster(NamedTuple):
     workers: tuple[str, ...]
     lives: tuple[int, ...]
     term: int
+    threads: int = 0
 
     @classmethod
-    def of(cls, life: int, layout: Layout, workers: Sequence[str]) -> Roster:
+    def of(cls, life: int, layout: Layout, workers: Sequence[str], threads: int = 0) -> Roster:
         """Return the roster of processes that begin together."""
-        return cls(life, layout, tuple(workers), (life,) * len(workers), life)
+        return cls(life, layout, tuple(workers), (life,) * len(workers), life, threads)
 
     def has(self, process: int, life: int) -> bool:
         """Return whether a process is in a life."""
@@ -260,6 +264,7 @@ def host_actions(
         "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
         "workers": list(roster.workers),
         "term": roster.term,
+        "threads": roster.threads or None,
         "start": start,
         "rejoin": rejoin,
     }

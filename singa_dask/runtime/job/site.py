@@ -101,8 +101,9 @@ class Site(WorkerPlugin):
         placement : mapping
             ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
             ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
-            process that joins others), ``start`` (``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing),
-            ``job`` as JSON, ``deals``, ``sources``, ``checkpoint_url``, ``init_from``.
+            process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
+            ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``checkpoint_url``,
+            ``init_from``.
         """
         hosting = Hosting(placement)
         key = hosting.key
@@ -123,7 +124,7 @@ class Site(WorkerPlugin):
             return {"error": f"life {hosting.life} of the job is over"}
         self.hostings[key] = hosting
         self._log.add(hosting.host)
-        return {"endpoint": hosting.host.address}
+        return {"endpoint": hosting.host.address, "threads": hosting.threads}
 
     def _of(self, job_id: str) -> list[Hosting]:
         return [each for each in self.hostings.values() if each.job_id == job_id]

@@ -86,6 +86,8 @@ class Devices:
     process : int
     neighbours : collection of int, optional
         Processes of the job on this host, itself among them. All, if not given.
+    threads : int, optional
+        Threads of each worker on the CPU, if they are not to be chosen by the cores of this host.
 
     Attributes
     ----------
@@ -93,7 +95,14 @@ class Devices:
         Threads of each worker on the CPU, and of BLAS calls for the whole process.
     """
 
-    def __init__(self, job: JobConf, layout: Layout, process: int, neighbours: Collection[int] | None = None) -> None:
+    def __init__(
+        self,
+        job: JobConf,
+        layout: Layout,
+        process: int,
+        neighbours: Collection[int] | None = None,
+        threads: int | None = None,
+    ) -> None:
         self.job = job
         self._planned = plan_processes(job.cluster)
         # index in the process where the job file puts a worker: its device is the same wherever it is
@@ -103,7 +112,7 @@ class Devices:
         beside = {each: _workers(layout.processes[each]) for each in neighbours}
         n_gpu = sum(self._is_on_gpu(worker) for workers in beside.values() for worker in workers)
         alone = bool(self._workers) and all(map(self._is_on_gpu, self._workers))
-        self.n_threads = 1 if alone else n_threads(job, sum(map(len, beside.values())), n_gpu)
+        self.n_threads = 1 if alone else threads or n_threads(job, sum(map(len, beside.values())), n_gpu)
         self._first = 0 if VISIBLE in os.environ else sum(len(beside[each]) for each in beside if each < process)
         self._names: dict[Address, str] = {}
         self._roots: dict[str, Ops] = {}

@@ -59,6 +59,8 @@ class UnitHost:
         Keeps parts of snapshots, see `Keep`; called in the thread of `writer`. Without it the job takes none.
     rejoin : Rejoin, optional
         If the other processes of the job go on.
+    threads : int, optional
+        See `Devices`.
 
     Attributes
     ----------
@@ -88,6 +90,7 @@ class UnitHost:
         life: int = 0,
         keep: Keep | None = None,
         rejoin: Rejoin | None = None,
+        threads: int | None = None,
     ) -> None:
         self.job_id = job_id
         self.process = process
@@ -98,7 +101,7 @@ class UnitHost:
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
-        self.devices = Devices(job, layout, process, neighbours)
+        self.devices = Devices(job, layout, process, neighbours, threads)
         self.units: dict[Address, Worker | Server] = {}
         self.failure: dict[str, Any] | None = None
         self.writer = BackgroundWriter(f"checkpoint-{process}")
