@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -95,10 +96,13 @@ class Driver:
         placed = place_on_cluster(
             self._client, self.job, self._layout, self._sources, self._resume, f"{topic_of(self.job_id)}-survey"
         )
+        self._client.register_plugin(Jobs(), name=JOBS)
+        if self._ask(Op.FIND, job_id=self.job_id):  # a client has one subscription for both
+            raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
         started = time.time()
         try:
             self._submit(placed)
-            over = self._follow()
+            over = self._follow_to_its_end()
         finally:
             self._unsubscribe()
         failure = over["failure"]
@@ -114,7 +118,6 @@ class Driver:
 
     def _submit(self, placed: Placed) -> None:
         client = self._client
-        client.register_plugin(Jobs(), name=JOBS)
         client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
         # before any unit writes to the run directory
         self._publish(
@@ -150,6 +153,16 @@ class Driver:
             pass
 
     # -- following -------------------------------------------------------------------------------------
+
+    def _follow_to_its_end(self) -> dict[str, Any]:
+        """Follow the job; end it if this fails, as when an event cannot be published."""
+        try:
+            return self._follow()
+        except BaseException:
+            for _ in range(2):
+                with suppress(*GONE):
+                    self._ask(Op.SIGNAL, job_id=self.job_id, name="SIGTERM")
+            raise
 
     def _follow(self) -> dict[str, Any]:
         """Handle events in order until the job is over; return the last one."""

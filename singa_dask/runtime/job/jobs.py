@@ -80,6 +80,8 @@ class Jobs(SchedulerPlugin):
                 self.scheduler.address, asynchronous=True, set_as_default=False, security=self.scheduler.security
             )
         await self._client
+        # the client's own request to subscribe may come later than its job
+        self.scheduler.subscribe_topic(topic_of(job.job_id), job.client)
         self._do(state, state.begin(time.monotonic(), self._facts(job.job_id)))
         self._keep_ticking()
         return {}
@@ -327,7 +329,10 @@ class Jobs(SchedulerPlugin):
             self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
 
     async def _end(self, job_id: str, action: ev.Over) -> None:
-        await self._cancel(job_id, self._jobs[job_id].life)
+        life = self._jobs[job_id].life
+        await self._cancel(job_id, life)
+        for address in self._sites:  # also those that were of earlier lives, or keep snapshots of others
+            self._ask_later(address, Op.END, job_id=job_id, life=life, reason="the job is over", forget=True)
         self._jobs.pop(job_id, None)
         self._futures.pop(job_id, None)
         alone = [address for address in action.stuck if self._holds_nothing_else(address)]

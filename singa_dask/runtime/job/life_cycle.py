@@ -37,12 +37,13 @@ class LifeCycle:
     steps : dict of str to int
         Step of each worker group that is training, as far as it is known.
     phase : str
-        ``"starting"``, ``"running"``, ``"ending"`` a life, ``"placing"`` the units anew, or ``"over"``.
+        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` a life, ``"placing"`` the units anew, or
+        ``"over"``.
     """
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        self.phase: Literal["starting", "running", "ending", "placing", "over"] = "placing"
+        self.phase: Literal["new", "starting", "running", "ending", "placing", "over"] = "new"
         self.cluster = ClusterConf.model_validate_json(spec.cluster)
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
