@@ -25,6 +25,8 @@ from singa_dask.runtime.planning.placement import plan_processes
 __all__ = ["Driver"]
 
 LOOK_S = 1.0
+LOOK_FOR_JOB = 10
+"""After so many looks without an event the scheduler is asked for the job."""
 ASK_TIMEOUT_S = 10.0
 BACK_S = 8.0
 """How long a lost connection to the scheduler may take to come back."""
@@ -167,11 +169,16 @@ class Driver:
     def _follow(self) -> dict[str, Any]:
         """Handle events in order until the job is over; return the last one."""
         deadline = None
+        n_silent = 0
         while self._over is None:
             try:
                 kind, what = self._queue.get(timeout=LOOK_S)
+                n_silent = 0
             except Empty:
+                n_silent += 1
                 self._look_for_scheduler()
+                if n_silent % LOOK_FOR_JOB == 0 and self._lost_since is None:
+                    self._look_for_job()
                 if deadline is not None and time.monotonic() > deadline:
                     return self._give_up("the scheduler does not end the job")
                 continue
@@ -214,6 +221,15 @@ class Driver:
             self._lost_since = now
         if self._client.status == "closed" or now - self._lost_since > BACK_S:
             self._over = self._give_up("the scheduler is gone")
+
+    def _look_for_job(self) -> None:
+        """End the job here when its scheduler does not know it."""
+        try:
+            known = self._ask(Op.FIND, job_id=self.job_id)
+        except GONE:
+            return  # the connection is lost, or the scheduler is busy
+        if not known and self._queue.empty():
+            self._over = self._give_up("the scheduler does not know the job any more")
 
     def _come_back(self) -> None:
         """Follow the job again after the connection to the scheduler was lost."""

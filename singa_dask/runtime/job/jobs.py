@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
 
 from singa_dask.comm import Address
-from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.errors import A_BUG, ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
@@ -228,8 +229,14 @@ class Jobs(SchedulerPlugin):
 
     def _handle(self, job_id: str, event: Any) -> None:
         state = self._jobs.get(job_id)
-        if state is not None:
+        if state is None:
+            return
+        try:
             self._do(state, state.handle(event, time.monotonic(), self._facts(job_id)))
+        except Exception as error:  # nobody else would end the job
+            logger.exception("%s: %s", job_id, event)
+            failure = {"reason": f"the scheduler: {error!r}", "exit_code": 1, "error": traceback.format_exc() + A_BUG}
+            self._do(state, state.break_off(failure))
 
     def _do(self, state: JobState, actions: list[Any]) -> None:
         for action in actions:
@@ -329,18 +336,23 @@ class Jobs(SchedulerPlugin):
             self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
 
     async def _end(self, job_id: str, action: ev.Over) -> None:
-        life = self._jobs[job_id].life
+        try:
+            await self._clean_up(job_id, self._jobs[job_id].life, action)
+        finally:
+            self._tell(job_id, action.what)
+            self._jobs.pop(job_id, None)  # as long as a client may look for it, it is known
+
+    async def _clean_up(self, job_id: str, life: int, action: ev.Over) -> None:
+        """Remove what is left of a job on the cluster."""
         await self._cancel(job_id, life)
-        for address in self._sites:  # also those that were of earlier lives, or keep snapshots of others
+        for address in self._sites.workers:  # also those that were of earlier lives, or keep snapshots of others
             self._ask_later(address, Op.END, job_id=job_id, life=life, reason="the job is over", forget=True)
-        self._jobs.pop(job_id, None)
         self._futures.pop(job_id, None)
         alone = [address for address in action.stuck if self._holds_nothing_else(address)]
         if alone:
             self.scheduler.loop.add_callback(self._restart_workers, alone)
-        if not self._jobs:
+        if list(self._jobs) == [job_id]:
             await self._close_client()
-        self._tell(job_id, action.what)
 
     def _holds_nothing_else(self, address: str) -> bool:
         """Return whether no task or result of others is on a Dask worker, and its nanny can start it again."""

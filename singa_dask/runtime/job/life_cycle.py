@@ -86,6 +86,13 @@ class LifeCycle:
         processes = range(len(self.roster.workers))
         self._actions += [run_action(self._life, process, self._workers) for process in processes]
 
+    def break_off(self, failure: dict[str, Any]) -> list[Any]:
+        """End the job without waiting for anything; return what is to be done."""
+        self._actions = [ev.EndLife(self.life, each, str(failure["reason"]), forget=True) for each in self.workers]
+        self._failure = failure
+        self._finish()
+        return self._actions
+
     def _fail(self, failure: dict[str, Any]) -> None:
         """End the job: what failed first is told."""
         if self._failure is None:

@@ -34,6 +34,11 @@ class Sites:
         self._installed: set[str] = set()
         self._installing: dict[str, Lock] = {}
 
+    @property
+    def workers(self) -> list[str]:
+        """Dask workers that have a `Site`."""
+        return sorted(self._installed)
+
     def forget(self, worker: str) -> None:
         """Forget a Dask worker that is gone."""
         self._installed.discard(worker)
