@@ -44,12 +44,16 @@ class Cluster:
         self.file = str(directory / "scheduler.json")
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
-        common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", self.file]
-        self._start("scheduler", *common, "--port", "0")
+        self._common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", self.file]
+        self._start("scheduler", *self._common, "--port", "0")
         for name in names:
-            self._start("worker", *common, *options, "--name", name, "--nthreads", "2", "--memory-limit", "0",
-                        "--local-directory", str(directory), "--preload", "tests.runtime.parts",
-                        "--preload", "tests.runtime.ahead")  # fmt: skip
+            self.add(name, *options)
+
+    def add(self, name: str, *options: str) -> None:
+        """Start one more worker."""
+        self._start("worker", *self._common, "--name", name, "--nthreads", "2", "--memory-limit", "0",
+                    "--local-directory", str(self.directory), "--preload", "tests.runtime.parts",
+                    "--preload", "tests.runtime.ahead", *options)  # fmt: skip
 
     def _start(self, role: str, *options: str) -> None:
         log = (self.directory / f"{role}-{len(self.processes)}.log").open("wb")

@@ -1,0 +1,76 @@
+"""A layer that harms its process once."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.layers import LAYERS, Layer
+
+__all__ = ["Fatal"]
+
+
+@LAYERS.register()
+class Fatal(Layer):
+    """Passes values on. ``user_conf``: at ``step``, ``group``, ``worker`` it does ``how`` if it can delete ``once``."""
+
+    def setup(self) -> None:
+        self.add_output(self.sources[0].shape)
+
+    def compute_feature(self, phase: Phase) -> None:
+        conf, context = self.conf.user_conf, self.context
+        wanted = (conf["step"], conf.get("group", 0), conf.get("worker", 0))
+        if (context.step, context.group, context.worker) == wanted and took(conf["once"]):
+            harm(conf["how"])
+        np.copyto(self.features[0].data, self.sources[0].data)
+
+    def compute_gradient(self, phase: Phase) -> None:
+        np.copyto(self.sources[0].grad, self.features[0].grad)
+
+
+def took(path: str) -> bool:
+    """Return whether a file was there, which it is no more."""
+    try:
+        Path(path).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def die_at(event: str, path: str, once: str) -> None:
+    """Let this process be killed at an audit event about a path, if it can delete the file ``once``."""
+
+    def watch(name: str, arguments: tuple[object, ...]) -> None:
+        # the new name of a file that is renamed
+        if name == event and path in str(arguments[name == "os.rename"]) and took(once):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def hold_gil_soon(seconds: int) -> None:
+    """Hold this process's GIL for some seconds, a moment after the caller has its answer."""
+    threading.Timer(0.5, ctypes.PyDLL(None).sleep, [seconds]).start()
+
+
+def harm(how: str) -> None:
+    """Do something that no layer should do."""
+    if how == "_exit":
+        os._exit(3)
+    if how == "exit":
+        sys.exit(3)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "hold-gil":
+        ctypes.PyDLL(None).sleep(20)
+    if how == "eat-memory":
+        held = []
+        while True:
+            held.append(np.ones(1 << 22))

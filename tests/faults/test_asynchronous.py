@@ -1,0 +1,46 @@
+"""Losses in jobs whose groups do not wait for each other: done, and as accurate as a calm run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.faults.jobs import first_unit, job
+from tests.faults.machines import Machines
+from tests.faults.runs import Run, at_step, check_done, killed
+from tests.runtime.harness import Outcome
+from tests.selection import mostly_long
+
+pytestmark = pytest.mark.cluster
+
+# of the training accuracy over the last steps, on few records
+TOLERANCE = 0.05
+LAST = 100
+VICTIMS = [("downpour", 1), ("hogwild", 1), ("downpour", 0), ("downpour", 2), ("hogwild", 0)]
+
+
+def final_accuracy(shown: dict[int, float]) -> float:
+    """Return the mean accuracy of the last steps."""
+    return float(np.mean([shown[step] for step in sorted(shown)[-LAST:]]))
+
+
+def check_as_accurate(run: Run, calm: Outcome) -> None:
+    """Compare the accuracy of each group with that of a calm run."""
+    for group in range(2):
+        run.metrics(group=group)
+        shown = {each["step"]: each["accuracy"] for each in run.named("metrics") if each["group"] == group}
+        wanted = final_accuracy(calm.metric("accuracy", group=group))
+        assert final_accuracy(shown) > wanted - TOLERANCE
+
+
+@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS, 5))
+def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
+    made = job(topology, 600)
+    nannies.grow(1)
+    nannies.client.wait_for_workers(3, timeout=60)
+    run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed(first_unit(made, process))))
+    check_done(run)
+    check_as_accurate(run, calm(made))

@@ -1,0 +1,112 @@
+"""Many kills at random moments: of one process at a time, and of all of them as they come.
+
+What is random follows from a seed. ``pytest -m long`` has a few runs; set ``FAULT_RUNS``, ``FAULT_SECONDS`` and
+``FAULT_SEEDS`` for more, as CONTRIBUTING.md says.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.faults.jobs import ASYNCHRONOUS, STEPS, SYNCHRONOUS, first_unit, job, units_by_process
+from tests.faults.machines import Machines, check_left
+from tests.faults.runs import Event, Run, at_step, check_params, check_same, killed
+from tests.faults.test_asynchronous import check_as_accurate
+from tests.runtime.processes import residue
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+RUNS = int(os.environ.get("FAULT_RUNS", "3"))
+SECONDS = float(os.environ.get("FAULT_SECONDS", "15"))
+SEEDS = range(int(os.environ.get("FAULT_SEEDS", "1")))
+# of a process, in a run of three minutes; shorter runs have as many deaths
+MEAN_LIFE_S = 20.0 * min(SECONDS, 180.0) / 180.0
+MANY_RESTARTS = {"max_restarts": 100_000}
+
+
+@pytest.mark.parametrize("topology", SYNCHRONOUS)
+@pytest.mark.parametrize("number", range(RUNS))
+def test_a_kill_at_a_random_step(
+    tmp_path: Path, calm: Any, request: pytest.FixtureRequest, topology: str, number: int
+) -> None:
+    random = np.random.default_rng([number, list(SYNCHRONOUS).index(topology)])
+    # the processes of a job of one process are not packed on others
+    kinds = ["nannies", "spare"] if topology == "single" else ["nannies", "bare", "spare"]
+    kind = kinds[number % len(kinds)]
+    there: Machines = request.getfixturevalue("nannies" if kind == "nannies" else "bare")
+    if kind == "spare":
+        there.grow(1)
+        there.client.wait_for_workers(3, timeout=60)
+    made = job(topology)
+    process = int(random.integers(len(units_by_process(made))))
+    moment = at_step(int(random.integers(STEPS // 2)))
+    run = Run(made, there, tmp_path / "runs", (moment, killed(first_unit(made, process))))
+    check_same(run, calm(made))
+
+
+class Chaos:
+    """Kills processes of a job at random; the job ends when the time is over.
+
+    It is the moment and the fault of a script that never ends: it looks at each event.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.n_kills = 0
+        self._random = np.random.default_rng(seed)
+        self._began = time.monotonic()
+        self._next = 0.0
+        self._is_over = False
+
+    def __call__(self, run: Run, event: Event) -> bool:
+        now = time.monotonic() - self._began
+        if self._is_over or event["event"] not in ("metrics", "placed", "restart"):
+            return False
+        if now >= SECONDS:
+            if event["event"] == "metrics":
+                self._is_over = True
+                run.driver.stop()
+        elif now >= self._next:
+            self._strike(run)
+            n_processes = len(set(run.placed.values())) or 1
+            self._next = now + float(self._random.exponential(MEAN_LIFE_S / n_processes))
+        return False
+
+    def _strike(self, run: Run) -> None:
+        units = sorted(run.placed)
+        if units and self._next > 0:
+            with suppress(AssertionError, ProcessLookupError):  # it is dead already
+                killed(units[int(self._random.integers(len(units)))])(run)
+                self.n_kills += 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("topology", [*SYNCHRONOUS, *ASYNCHRONOUS])
+def test_processes_that_live_for_seconds(
+    nannies: Machines, tmp_path: Path, calm: Any, topology: str, seed: int
+) -> None:
+    nannies.settle(2)
+    before = residue(nannies.client)
+    nannies.grow(1)
+    nannies.client.wait_for_workers(3, timeout=60)
+    chaos = Chaos(seed)
+    made = job(topology, 1_000_000, MANY_RESTARTS)
+    run = Run(made, nannies, tmp_path / "runs", (chaos, lambda run: None), limit_s=4 * SECONDS + 60)
+    assert not run.hangs
+    assert run.result.state == "stopped", run.result
+    assert chaos.n_kills > 0
+    assert run.result.restarts >= 1
+    print(f"{topology}, seed {seed}: {chaos.n_kills} kills, {run.result.steps} steps, {run.result.restarts} restarts, "
+          f"{run.result.recomputed_steps} recomputed, longest pause {run.longest_pause_s():.1f} s")  # fmt: skip
+    undisturbed = calm(job(topology, run.result.steps, MANY_RESTARTS))
+    if topology in SYNCHRONOUS:
+        check_params(run.url, undisturbed)
+    else:
+        check_as_accurate(run, undisturbed)
+    check_left(nannies.client, before)

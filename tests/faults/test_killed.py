@@ -1,0 +1,109 @@
+"""``kill -9`` of processes of synchronous jobs: done, with the bits of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.jobs import STEPS, first_unit, job
+from tests.faults.machines import Machines
+from tests.faults.parts import die_at
+from tests.faults.runs import Run, at, at_step, check_same, killed
+from tests.selection import mostly_long
+
+pytestmark = pytest.mark.cluster
+
+# topology and process: one with workers and servers, one with servers alone, one with workers alone
+VICTIMS = [
+    ("allreduce", 0),
+    ("sandblaster", 1),
+    ("sandblaster", 0),
+    ("allreduce", 1),
+    ("partitioned", 1),
+    ("single", 0),
+]
+
+
+def run_with_a_kill(made: Any, machines: Machines, directory: Path, process: int) -> Run:
+    return Run(made, machines, directory, (at_step(40), killed(first_unit(made, process))))
+
+
+@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[:-1], 4))
+def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
+    made = job(topology)
+    run = run_with_a_kill(made, bare, tmp_path / "runs", process)
+    check_same(run, calm(made))
+    assert len(set(run.placed.values())) == 1
+
+
+@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[1:], 5))
+def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
+    bare.grow(1)
+    bare.client.wait_for_workers(3, timeout=60)
+    made = job(topology)
+    run = run_with_a_kill(made, bare, tmp_path / "runs", process)
+    check_same(run, calm(made))
+    first, last = (len(event["processes"]) for event in run.named("placed"))
+    assert first == last
+
+
+@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[::-1], 6))
+def test_a_nanny_starts_it_again(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
+    made = job(topology)
+    check_same(run_with_a_kill(made, nannies, tmp_path / "runs", process), calm(made))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("topology", ["allreduce", "sandblaster"])
+def test_both_processes_at_once(nannies: Machines, tmp_path: Path, calm: Any, topology: str) -> None:
+    made = job(topology)
+    units = [first_unit(made, process) for process in range(2)]
+    run = Run(made, nannies, tmp_path / "runs", (at_step(40), killed(*units)))
+    # the second may be lost while the first loss is handled
+    check_same(run, calm(made), run.result.restarts)
+    assert 1 <= run.result.restarts <= 2
+
+
+@pytest.mark.parametrize("process", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_during_the_start(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
+    made = job("allreduce", 30)
+    run = Run(made, bare, tmp_path / "runs", (at("placed"), killed(first_unit(made, process))))
+    check_same(run, calm(made))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("process", [0, 1])
+def test_during_a_recovery(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
+    bare.grow(2)
+    bare.client.wait_for_workers(4, timeout=60)
+    made = job("allreduce")
+    first, second = killed("worker-0-0"), killed(first_unit(made, process))
+    run = Run(made, bare, tmp_path / "runs", (at_step(40), first), (at("placed", life=1), second))
+    check_same(run, calm(made), restarts=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "process"),
+    mostly_long([("step-50/part-0", 0), ("step-50/part-0", 1), ("step-50/manifest.json", 0)], 3),
+)
+def test_during_a_checkpoint(bare: Machines, tmp_path: Path, calm: Any, path: str, process: int) -> None:
+    """The process dies when it gives the file its name."""
+    made = job("allreduce", checkpoint_freq=50)
+    once = tmp_path / "once"
+    once.touch()
+    path = path.replace("part-0", f"part-{process}")
+    bare.client.run(die_at, "os.rename", path, str(once))
+    run = Run(made, bare, tmp_path / "runs")
+    assert not once.exists(), "nobody was killed"
+    check_same(run, calm(made))
+    assert run.named("checkpoint")[-1]["step"] == STEPS
+
+
+@pytest.mark.long
+def test_during_the_last_test(bare: Machines, tmp_path: Path, calm: Any) -> None:
+    made = job("allreduce", test_freq=STEPS, test_steps=200)
+    run = Run(made, bare, tmp_path / "runs", (at_step(STEPS - 1), killed("worker-0-1")))
+    check_same(run, calm(made))
+    assert run.metrics("test").keys() == calm(made).losses("test").keys()

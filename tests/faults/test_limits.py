@@ -1,0 +1,63 @@
+"""Losses that a job does not survive: it ends with exit 4, and says what was lost and what was tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.jobs import job
+from tests.faults.machines import BARE, Machines, machines
+from tests.faults.runs import Run, at, at_step, check_same, killed
+
+pytestmark = pytest.mark.cluster
+
+
+def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
+    made = job("single", 1_000_000, {"max_restarts": 1})
+    script = [(at_step(20), killed("worker-0-0")), (at("restart"), lambda run: None)]
+    run = Run(made, nannies, tmp_path / "runs", *script, (at_step(0), killed("worker-0-0")))
+    result = run.result
+    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 1), result
+    assert result.reason.count("Lost: worker-0-0, server-0-0.") == 2
+    assert "restarted 1 times within an hour (cluster.max_restarts)" in result.reason
+    assert result.error == ""
+
+
+def test_none_may_be_restarted(bare: Machines, tmp_path: Path) -> None:
+    made = job("allreduce", 1_000_000, {"max_restarts": 0})
+    result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result
+    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 0), result
+    assert "Lost: worker-0-1, server-0-1." in result.reason
+
+
+@pytest.mark.long
+def test_no_worker_is_left(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    with machines(tmp_path / "cluster", *BARE) as there:
+        script = (at_step(20), killed("worker-0-0", "worker-0-1"))
+        result = Run(job("allreduce", 1_000_000), there, tmp_path / "runs", script).result
+    assert (result.state, result.exit_code) == ("failed", 4), result
+    assert "Lost: worker-0-" in result.reason
+
+
+@pytest.mark.long
+def test_fewer_workers_than_the_job_allows(bare: Machines, tmp_path: Path) -> None:
+    made = job("allreduce", 1_000_000, {"elastic": {"min_processes": 2, "max_processes": 2}})
+    result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result
+    assert (result.state, result.exit_code) == ("failed", 4), result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("checkpoint_freq", [0, 25])
+def test_both_copies_of_a_snapshot_are_lost(tmp_path: Path, calm: Any, checkpoint_freq: int) -> None:
+    """The job goes on from its newest checkpoint, else from its beginning."""
+    (tmp_path / "cluster").mkdir()
+    made = job("allreduce", checkpoint_freq=checkpoint_freq)
+    with machines(tmp_path / "cluster", *BARE, n=4) as there:
+        run = Run(made, there, tmp_path / "runs", (at_step(60), killed("worker-0-0", "worker-0-1")))
+    check_same(run, calm(made), run.result.restarts)
+    steps = [event["step"] for event in run.named("restart")]
+    assert steps[-1] % 25 == 0
+    assert (steps[-1] > 0) == (checkpoint_freq > 0)
