@@ -1,0 +1,83 @@
+"""How long a job takes to notice a lost process, and to train on: ``kill -9`` in each topology.
+
+A cluster of two Dask workers of two threads; with a spare worker, without one, and with nannies. Each round kills the
+last process of the digits job in the middle of a run. ``python -m tests.benchmarks.recovery [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from singa_dask.conf import JobConf
+from tests.faults.jobs import first_unit, units_by_process
+from tests.faults.machines import BARE, NANNY, Machines, machines
+from tests.faults.runs import Moment, Run, at, at_step, end_job, killed
+from tests.runtime.processes import FRAMEWORKS, digits
+
+# (name, options of the workers, how many)
+CLUSTERS = [("spare", BARE, 3), ("packed", BARE, 2), ("nanny", NANNY, 2)]
+FIRST_STEP, MORE_STEPS = 50, 50
+
+
+def endless(framework: str) -> JobConf:
+    """Return a digits job that shows each step."""
+    return digits(framework, "train_steps=1000000", "disp_freq=1")
+
+
+def runs(framework: str, options: tuple[str, ...], n: int, rounds: int, folder: Path) -> Iterator[Run]:
+    """Run jobs of which one process is killed, on a cluster that is made whole in between."""
+    job = endless(framework)
+    victim = first_unit(job, len(units_by_process(job)) - 1)
+    folder.mkdir()
+    with machines(folder, *options, n=n) as there:
+        for number in range(rounds):
+            there.settle(n)
+            yield disturbed(job, victim, there, folder / f"runs{number}")
+
+
+def disturbed(job: JobConf, victim: str, there: Machines, folder: Path) -> Run:
+    """Run a job; kill the process of a unit, and end the job when it has trained on."""
+    shown = 0
+
+    def trained_on(run: Run, event: dict[str, object]) -> bool:
+        nonlocal shown
+        shown += event["event"] == "metrics"
+        return shown >= MORE_STEPS
+
+    moment: Moment = trained_on
+    script = [(at_step(FIRST_STEP), killed(victim)), (at("placed"), lambda run: None), (moment, end_job)]
+    run = Run(job, there, folder, *script)
+    if run.result.state != "stopped":
+        raise RuntimeError(f"{run.result.reason}\n{run.result.error}")
+    return run
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    print(f"medians (and maxima) of {rounds}: seconds after the kill")
+    print(f"{'topology':14}{'cluster':10}{'noticed':>16}{'a new step':>16}{'computed again':>16}")
+    with tempfile.TemporaryDirectory() as folder:
+        for framework in FRAMEWORKS:
+            for name, options, n in CLUSTERS:
+                if framework == "single" and name == "packed":
+                    options, n = BARE, 2  # the second worker is its spare
+                done = list(runs(framework, options, n, rounds, Path(folder) / f"{framework}-{name}"))
+                noticed = [run.detection_s() for run in done]
+                new_step = [run.recovery_s() for run in done]
+                again = [run.result.recomputed_steps for run in done]
+                columns = [f"{statistics.median(each):.2f} ({max(each):.2f})" for each in (noticed, new_step)]
+                print(
+                    f"{framework:14}{name:10}{columns[0]:>16}{columns[1]:>16}{statistics.median(again):>16g}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
