@@ -22,7 +22,12 @@ TIMEOUT_S = 60.0
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the lost processes and all that share a worker group with them; None if no worker group is left then."""
+    """Return the lost processes and all that share a worker group with them; None if no worker group is left then.
+
+    None also for a job with one worker group: it restarts as a whole, from a snapshot, so that its bits stay.
+    """
+    if layout.cluster.nworker_groups == 1:
+        return None
     found = set(lost)
     groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
     while more := {
