@@ -163,6 +163,9 @@ class Replacement:
         if found is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
+        if 0 in steps.values():  # it may not have sent its initial values
+            self.failed = "a lost worker group had not trained a step yet."
+            return []
         point = self._points.of_groups(steps, self.groups, workers, self.loses_servers)
         if point is None:
             self.failed = "there is no snapshot of the lost servers."
