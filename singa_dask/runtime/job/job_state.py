@@ -204,7 +204,8 @@ class JobState(LifeCycle):
         for unit in lost:
             self._life.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
         names = ", ".join(map(str, processes))
-        text = f"process {names} of the job, on the Dask worker at {worker}: {reason}. Lost: {', '.join(lost)}."
+        where = f"process {names} of the job, on the Dask worker at {worker}"
+        text = f"{where}: {reason}, after step {step}. Lost: {', '.join(lost)}."
         if not self._replace(processes, text):
             self._recover(text)
 

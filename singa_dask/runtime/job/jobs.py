@@ -19,6 +19,7 @@ from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.site import run_units
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.job.stalls import Stalls
 from singa_dask.runtime.planning.placement import place, plan_processes
 
 __all__ = ["Jobs"]
@@ -48,6 +49,7 @@ class Jobs(SchedulerPlugin):
         self.scheduler = scheduler
         self._jobs: dict[str, JobState] = {}
         self._futures: dict[str, dict[Future[Any], tuple[int, int]]] = {}
+        self._stalls: dict[str, Stalls] = {}
         self._sites = Sites(scheduler)
         self._client: Client | None = None
         self._ticked_at = time.monotonic()
@@ -197,18 +199,23 @@ class Jobs(SchedulerPlugin):
         return known is not None and time.time() - known.last_seen > limit
 
     def _tell_steps(self, job_id: str, state: JobState) -> None:
-        """Pass on the steps that came with the heartbeats of Dask workers."""
+        """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
         steps: dict[str, int] = {}
+        waits: dict[str, tuple[str, float]] = {}
         for address in state.workers:
             known = self.scheduler.workers.get(address)
             for told in known.metrics.get(SITE, {}).get(job_id, ()) if known else ():
                 if told["life"] in state.roster.lives:
+                    waits |= told["waits"]
                     for group, step in told["steps"].items():
                         steps[group] = min(step, steps.get(group, step))
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
             self._handle(job_id, ev.Said(state.life, what))
             self.scheduler.log_event(topic_of(job_id), what)
+        stall = self._stalls.setdefault(job_id, Stalls()).look(steps, waits, time.monotonic())
+        if stall and state.phase == "running":
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
     def _facts(self, job_id: str) -> dict[str, ev.WorkerFacts]:
         """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
@@ -348,6 +355,7 @@ class Jobs(SchedulerPlugin):
         for address in self._sites.workers:  # also those that were of earlier lives, or keep snapshots of others
             self._ask_later(address, Op.END, job_id=job_id, life=life, reason="the job is over", forget=True)
         self._futures.pop(job_id, None)
+        self._stalls.pop(job_id, None)
         alone = [address for address in action.stuck if self._holds_nothing_else(address)]
         if alone:
             self.scheduler.loop.add_callback(self._restart_workers, alone)

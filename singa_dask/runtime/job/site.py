@@ -30,6 +30,7 @@ from singa_dask.runtime.units.unit_host import UnitHost
 __all__ = ["Site", "run_units"]
 
 LEAVE_TIMEOUT_S = 10.0
+LONG_WAIT_S = 10.0
 PART_TIMEOUT_S = 30.0
 
 logger = logging.getLogger(__name__)
@@ -228,7 +229,8 @@ class Site(WorkerPlugin):
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         told: dict[str, list[dict[str, Any]]] = {}
         for each in list(self.hostings.values()):
-            facts = {"process": each.process, "life": each.life, "steps": each.host.steps()}
+            waits = {unit: wait for unit, wait in each.host.waits().items() if wait[1] > LONG_WAIT_S}
+            facts = {"process": each.process, "life": each.life, "steps": each.host.steps(), "waits": waits}
             told.setdefault(each.job_id, []).append(facts)
         return told
 
