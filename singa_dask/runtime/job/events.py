@@ -145,6 +145,7 @@ class Cut:
         Empty if nothing is wrong.
     """
 
+    life: int
     process: int
     applied: Mapping[int, int] = field(default_factory=dict)
     error: str = ""
@@ -154,6 +155,7 @@ class Cut:
 class Joined:
     """A process knows where those are that replace others; or ``error`` says why not."""
 
+    life: int
     process: int
     error: str = ""
 
@@ -260,6 +262,8 @@ class Join:
         Where each of them is reached.
     left : tuple of Address
         Workers that are done.
+    buddy : str
+        Dask worker that keeps a second copy of the snapshots of the process from now on; empty if there is none.
     """
 
     life: int
@@ -267,6 +271,7 @@ class Join:
     process: int
     endpoints: Mapping[int, str]
     left: tuple[Address, ...] = ()
+    buddy: str = ""
 
 
 @dataclass(frozen=True)

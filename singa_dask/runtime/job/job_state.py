@@ -38,7 +38,7 @@ class JobState(LifeCycle):
         self._moving = ""
 
     def _end_life(self, reason: str) -> None:
-        self._moving, self._trains = "", False
+        self._moving, self._trains, self._replacement = "", False, None
         super()._end_life(reason)
 
     # -- events ----------------------------------------------------------------------------------------------------
@@ -96,7 +96,8 @@ class JobState(LifeCycle):
         if kind == "unit":
             self._life.started.add(what["unit"])
             if len(self._life.started) == len(self._layout.units) and self.phase == "running":
-                self._deadline = None
+                if not self._moving:
+                    self._deadline = None
                 if self._signal:
                     self._stop_units()
         elif kind == "training":
@@ -105,12 +106,12 @@ class JobState(LifeCycle):
         elif kind == "steps":
             self.steps = dict(what["steps"])
         elif kind == "snapshot":
-            self._points.add_snapshot(what["step"], what["manifest"])
+            self._points.add_snapshot(what["step"], what["manifest"], self._workers)
             if self._moving and self.phase == "running":
                 self._move()
 
     def _on_reported(self, event: ev.Reported) -> None:
-        if event.life not in self.roster.lives:
+        if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
             return
         report = event.report
         self._life.reports.setdefault(str(event.unit), report)
@@ -118,12 +119,21 @@ class JobState(LifeCycle):
             self._actions.append(ev.Tell({"event": "steps", "steps": {str(event.unit.group): report["step"]}}))
         if self.phase not in ("starting", "running"):
             return
-        if report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
+        if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
+            self._recover("Servers ended while others were replaced.")
+        elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if report.get("retry"):
-                self._recover(str(report["reason"]), cause=str(report.get("cause", report["reason"])))
+                cause = str(report.get("cause", report["reason"]))
+                self._points.drop_named(cause)
+                self._recover(str(report["reason"]), cause, report)
             else:
                 self._fail(dict(report))
-        elif len(self._life.reports) == len(self._layout.units) and self._replacement is None:
+        else:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """End the life if all units have ended."""
+        if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
             left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
             if left:
                 self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
@@ -133,6 +143,8 @@ class JobState(LifeCycle):
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
+        if event.worker not in self._workers:
+            self._points.forget(event.worker)
         if self.phase in ("starting", "running"):
             self._lose(event.worker, event.reason)
         elif self.phase == "ending" and event.worker in self._life.ending:
@@ -212,6 +224,7 @@ class JobState(LifeCycle):
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
         """Start again only what is lost, if other worker groups can go on meanwhile; return whether they can."""
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
+        can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._restarts.refusal(self._now):
             return False
@@ -233,20 +246,24 @@ class JobState(LifeCycle):
             self._tell_placed(replacement.groups)
         if replacement.failed:
             self._replacement = None
-            if self.phase == "running":
+            if replacement.is_refused:  # this loss has been counted
+                self._warn(f"All processes start again: {replacement.failed}")
+                self._end_life(replacement.failed)
+            else:
                 self._recover(replacement.failed)
-        elif replacement.phase == "done" or self.phase != "running":
+        elif replacement.phase == "done":
             self._replacement = None
             self._restarts.resume(self._now)
+            self._end_if_done()
 
-    def _recover(self, reason: str, cause: str = "") -> None:
-        """End this life, and begin another one if the job may."""
+    def _recover(self, reason: str, cause: str = "", report: Mapping[str, Any] | None = None) -> None:
+        """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
         step = self._life.known_step(self.steps)
         refusal = self._restarts.refusal(self._now, cause, step)
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self._restarts.reasons)}" if len(self._restarts) else f" {refusal}"
-            code = LostUnitError.exit_code
-            self._fail({"reason": reason + tried, "exit_code": code, "expected": True})
+            failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
+            self._fail({**failure, "reason": reason + tried})
             return
         self._count_restart(reason, cause)
         self._end_life(reason)

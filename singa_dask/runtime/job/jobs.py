@@ -295,12 +295,13 @@ class Jobs(SchedulerPlugin):
     async def _cut(self, job_id: str, action: ev.CutOff) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         answer = await self._sites.ask_process(job_id, action, Op.CUT, **arguments)
-        self._handle(job_id, ev.Cut(action.process, **answer))
+        self._handle(job_id, ev.Cut(action.life, action.process, **answer))
 
     async def _join(self, job_id: str, action: ev.Join) -> None:
         left = [list(unit) for unit in action.left]
-        answer = await self._sites.ask_process(job_id, action, Op.JOIN, endpoints=dict(action.endpoints), left=left)
-        self._handle(job_id, ev.Joined(action.process, **answer))
+        facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
+        answer = await self._sites.ask_process(job_id, action, Op.JOIN, **facts)
+        self._handle(job_id, ev.Joined(action.life, action.process, **answer))
 
     async def _cancel(self, job_id: str, up_to_life: int, process: int | None = None) -> None:
         """Release the tasks of lives that are over, or of one process."""

@@ -55,6 +55,16 @@ class Life:
         units = [unit for unit in self.roster.layout.units if unit.kind == "worker"]
         return [unit for unit in units if self.reports.get(str(unit), {}).get("state") == "done"]
 
+    def is_done(self, process: int) -> bool:
+        """Return whether all units of a process are done."""
+        units = self.roster.layout.processes[process]
+        return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
+
+    def has_ended_servers(self) -> bool:
+        """Return whether servers are done: those that start again would miss them."""
+        servers = [str(unit) for unit in self.roster.layout.units if unit.kind == "server"]
+        return any(self.reports.get(server, {}).get("state") == "done" for server in servers)
+
     def give_up_missing(self) -> list[str]:
         """Report the units that have not begun as not started; return them."""
         missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]

@@ -81,6 +81,10 @@ class LifeCycle:
         """Dask workers with units of the current life."""
         return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
 
+    def _recover(self, reason: str) -> None:
+        """End this life, and begin another one if the job may."""
+        raise NotImplementedError
+
     def _run_units(self) -> None:
         self.phase = "running"
         processes = range(len(self.roster.workers))
@@ -95,7 +99,7 @@ class LifeCycle:
 
     def _fail(self, failure: dict[str, Any]) -> None:
         """End the job: what failed first is told."""
-        if self._failure is None:
+        if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
             self._end_life(str(failure["reason"]))
@@ -103,11 +107,14 @@ class LifeCycle:
             self._finish()
 
     def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part, because other tasks took the threads."""
+        """End a job that Dask has started only in part, because other tasks took the threads; try again if it ran."""
         missing = self._life.give_up_missing()
         reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}. "
         reason += "Other tasks hold the threads."
-        self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+        if self.life > 0:
+            self._recover(reason)
+        else:
+            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
 
     def _end_life(self, reason: str) -> None:
         self.phase = "ending"
@@ -160,7 +167,7 @@ class LifeCycle:
             self._begin_life(Roster.of(self.life + 1, *found, self.roster.threads))
 
     def _begin_life(self, roster: Roster) -> None:
-        step, start, what = self._points.newest(self._workers)
+        step, start, what = self._points.newest(self._placer.reachable(self._workers))
         reached = self._life.known_step(self.steps)
         lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
         self._life = Life(roster)

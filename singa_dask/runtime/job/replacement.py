@@ -5,6 +5,7 @@ This is how a job of several worker groups gets over a loss. Like `JobState` it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -64,6 +65,8 @@ class Replacement:
     ----------
     failed : str
         Why the whole job must be restarted; empty if it need not.
+    is_refused : bool
+        Whether that is so because the processes cannot be placed, not because anything more was lost.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Replacement:
     ) -> None:
         self.phase: Literal["ending", "placing", "hosting", "joining", "running", "done"] = "ending"
         self.failed = ""
+        self.is_refused = False
         self._life = life
         self._processes = list(processes)
         self._survivors = [p for p in range(len(life.roster.workers)) if p not in processes]
@@ -80,6 +84,8 @@ class Replacement:
         self._applied: dict[int, int] = {}
         self._hosted: dict[int, str] = {}
         self._missing: set[str] = set()
+        self._joining: set[int] = set()
+        self._buddies: list[str] = []
         self._deadline = 0.0
 
     @property
@@ -103,6 +109,7 @@ class Replacement:
         self._placer.begin(now)
         roster = self._life.roster
         ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
+        self._survivors = [p for p in self._survivors if not self._has_left(p, workers)]
         self._ending, self._cutting = set(ending), set(self._survivors)
         processes, groups = tuple(self._processes), tuple(self.groups)
         return [
@@ -110,30 +117,47 @@ class Replacement:
             *(ev.EndLife(roster.lives[p], roster.workers[p], reason, process=p) for p in ending),
         ]
 
+    def _has_left(self, process: int, workers: Mapping[str, ev.WorkerFacts]) -> bool:
+        """Return whether a process is done and gone; the first one is needed by all others."""
+        worker = self._life.roster.workers[process]
+        is_there = worker in workers and workers[worker].usable
+        return process > 0 and not is_there and self._life.is_done(process)
+
     def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Take an event of the job; return what is to be done."""
         actions: list[Any] = []
-        if isinstance(event, ev.Ended):
-            self._ending.discard(event.process)
-        elif isinstance(event, ev.Cut):
-            self._take_applied(event)
-        elif isinstance(event, ev.Hosted) and event.life in self._life.roster.lives:
-            actions = self._take_hosted(event)
-        elif isinstance(event, ev.Joined) and self.phase == "joining":
-            actions = self._take_joined(event, workers)
-        elif isinstance(event, ev.Said) and event.what["event"] == "unit":
+        if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
+            if event.process is not None and self._life.roster.has(event.process, event.life):
+                actions = self._take_answer(event)
+        elif isinstance(event, ev.Said) and event.what["event"] == "unit" and event.life == self._life.roster.life:
             self._missing.discard(event.what["unit"])
-            if self.phase == "running" and not self._missing:
-                self.phase = "done"
+        elif isinstance(event, ev.Reported) and event.life == self._life.roster.life:
+            self._missing.discard(str(event.unit))
         elif isinstance(event, ev.Gone):
             self._take_loss(event)
         if self.phase == "ending" and not self._ending and not self._cutting:
             self.phase = "placing"
         if self.phase == "placing" and not self.failed:
             actions += self._place(now, workers)
+        if self.phase == "joining" and not self._joining and not self.failed:
+            actions += self._run(workers)
+        if self.phase == "running" and not self._missing:
+            self.phase = "done"
         if now >= self._deadline and self.phase != "done":
             self.failed = self.failed or f"units do not start again within {TIMEOUT_S:g} s."
         return actions
+
+    def _take_answer(self, event: ev.Ended | ev.Cut | ev.Hosted | ev.Joined) -> list[Any]:
+        if isinstance(event, ev.Ended):
+            self._ending.discard(event.process or 0)
+        elif isinstance(event, ev.Cut):
+            self._take_applied(event)
+        elif isinstance(event, ev.Hosted):
+            return self._take_hosted(event)
+        elif self.phase == "joining":
+            self.failed = self.failed or event.error
+            self._joining.discard(event.process)
+        return []
 
     def _take_loss(self, event: ev.Gone) -> None:
         roster = self._life.roster
@@ -141,7 +165,11 @@ class Replacement:
         if self.phase in ("ending", "placing"):
             self._ending -= on_it
             on_it -= set(self._processes)
-        if on_it:
+        left = {p for p in on_it if p > 0 and self._life.is_done(p)} - set(self._processes)
+        self._cutting -= left
+        self._joining -= left
+        self._survivors = [p for p in self._survivors if p not in left]
+        if on_it - left:
             self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
 
     def _take_applied(self, event: ev.Cut) -> None:
@@ -154,21 +182,24 @@ class Replacement:
     def _place(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Host the processes once there are Dask workers for them."""
         roster = self._life.roster
-        others = [roster.workers[p] for p in self._survivors]
+        others = Counter[str]()
+        for p in range(len(roster.workers)):
+            if p not in self._processes:
+                others[roster.workers[p]] += 0 if self._life.is_done(p) else len(roster.layout.processes[p])
         try:
             found = self._placer.place_some(now, workers, self._processes, others)
         except ClusterError as error:
-            self.failed = str(error)
+            self.failed, self.is_refused = str(error), True
             return []
         if found is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
         if 0 in steps.values():  # it may not have sent its initial values
-            self.failed = "a lost worker group had not trained a step yet."
+            self.failed, self.is_refused = "a lost worker group had not trained a step yet.", True
             return []
-        point = self._points.of_groups(steps, self.groups, workers, self.loses_servers)
+        point = self._points.of_groups(steps, self.groups, self._placer.reachable(workers), self.loses_servers)
         if point is None:
-            self.failed = "there is no snapshot of the lost servers."
+            self.failed, self.is_refused = "there is no snapshot of the lost servers.", True
             return []
         start, begun = point
         for group in self.groups:
@@ -187,33 +218,36 @@ class Replacement:
             "left": [list(unit) for unit in self._left()],
             "steps": [list(each) for each in steps.items()],
         }
-        return host_actions(roster, self._processes, start, buddies_of(roster, workers), rejoin)
+        self._buddies = buddies_of(roster, workers)
+        return host_actions(roster, self._processes, start, self._buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done, and do not start again."""
         return tuple(unit for unit in self._life.done_workers() if unit not in self.units)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
+        if self.phase != "hosting" or event.process not in self._processes:
+            return []
         if event.error:
+            if not event.final:
+                self._placer.barred.add(self._life.roster.workers[event.process])
             self.failed = event.error
             return []
         self._hosted[event.process] = event.endpoint
-        if self.phase != "hosting" or len(self._hosted) < len(self._processes):
+        if len(self._hosted) < len(self._processes):
             return []
         self.phase = "joining"
         self._joining = set(self._survivors)
         self._life.endpoints |= self._hosted
         roster = self._life.roster
         left = self._left()
-        return [ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left) for p in self._survivors]
+        return [
+            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._buddies[p])
+            for p in self._survivors
+        ]
 
-    def _take_joined(self, event: ev.Joined, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
-        if event.error:
-            self.failed = event.error
-            return []
-        self._joining.discard(event.process)
-        if self._joining:
-            return []
+    def _run(self, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+        """Start the units, now that all others know where they are."""
         self.phase = "running"
         self._missing = set(map(str, self.units))
         for unit in self._missing:

@@ -10,7 +10,7 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.events import Host, WorkerFacts
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
-__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "place_again"]
+__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "place_again", "share"]
 
 NANNY_S = 6.0
 """How long units wait for a nanny to start their Dask worker again, before they share the others."""
@@ -124,16 +124,17 @@ class Placer:
         return found
 
     def place_some(
-        self, now: float, workers: Mapping[str, WorkerFacts], processes: Sequence[int], others: Sequence[str]
+        self, now: float, workers: Mapping[str, WorkerFacts], processes: Sequence[int], others: Mapping[str, int]
     ) -> list[str] | None:
         """Return a Dask worker for each of some processes; None if it is better to wait.
 
-        ``others`` are those of the processes that go on. They are shared if no others are left.
+        ``others`` are those of the processes that go on, with the number of units that run there. They are shared if
+        no others are left, and if they have a thread for each unit.
 
         Raises
         ------
         ClusterError
-            There are none.
+            There are too few.
         """
         there = self._candidates(workers)
         free = {address: each for address, each in there.items() if address not in others}
@@ -147,20 +148,20 @@ class Placer:
                 return None
             if not there:
                 raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
-            order = [*free, *(address for address in there if address in others)]
-            found = [order[i % len(order)] for i in range(len(processes))]
+            found = share(layout, there, others)
         self._expects_nanny = False
         return found
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
         """Return how many processes there is room for, if that is more than now, and not only for a moment; else 0."""
-        if len(mine) >= self._limits[1]:
+        n = len(set(mine))  # processes that were replaced may share a Dask worker
+        if n >= self._limits[1]:
             return 0
         try:
             layout, _ = place_again(self._layout, self._candidates(workers), mine, self._limits, packed=True)
         except ClusterError:
             return 0
-        if len(layout.processes) <= len(mine):
+        if len(layout.processes) <= n:
             self._room_since = None
         elif self._room_since is None:
             self._room_since = now
@@ -169,9 +170,42 @@ class Placer:
             return len(layout.processes)
         return 0
 
+    def reachable(self, workers: Mapping[str, WorkerFacts]) -> set[str]:
+        """Return the Dask workers that answer: those that are about to close do, too."""
+        return {address for address, each in workers.items() if each.usable or address in self.leaving}
+
     def _candidates(self, workers: Mapping[str, WorkerFacts]) -> dict[str, WorkerFacts]:
         barred = self.barred | self.leaving
         return {address: each for address, each in workers.items() if each.usable and address not in barred}
+
+
+def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
+    """Choose a Dask worker for each process, with a thread for each unit; several may be on the same.
+
+    Parameters
+    ----------
+    layout : Layout
+        Processes to place.
+    workers : mapping of str to WorkerFacts
+        The Dask workers that can be used.
+    others : mapping of str to int
+        Number of units that run there already.
+
+    Raises
+    ------
+    ClusterError
+        There are too few threads.
+    """
+    room = {address: each.nthreads - each.busy - others.get(address, 0) for address, each in workers.items()}
+    found = []
+    for units in layout.processes:
+        fitting = [each for each in room if room[each] >= len(units)]
+        if not fitting:
+            raise ClusterError(f"no Dask worker has {len(units)} free threads.")
+        address = min(fitting, key=lambda each: (each in found, each in others, -room[each], each))
+        room[address] -= len(units)
+        found.append(address)
+    return found
 
 
 def place_again(
@@ -231,7 +265,7 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
 
 def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: Mapping[str, WorkerFacts]) -> str:
     own = mine[process]
-    others = [*mine[process + 1 :], *mine[:process], *spare]
+    others = [each for each in (*mine[process + 1 :], *mine[:process], *spare) if each != own]
 
     def rank(address: str) -> tuple[bool, bool]:
         here = workers[own].host if own in workers else ""

@@ -10,6 +10,7 @@ __all__ = ["RestartPoints", "Restarts"]
 WINDOW_S = 3600.0
 MAX_BACKOFF_S = 8.0
 KEPT = 2
+KEYS = "parts", "states"
 
 
 class RestartPoints:
@@ -32,12 +33,34 @@ class RestartPoints:
         return bool(self._snapshots)
 
     def add_checkpoint(self, step: int, url: str) -> None:
-        """Add a checkpoint that is complete."""
-        self._checkpoint = (step, url)
+        """Add a checkpoint that is complete; news of an older one may come late."""
+        if self._checkpoint is None or step >= self._checkpoint[0]:
+            self._checkpoint = (step, url)
 
-    def add_snapshot(self, step: int, manifest: Mapping[str, Any]) -> None:
-        """Add a snapshot that is complete."""
-        self._snapshots = [*self._snapshots, (step, manifest)][-KEPT:]
+    def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
+        """Add a snapshot that is complete; those of later steps, from an older life, are replaced by it.
+
+        Holders that are not ``present`` on the cluster have been lost since.
+        """
+        older = [each for each in self._snapshots if each[0] < step]
+        manifest = {**manifest, **_held(manifest, present)}
+        self._snapshots = [*older, (step, manifest)][-KEPT:]
+
+    def forget(self, worker: str) -> None:
+        """Take note that a Dask worker has lost all parts: another one may come at its address."""
+        kept: list[tuple[int, Mapping[str, Any]]] = []
+        for step, manifest in self._snapshots:
+            others = {each for key in KEYS for part in manifest.get(key, ()) for each in part["holders"]} - {worker}
+            kept.append((step, {**manifest, **_held(manifest, others)}))
+        self._snapshots = kept
+
+    def drop_named(self, text: str) -> None:
+        """Drop snapshots that cannot be read: ``text``, the cause of a failure, names a file of them."""
+        self._snapshots = [
+            (step, manifest)
+            for step, manifest in self._snapshots
+            if not any(part["file"] in text for key in KEYS for part in manifest.get(key, ()))
+        ]
 
     def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
         """Return the newest point that can still be read.
@@ -59,7 +82,7 @@ class RestartPoints:
         for step, manifest in reversed(self._snapshots):
             if self._checkpoint is not None and self._checkpoint[0] >= step:
                 break
-            left = {key: _held(manifest.get(key, ()), present) for key in ("parts", "states")}
+            left = _held(manifest, present)
             if all(part["holders"] for parts in left.values() for part in parts):
                 return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
         if self._checkpoint is not None:
@@ -86,7 +109,7 @@ class RestartPoints:
             known = {int(group): int(facts["step"]) for group, facts in manifest["groups"].items()}
             if any(known.get(group, 0) > step for group, step in steps.items()):
                 continue
-            left = {key: _held(manifest.get(key, ()), present) for key in ("parts", "states")}
+            left = _held(manifest, present)
             if not needs_parts or all(part["holders"] for parts in left.values() for part in parts):
                 return {"manifest": {**manifest, **left}}, {group: known.get(group, 0) for group in groups}
         if needs_parts:
@@ -94,9 +117,14 @@ class RestartPoints:
         return {"url": self._resume} if self._resume else {}, dict.fromkeys(groups, 0)
 
 
-def _held(parts: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[dict[str, Any]]:
-    """Return the parts of a snapshot, each with those of its holders that can be reached."""
-    return [{**part, "holders": [each for each in part["holders"] if each in present]} for part in parts]
+def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the parts of a snapshot, by kind, each with those of its holders that can be reached."""
+    return {
+        key: [
+            {**part, "holders": [each for each in part["holders"] if each in present]} for part in manifest.get(key, ())
+        ]
+        for key in KEYS
+    }
 
 
 class Restarts:

@@ -196,12 +196,19 @@ class Site(WorkerPlugin):
         return {"applied": host.cut(processes, groups)}
 
     def _join(
-        self, job_id: str, life: int, process: int, endpoints: Mapping[int, str], left: Sequence[Sequence[Any]]
+        self,
+        job_id: str,
+        life: int,
+        process: int,
+        endpoints: Mapping[int, str],
+        left: Sequence[Sequence[Any]],
+        buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process of those that replace others, see `UnitHost.join`."""
+        """Tell a process of those that replace others, see `UnitHost.join`, and of its ``buddy`` from now on."""
         host = self._current(job_id, life, process)
         if host is None:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
+        self.hostings[job_id, process].buddy = buddy
         host.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 

@@ -1,0 +1,347 @@
+"""SimulatedJob: carries out what a `JobState` decides, on a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singa_dask.comm import Address
+from singa_dask.conf import ClusterConf
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.planning.placement import Layout, plan_processes
+from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
+
+TICK_S, ASK_S, HOST_S = 0.5, 5.0, 50.0
+RESUME = "file:///before/checkpoint/step-0"
+
+
+class SimulatedJob(SimulatedCluster):
+    """A job on a simulated cluster, which carries out what its `JobState` decides.
+
+    Parameters
+    ----------
+    cluster : str
+        The job's cluster block as JSON.
+    nodes : sequence of Node
+    seed : int
+        Of all delays.
+    n_steps : int
+        Of each worker group.
+    """
+
+    def __init__(self, cluster: str, nodes: list[Node], seed: int = 0, n_steps: int = 40) -> None:
+        super().__init__(nodes, seed)
+        self.over: ev.Over | None = None
+        self.told: list[Mapping[str, Any]] = []
+        self.delivered: list[Any] = []
+        self.snapshots: list[ev.Said] = []
+        self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
+        self.hosts: dict[int, ev.Host] = {}
+        self.endpoints: dict[tuple[int, int], str] = {}
+        self.joined: set[tuple[int, int]] = set()  # process, life of those that it has been told of
+        self.position: dict[int, int] = {}
+        self.drops: list[type] = []
+        self.layout = layout = self.layout_of(cluster)
+        self.done: set[Address] = set()
+        self.ends = dict.fromkeys(self.groups, n_steps)
+        self.state = JobState(self._spec(cluster, self.choose(len(layout.processes))))
+        self._do(self.state.begin(self.now, self.facts()))
+        self._every(TICK_S, self._tick)
+        self._every(0.25, self._train)
+        self._every(2.0, self.snapshot)
+
+    @staticmethod
+    def layout_of(cluster: str) -> Layout:
+        """Return the units of each process."""
+        return plan_processes(ClusterConf.model_validate_json(cluster))
+
+    def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
+        return JobSpec("job", "{}", cluster, workers, {}, (), "file:///run", RESUME, (), "client")
+
+    @property
+    def groups(self) -> list[int]:
+        """All worker groups."""
+        return sorted({unit.group for unit in self.layout.units if unit.kind == "worker"})
+
+    def run_until_over(self, within: float) -> Mapping[str, Any]:
+        """Let time pass until the job is over; return its last event."""
+        end = self.now + within
+        while self.over is None and self.now < end:
+            self.run(1.0)
+        assert self.over is not None, f"stuck in {self.state.phase}: {self.history()}"
+        return self.over.what
+
+    def _tick(self) -> None:
+        for address in dict.fromkeys(self.state.workers):
+            if address in self.nodes and self.is_silent(self.nodes[address]):
+                self.deliver(ev.Gone(address, "it has not been heard of for 5 s"))
+        steps = {}
+        for node in self.nodes.values():
+            for each in node.hostings.values() if node.works and node.address in self.state.workers else ():
+                if each.life in self.state.roster.lives:
+                    steps |= {str(u.group): self.position[u.group] for u in each.running if u.kind == "worker"}
+                if not self.state.roster.has(each.process, each.life) or self.over:
+                    self.soon(lambda node=node, each=each: self._end(node, each.life, each.process))  # type: ignore[misc]
+        if steps and steps != self.state.steps:
+            self.deliver(ev.Said(self.state.life, {"event": "steps", "steps": steps}))
+        self.deliver(ev.Tick())
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def deliver(self, event: Any) -> None:
+        """Give the job an event."""
+        for kind in self.drops:
+            if isinstance(event, kind):
+                self.drops.remove(kind)
+                self.log.append(f"{self.now - 1000:.2f} LOST {event}")
+                return
+        if not isinstance(event, ev.Tick) and not (isinstance(event, ev.Said) and event.what["event"] == "steps"):
+            self.log.append(f"{self.now - 1000:.2f} {event}"[:300])
+        if isinstance(event, ev.Hosted) and not event.error:
+            self.endpoints[event.process, event.life] = event.endpoint
+        if isinstance(event, ev.Joined) and not event.error:
+            self.joined.add((event.process, self.state.life))
+        self.delivered.append(event)
+        if isinstance(event, ev.Said) and event.what["event"] == "snapshot" and event.life in self.state.roster.lives:
+            self.snapshots.append(event)
+        actions = self.state.handle(event, self.now, self.facts())
+        assert not (self.over and actions), f"after the end: {actions}"
+        self._do(actions)
+
+    def _do(self, actions: list[Any]) -> None:
+        for action in actions:
+            assert self.over is None, f"after Over: {action}"
+            if not isinstance(action, ev.Tell):
+                self.log.append(f"{self.now - 1000:.2f}   -> {action}"[:400])
+            getattr(self, "_do_" + type(action).__name__.lower())(action)
+        hosted = [each for each in actions if isinstance(each, ev.Host)]
+        if hosted:
+            self.check_placement(hosted)
+
+    def _do_tell(self, action: ev.Tell) -> None:
+        self.told.append(action.what)
+        self.log.append(f"{self.now - 1000:.2f}   -> tell {action.what}"[:300])
+
+    def _do_over(self, action: ev.Over) -> None:
+        self.over = action
+
+    # -- what Dask workers do ----------------------------------------------------------------------------------------
+
+    def _ask(self, address: str, timeout_s: float, do: Callable[[Node], None], fail: Callable[[str], None]) -> None:
+        """Call a Dask worker, which may be gone, or answer too late."""
+        node = self.nodes.get(address)
+
+        def arrive() -> None:
+            if node is None or node.is_dead:
+                fail("it is gone")
+            elif node.frozen_at is not None:
+                node.later.append(lambda: do(node))
+                self.at(timeout_s, lambda: fail("it does not answer"))
+            else:
+                do(node)
+
+        self.soon(arrive)
+
+    def _do_host(self, action: ev.Host) -> None:
+        def fail(why: str) -> None:
+            self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, error=why)))
+
+        def host(node: Node) -> None:
+            for each in list(node.hostings.values()):
+                if each.life < action.placement["term"] or (each.process == action.process and each.life < action.life):
+                    self._close(node, each)
+            if action.life < node.oldest.get(action.process, 0):
+                fail("this life is over")
+            elif node.host_error:
+                error, node.host_error = node.host_error, ""
+                hosted = ev.Hosted(action.life, action.process, error=error, final=error == "final")
+                self.soon(lambda: self.deliver(hosted))
+            else:
+                node.hostings[action.process] = Hosting(action.life, action.process, action.placement)
+                endpoint = f"{action.worker}/{action.process}/{action.life}"
+                self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, endpoint)))
+
+        self._ask(action.worker, HOST_S, host, fail)
+
+    def _do_rununits(self, action: ev.RunUnits) -> None:
+        self.check_run(action)
+
+        def start(node: Node) -> None:
+            each = node.hostings.get(action.process)
+            if each is not None and each.life == action.life:
+                each.waiting = [action.units[i :: action.n_tasks] for i in range(action.n_tasks)]
+                self._run_waiting(node)
+                self._read_start(node, each)
+
+        self._ask(action.worker, ASK_S, start, lambda why: None)
+
+    def _read_start(self, node: Node, each: Hosting) -> None:
+        """Let a unit fail if a part of the snapshot that it starts from has been dropped everywhere."""
+        start = each.placement["start"]
+        for part in start["manifest"]["parts"] if "manifest" in start and not each.placement["rejoin"] else ():
+            there = [self.nodes[holder] for holder in part["holders"] if holder in self.nodes]
+            if not any(part["file"] in holder.parts for holder in there) and each.running:
+                reason = f"{part['file']}: nobody has it any more."
+                self.report(node, each, min(each.running), state="failed", reason=reason, exit_code=4, retry=True)
+                return
+
+    def _run_waiting(self, node: Node) -> None:
+        """Start tasks for which there are threads."""
+        for each in node.hostings.values():
+            used = node.busy + sum(other.n_threads for other in node.hostings.values())
+            while each.waiting and used < node.nthreads:
+                used, each.n_threads = used + 1, each.n_threads + 1
+                for unit in each.waiting.pop(0):
+                    each.running.add(unit)
+                    self._say(node, each, {"event": "unit", "unit": str(unit)})
+
+    def _say(self, node: Node, each: Hosting, what: Mapping[str, Any]) -> None:
+        self.soon(lambda: None if node.is_dead else self.deliver(ev.Said(each.life, what)))
+
+    def report(self, node: Node, each: Hosting, unit: Address, **report: Any) -> None:
+        """Let a unit end."""
+        each.running.discard(unit)
+        what = {"unit": str(unit), "step": self.position.get(unit.group, -1), **report}
+        self.soon(lambda: None if node.is_dead else self.deliver(ev.Reported(each.life, unit, what)))
+
+    def _close(self, node: Node, each: Hosting) -> None:
+        for unit in list(each.running):
+            self.report(node, each, unit, state="aborted")
+        if node.hostings.get(each.process) is each:
+            del node.hostings[each.process]
+        self._run_waiting(node)
+
+    def _end(self, node: Node, life: int, process: int | None) -> None:
+        for p in {*node.hostings, *range(len(self.layout.processes))}:
+            if process in (None, p):
+                node.oldest[p] = max(node.oldest.get(p, 0), life + 1)
+        for each in list(node.hostings.values()):
+            if each.life <= life and process in (None, each.process):
+                self._close(node, each)
+
+    def _do_endlife(self, action: ev.EndLife) -> None:
+        def end(node: Node) -> None:
+            self._end(node, action.life, action.process)
+            self.soon(lambda: self.deliver(ev.Ended(action.life, action.worker, {}, action.process)))
+
+        self._ask(action.worker, 10.0, end, lambda why: None)
+
+    def _do_cutoff(self, action: ev.CutOff) -> None:
+        def fail(why: str) -> None:
+            self.deliver(cut(error=why))
+
+        def cut(**facts: Any) -> ev.Cut:
+            return ev.Cut(action.life, process=action.process, **facts)
+
+        def do(node: Node) -> None:
+            each = node.hostings.get(action.process)
+            if each is None or each.life != action.life:
+                fail("it is not here")
+                return
+            each.cut |= set(action.processes)
+            servers = {unit.group for unit in each.running if unit.kind == "server"}
+            applied = {g: self.position[g] - 1 for g in action.groups if self.layout.server_group_of(g) in servers}
+            applied = {g: step for g, step in applied.items() if step >= 0}
+            self.soon(lambda: self.deliver(cut(applied=applied)))
+
+        self._ask(action.worker, ASK_S, do, fail)
+
+    def _do_join(self, action: ev.Join) -> None:
+        def joined(error: str = "") -> None:
+            self.deliver(ev.Joined(action.life, process=action.process, error=error))
+
+        def do(node: Node) -> None:
+            each = node.hostings.get(action.process)
+            if each is None or each.life != action.life:
+                joined("it is not here")
+                return
+            each.cut -= set(action.endpoints)
+            self.soon(joined)
+
+        self._ask(action.worker, ASK_S, do, joined)
+
+    def _do_stopunits(self, action: ev.StopUnits) -> None:
+        def stop(node: Node) -> None:
+            for each in node.hostings.values():
+                for unit in each.running:
+                    if unit.kind == "worker" and unit.id == 0:
+                        self.ends[unit.group] = min(self.ends[unit.group], self.position[unit.group] + 1)
+
+        self._ask(action.worker, ASK_S, stop, lambda why: None)
+
+    def _do_requestsnapshot(self, action: ev.RequestSnapshot) -> None:
+        self._ask(action.worker, ASK_S, lambda node: self.snapshot(), lambda why: None)
+
+    def fail_unit(self, retry: bool, exit_code: int = 1) -> None:
+        """Let the first unit that runs fail."""
+        for unit, (node, each) in sorted(self._where().items()):
+            if unit in each.running:
+                reason = f"{unit}: something is wrong."
+                self.report(node, each, unit, state="failed", reason=reason, exit_code=exit_code, retry=retry)
+                return
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def _where(self) -> dict[Address, tuple[Node, Hosting]]:
+        """Return where each unit is, as far as it runs now."""
+        found: dict[Address, tuple[Node, Hosting]] = {}
+        for node in self.nodes.values():
+            for each in node.hostings.values() if node.works else ():
+                if self.lives.get(each.process) == each.life:
+                    found |= {unit: (node, each) for unit in each.running}
+        return found
+
+    def trains(self, group: int, where: Mapping[Address, tuple[Node, Hosting]]) -> bool:
+        """Return whether a worker group and its servers all run, and reach each other."""
+        mine = [
+            unit
+            for unit in self.layout.units
+            if unit.group == (group if unit.kind == "worker" else self.layout.server_group_of(group))
+        ]
+        if not all(unit in where and unit in where[unit][1].running for unit in mine):
+            return False
+        processes = {where[unit][1].process for unit in mine}
+        return not any(where[unit][1].cut & processes for unit in mine)
+
+    def _train(self) -> None:
+        where = self._where()
+        for group in self.groups:
+            if self.trains(group, where):
+                self.position[group] += 1
+                node, each = where[Address.worker(group, 0)]
+                self._say(node, each, {"event": "training"})
+                if self.position[group] >= self.ends[group]:
+                    for unit in [each for each in where if each.kind == "worker" and each.group == group]:
+                        self.done.add(unit)
+                        self.report(*where[unit], unit, state="done")
+        workers = [unit for unit in self.layout.units if unit.kind == "worker"]
+        if self.done.issuperset(workers):
+            for unit, (node, each) in where.items():
+                if unit.kind == "server" and unit in each.running:
+                    self.report(node, each, unit, state="done")
+
+    def snapshot(self) -> None:
+        """Take a snapshot, if the first group trains."""
+        where = self._where()
+        if not self.trains(0, where):
+            return
+        step = self.position[0]
+        taker, first = where[Address.worker(0, 0)]
+        holders = {}
+        for unit in [each for each in where if each.kind == "worker" or each.group == 0]:
+            node, each = where[unit]
+            file = f"step-{step}/{unit}-life-{first.life}"
+            buddy = self.nodes.get(each.placement["buddy"])
+            here = [node, *([buddy] if buddy is not None and buddy.works else [])]
+            for keeper in here:
+                keeper.put(file, step, str(unit))
+            holders[unit] = {"file": file, "holders": [keeper.address for keeper in here]}
+        manifest = {
+            "step": step,
+            "parts": [what for unit, what in holders.items() if unit.kind == "server"],
+            "states": [what for unit, what in holders.items() if unit.kind == "worker"],
+            "groups": {str(group): {"step": position} for group, position in self.position.items()},
+        }
+        self._say(taker, first, {"event": "snapshot", "step": step, "manifest": manifest})

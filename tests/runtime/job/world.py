@@ -1,0 +1,128 @@
+"""World: a simulated cluster that checks each decision of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.comm import Address
+from singa_dask.runtime.job import events as ev
+from tests.runtime.job.simulated_job import RESUME, SimulatedJob
+
+
+class World(SimulatedJob):
+    """A simulated cluster that checks each decision of its job."""
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def check_placement(self, hosts: list[ev.Host]) -> None:
+        roster = self.state.roster
+        units = [Address(*unit) for units in hosts[0].placement["processes"] for unit in units]
+        assert sorted(units) == sorted(self.layout.units), "each unit is placed once"
+        assert len({each.process for each in hosts}) == len(hosts)
+        if hosts[0].placement["rejoin"] is None:
+            assert len(hosts) == len(roster.workers), "a life places all processes"
+            self.lives = {each.process: self.lives.get(each.process, -1) for each in hosts}
+        facts = self.facts()
+        for host in hosts:
+            assert host.life > max(self.lives.values(), default=-1) or host.life not in self.lives.values()
+            assert host.life == self.state.life
+            if host.life > 0:
+                assert facts[host.worker].usable, f"{host.worker} cannot be used: {self.history()}"
+            assert host.placement["workers"] == list(roster.workers)
+            self._check_buddy(host, facts)
+        assert all(host.life > each for host in hosts for p, each in self.lives.items()), "lives rise"
+        self.lives |= {each.process: each.life for each in hosts}
+        self.hosts = {p: each for p, each in self.hosts.items() if p < len(roster.workers)}
+        self.hosts |= {each.process: each for each in hosts}
+        self.done -= {unit for each in hosts for unit in self._units(each, each.process)}
+        self._check_start(hosts[0])
+
+    def _check_buddy(self, host: ev.Host, facts: Mapping[str, ev.WorkerFacts]) -> None:
+        buddy = host.placement["buddy"]
+        assert buddy != host.worker, "nobody is a buddy of its own"
+        here = facts[host.worker].host if host.worker in facts else ""
+        away = [each for each, known in facts.items() if known.usable and known.host != here]
+        if away and host.life > 0:
+            assert facts[buddy].host != here, f"the buddy of {host.worker} is on its host: {self.history()}"
+
+    def _check_start(self, host: ev.Host) -> None:
+        start, rejoin = host.placement["start"], host.placement["rejoin"]
+        needs_parts = rejoin is None or any(
+            unit.kind == "server"
+            for p, life in self.lives.items()
+            if life == host.life
+            for unit in self._units(host, p)
+        )
+        if "manifest" in start and needs_parts:
+            for part in (*start["manifest"]["parts"], *(start["manifest"]["states"] if rejoin is None else ())):
+                assert part["holders"], "each part has a holder"
+                for holder in part["holders"]:
+                    node = self.nodes.get(holder)
+                    assert node is not None and part["file"] in node.ever, (
+                        f"{holder} has no {part['file']}: {self.history()}"
+                    )
+                    assert node.is_leaving or not self.is_silent(node), f"{holder} is silent: {self.history()}"
+        known = self._step_of(start)
+        if rejoin is None:
+            best = max((self._step_of(each) for each in self._possible_starts()), key=max)
+            assert max(known) >= max(best), f"there is a newer start, {best}: {self.history()}"
+            self.position = dict(zip(self.groups, known, strict=True))
+        else:
+            for group, step in rejoin["steps"]:
+                assert known[self.groups.index(group)] <= step, f"group {group} starts after {step}: {self.history()}"
+                self.position[group] = step
+
+    @staticmethod
+    def _units(host: ev.Host, process: int) -> list[Address]:
+        return [Address(*unit) for unit in host.placement["processes"][process]]
+
+    def _step_of(self, start: Mapping[str, Any]) -> list[int]:
+        """Return the step of each worker group at a start."""
+        if "manifest" in start:
+            return [start["manifest"]["groups"][str(group)]["step"] for group in self.groups]
+        return [int(start["url"].rpartition("-")[2])] * len(self.groups)
+
+    def _possible_starts(self) -> list[Mapping[str, Any]]:
+        """Return what a life could start from, as far as the job has been told of it."""
+        found: list[Mapping[str, Any]] = [{"url": RESUME}]
+        for event in self.delivered:
+            if isinstance(event, ev.Said) and event.what["event"] == "checkpoint":
+                found.append({"url": event.what["url"]})
+        facts = self.facts()
+        for event in self.snapshots[-1:]:
+            manifest = event.what["manifest"]
+            parts = [*manifest["parts"], *manifest["states"]]
+            if all(
+                any(h in facts and facts[h].usable and part["file"] in self.nodes[h].parts for h in part["holders"])
+                for part in parts
+            ):
+                found.append({"manifest": manifest})
+        return found
+
+    def check_run(self, action: ev.RunUnits) -> None:
+        roster = self.state.roster
+        assert action.life == roster.lives[action.process] == self.lives[action.process]
+        assert action.worker == roster.workers[action.process]
+        wanted = [self.endpoints[p, life] for p, life in enumerate(roster.lives)]
+        assert list(action.endpoints) == wanted, "all are hosted, and reached where they are now"
+        for p, life in enumerate(roster.lives):
+            if roster.term < action.life != life and not self.is_finished(p):
+                assert (p, action.life) in self.joined, f"process {p} has not joined: {self.history()}"
+
+    def is_finished(self, process: int) -> bool:
+        """Return whether all units of a process have told the job that they are done."""
+        done = {
+            each.unit for each in self.delivered if isinstance(each, ev.Reported) and each.report["state"] == "done"
+        }
+        return set(self.state.roster.layout.processes[process]) <= done
+
+    def check_end(self, what: Mapping[str, Any], max_restarts: int) -> None:
+        """Check how the job has ended."""
+        failure = what["failure"]
+        assert what["restarts"] <= max_restarts, self.history()
+        if failure is None:
+            assert {each["state"] for each in what["reports"].values()} == {"done"}, self.history()
+            assert set(what["reports"]) == set(map(str, self.layout.units))
+        else:
+            assert failure["reason"] and failure["exit_code"] in (1, 3, 4, 7, 9, 130), self.history()
