@@ -36,6 +36,7 @@ class SimulatedJob(SimulatedCluster):
         self.over: ev.Over | None = None
         self.told: list[Mapping[str, Any]] = []
         self.delivered: list[Any] = []
+        self.done_actions: list[Any] = []
         self.snapshots: list[ev.Said] = []
         self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
         self.hosts: dict[int, ev.Host] = {}
@@ -113,6 +114,7 @@ class SimulatedJob(SimulatedCluster):
     def _do(self, actions: list[Any]) -> None:
         for action in actions:
             assert self.over is None, f"after Over: {action}"
+            self.done_actions.append(action)
             if not isinstance(action, ev.Tell):
                 self.log.append(f"{self.now - 1000:.2f}   -> {action}"[:400])
             getattr(self, "_do_" + type(action).__name__.lower())(action)

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
 from tests.runtime.job.simulated_cluster import Node
@@ -32,11 +33,13 @@ CLUSTERS |= {
 }
 
 
-def world_of(name: str, n_nodes: int, seed: int = 0, nthreads: int = 4, nanny: bool = False, **more: Any) -> World:
+def world_of(
+    name: str, n_nodes: int, seed: int = 0, nthreads: int = 4, nanny: bool = False, n_steps: int = 40, **more: Any
+) -> World:
     """Return a job on a simulated cluster of two Dask workers per host."""
     cluster = ClusterConf.model_validate({**CLUSTERS[name], **more}).model_dump_json()
     nodes = [Node(f"w{i}", f"host{i // 2}", nthreads, nanny) for i in range(n_nodes)]
-    return World(cluster, nodes, seed)
+    return World(cluster, nodes, seed, n_steps)
 
 
 FAULTS = st.tuples(
@@ -109,3 +112,157 @@ def test_without_faults_nothing_starts_again(name: str) -> None:
     assert what["failure"] is None
     assert what["restarts"] == 0
     assert {each["state"] for each in what["reports"].values()} == {"done"}
+
+
+def running(name: str, n_nodes: int, **given: Any) -> World:
+    """Return a job that has trained for some seconds, and has snapshots."""
+    world = world_of(name, n_nodes, **given)
+    world.run(7.0)
+    assert world.state.phase == "running"
+    assert world.snapshots
+    return world
+
+
+def test_only_the_lost_group_starts_again() -> None:
+    world = running("four-groups", 5)
+    world.kill(world.nodes["w2"])
+    what = world.run_until_over(60.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 1
+    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
+    assert world.hosts[0].placement["buddy"] == "w2"  # at first
+    joins = [each for each in world.done_actions if isinstance(each, ev.Join)]
+    assert {each.process: each.buddy for each in joins}[0] != "w2"
+
+
+def test_a_life_that_ends_while_others_are_replaced_is_not_held_up() -> None:
+    world = running("four-groups", 5)
+    world.kill(world.nodes["w2"])
+    world.run(1.01)
+    world.deliver(ev.Reported(0, Address.worker(0, 0), {"state": "failed", "reason": "no.", "retry": True, "step": 5}))
+    assert world.state.phase == "ending"
+    life = world.state.life
+    world.run(3.0)
+    assert world.state.life == life + 1
+    assert world.run_until_over(60.0)["failure"] is None
+
+
+def test_events_of_a_process_that_was_replaced_change_nothing() -> None:
+    world = running("four-groups", 5)
+    world.kill(world.nodes["w2"])
+    world.run(5.0)
+    assert world.lives[2] == 1
+    old = ev.Reported(0, Address.worker(2, 0), {"state": "failed", "reason": "an old one.", "exit_code": 9, "step": 5})
+    for event in (old, ev.Ended(0, "w2", {}, 2), ev.Cut(0, 2, error="old"), ev.Joined(0, 2, "old"), ev.Hosted(0, 2)):
+        assert world.state.handle(event, world.now, world.facts()) == []
+    assert world.run_until_over(60.0)["failure"] is None
+
+
+def test_a_move_does_not_wait_for_ever_for_a_snapshot() -> None:
+    # the Dask worker announces that it leaves before all units have begun, and no snapshot comes
+    world = world_of("allreduce", 3)
+    world.nodes["w1"].is_leaving = True
+    world.deliver(ev.Leaving("w1"))
+    world.snapshot = lambda: None  # type: ignore[method-assign]
+    world.run(7.0)
+    assert world.state.life == 1
+    assert "w1" not in world.state.workers
+
+
+def test_no_part_is_read_from_a_silent_dask_worker() -> None:
+    world = running("allreduce", 2)
+    world.freeze(world.nodes["w0"], 60.0)
+    world.run(10.0)
+    start = world.hosts[0].placement["start"]["manifest"]
+    assert {holder for part in start["parts"] for holder in part["holders"]} == {"w1"}
+
+
+def test_a_group_does_not_start_again_without_its_servers() -> None:
+    world = running("four-groups", 5)
+    for unit in world.layout.units:
+        if unit != Address.worker(3, 1):
+            world.deliver(ev.Reported(0, unit, {"state": "done", "step": 40}))
+    world.kill(world.nodes["w3"])
+    world.run(1.0)
+    assert world.state.phase != "running" or world.state.roster.term == 1
+    assert world.run_until_over(60.0)["failure"] is None
+
+
+def test_a_finished_process_that_leaves_is_no_loss() -> None:
+    world = running("sandblaster", 2)
+    for worker in (Address.worker(0, 0), Address.worker(0, 1)):
+        world.deliver(ev.Reported(0, worker, {"state": "done", "step": 40}))
+    world.kill(world.nodes["w0"])
+    world.run(1.0)
+    assert world.state.phase == "running"
+    for server in (Address.server(0, 0), Address.server(0, 1)):
+        world.deliver(ev.Reported(0, server, {"state": "done", "step": 40}))
+    what = world.run_until_over(20.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_second_signal_ends_a_job_at_once_unless_it_is_done(late: bool) -> None:
+    world = running("hogwild", 2)
+    if late:
+        for unit in world.layout.units:
+            world.deliver(ev.Reported(0, unit, {"state": "done", "step": 40}))
+    world.deliver(ev.Signal("SIGINT"))
+    world.deliver(ev.Signal("SIGINT"))
+    assert world.state.phase == "ending"
+    failure = world.run_until_over(10.0)["failure"]
+    assert late == (failure is None)
+    assert late or failure["exit_code"] == 130
+
+
+def test_the_first_failure_is_told() -> None:
+    world = running("hogwild", 2)
+    for code in (9, 7):
+        report = {"state": "failed", "reason": f"code {code}.", "exit_code": code, "step": 5}
+        world.deliver(ev.Reported(0, Address.worker(0, 0), report))
+    failure = world.run_until_over(10.0)["failure"]
+    assert (failure["exit_code"], failure["reason"]) == (9, "code 9.")
+
+
+@pytest.mark.parametrize(("n", "code"), [(0, 4), (3, 4)])
+def test_max_restarts_is_kept(n: int, code: int) -> None:
+    world = running("allreduce", 8, max_restarts=n)
+    while world.over is None:
+        world.kill(world.nodes[world.state.roster.workers[0]])
+        world.run(3.0)
+    assert world.over.what["restarts"] == n
+    assert world.over.what["failure"]["exit_code"] == code
+    assert "max_restarts" in world.over.what["failure"]["reason"]
+
+
+def test_an_error_that_comes_again_keeps_its_exit_code() -> None:
+    world = running("allreduce", 2)
+    for life in (0, 1):
+        assert world.state.life == life
+        report = {"state": "failed", "reason": "no answer.", "exit_code": 7, "retry": True, "step": 35}
+        world.deliver(ev.Reported(life, Address.worker(0, 0), report))
+        world.run(2.0)
+    failure = world.run_until_over(10.0)["failure"]
+    assert failure["exit_code"] == 7
+    assert "The same error came at the same step" in failure["reason"]
+
+
+def test_units_that_share_a_dask_worker_spread_out_when_there_is_room() -> None:
+    world = running("hogwild", 2, nthreads=8, n_steps=200)
+    world.kill(world.nodes["w1"])
+    world.run(8.0)
+    assert set(world.state.roster.workers) == {"w0"}
+    world.join(Node("w2", "host2", 8))
+    world.run(10.0)
+    assert set(world.state.roster.workers) == {"w0", "w2"}
+    assert world.run_until_over(120.0)["failure"] is None
+
+
+def test_a_later_life_that_does_not_start_in_time_is_tried_again() -> None:
+    world = running("allreduce", 3)
+    world.drops.append(ev.Hosted)  # an answer is lost
+    world.kill(world.nodes["w1"])
+    what = world.run_until_over(200.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 2

@@ -1,0 +1,281 @@
+"""Where units are placed anew, who keeps their snapshots, and from which one they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.events import WorkerFacts
+from singa_dask.runtime.job.replacement import processes_to_replace
+from singa_dask.runtime.job.replacing import Placer, Roster, buddies_of, place_again, share
+from singa_dask.runtime.job.restarting import RestartPoints, Restarts
+from singa_dask.runtime.planning.placement import Layout, plan_processes
+from tests.runtime.job.test_job_state import CLUSTERS
+
+LAYOUTS = {name: plan_processes(ClusterConf.model_validate(cluster)) for name, cluster in CLUSTERS.items()}
+WORKERS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.integers(0, 3)), max_size=10).map(
+    lambda found: {
+        f"w{i}": WorkerFacts(nthreads, min(busy, nthreads), f"host{host}", f"w{i}", False, True)
+        for i, (nthreads, busy, host) in enumerate(found)
+    }
+)
+NAMES = st.sampled_from(sorted(LAYOUTS))
+
+
+def facts(*hosts: int, nthreads: int = 4, nanny: bool = False) -> dict[str, WorkerFacts]:
+    """Return Dask workers on some hosts."""
+    return {f"w{i}": WorkerFacts(nthreads, 0, f"host{h}", f"w{i}", nanny, True) for i, h in enumerate(hosts)}
+
+
+def snapshot(step: int, *holders: list[str]) -> dict[str, Any]:
+    """Return the manifest of a snapshot with a part for each list of holders."""
+    parts = [{"file": f"step-{step}/part-{i}", "holders": each} for i, each in enumerate(holders)]
+    return {"step": step, "parts": parts, "states": [], "groups": {"0": {"step": step}, "1": {"step": step + 2}}}
+
+
+# -- placing -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300)
+@given(name=NAMES, workers=WORKERS, low=st.integers(1, 4), high=st.integers(1, 8), packed=st.booleans())
+def test_all_units_are_placed_once_within_the_limits(
+    name: str, workers: dict[str, WorkerFacts], low: int, high: int, packed: bool
+) -> None:
+    before = LAYOUTS[name]
+    high = min(max(high, low), len(before.processes))
+    low = min(low, high)
+    try:
+        layout, chosen = place_again(before, workers, [], (low, high), packed)
+    except ClusterError:
+        free = sum(each.nthreads > each.busy for each in workers.values())
+        assert not packed or free < low
+        return
+    assert sorted(layout.units) == sorted(before.units)
+    assert low <= len(layout.processes) <= high
+    assert len(set(chosen)) == len(chosen) == len(layout.processes)
+    assert all(workers[each].nthreads > workers[each].busy for each in chosen)
+
+
+@given(name=NAMES, extra=st.integers(0, 3))
+def test_processes_stay_where_they_are(name: str, extra: int) -> None:
+    layout = LAYOUTS[name]
+    n = len(layout.processes)
+    before = [f"w{i}" for i in range(extra, n + extra)]
+    limits = (1, n)
+    _, chosen = place_again(layout, facts(*range(n + extra), nthreads=16), before, limits, packed=False)
+    assert set(chosen) == set(before)
+
+
+@settings(max_examples=300)
+@given(name=NAMES, workers=WORKERS, lost=st.sets(st.integers(0, 7), min_size=1, max_size=3), data=st.data())
+def test_shared_dask_workers_have_a_thread_for_each_unit(
+    name: str, workers: dict[str, WorkerFacts], lost: set[int], data: st.DataObject
+) -> None:
+    processes = LAYOUTS[name].processes
+    layout = Layout(tuple(units for i, units in enumerate(processes) if i in lost) or processes, LAYOUTS[name].cluster)
+    others = {each: data.draw(st.integers(0, 4)) for each in sorted(workers)[::2]}
+    try:
+        chosen = share(layout, workers, others)
+    except ClusterError:
+        return
+    for address, each in workers.items():
+        mine = sum(len(units) for units, where in zip(layout.processes, chosen, strict=True) if where == address)
+        assert not mine or mine + each.busy + others.get(address, 0) <= each.nthreads
+
+
+def test_replaced_processes_do_not_share_threads_that_are_taken() -> None:
+    # two groups, each with two threads of its own; one is lost, and nobody comes
+    layout = LAYOUTS["hogwild"]
+    placer = Placer(layout, layout.cluster)
+    with pytest.raises(ClusterError, match="no Dask worker has 2 free threads"):
+        placer.place_some(0.0, facts(0, nthreads=2), [1], {"w0": 2})
+    assert placer.place_some(0.0, facts(0, nthreads=4), [1], {"w0": 2}) == ["w0"]
+    assert placer.place_some(0.0, facts(0, 1, nthreads=2), [1], {"w0": 2}) == ["w1"]
+
+
+def test_a_nanny_has_some_seconds() -> None:
+    layout = LAYOUTS["allreduce"]
+    placer = Placer(layout, layout.cluster)
+    both = facts(0, 1, nthreads=8, nanny=True)
+    left = {"w0": both["w0"]}
+    placer.look_at(both, ["w0", "w1"])
+    placer.lose("w1", left)
+    placer.begin(100.0)
+    assert placer.place(101.0, left, ["w0", "w1"]) is None
+    assert placer.place(102.0, both, ["w0", "w1"]) == (layout, ("w0", "w1"))
+    placer.lose("w1", left)
+    placer.begin(200.0)
+    found = placer.place(206.0, left, ["w0", "w1"])
+    assert found is not None
+    assert found[1] == ("w0",)
+
+
+def test_nobody_waits_for_dask_workers_for_ever() -> None:
+    layout = LAYOUTS["allreduce"]
+    placer = Placer(layout, layout.cluster)
+    placer.begin(0.0)
+    assert placer.place(29.0, {}, ["w0", "w1"]) is None
+    with pytest.raises(ClusterError, match="Waited 30 s"):
+        placer.place(30.0, {}, ["w0", "w1"])
+
+
+@pytest.mark.parametrize("mine", [["w0"], ["w0", "w0"]])
+def test_there_is_room_once_there_are_more_dask_workers(mine: list[str]) -> None:
+    layout = LAYOUTS["allreduce"]
+    placer = Placer(layout, layout.cluster)
+    assert placer.room(0.0, facts(0), mine) == 0
+    assert placer.room(1.0, facts(0, 1), mine) == 0
+    assert placer.room(2.0, facts(0), mine) == 0  # only for a moment
+    assert placer.room(3.0, facts(0, 1), mine) == 0
+    assert placer.room(5.0, facts(0, 1), mine) == 2
+
+
+def test_no_room_beyond_the_limit() -> None:
+    cluster = ClusterConf.model_validate({**CLUSTERS["eight"], "elastic": {"max_processes": 3}})
+    placer = Placer(plan_processes(cluster), cluster)
+    for now in (0.0, 10.0):
+        assert placer.room(now, facts(*range(8), nthreads=16), ["w0", "w1", "w2"]) == 0
+
+
+# -- buddies -------------------------------------------------------------------------------------------------------
+
+
+@given(name=NAMES, workers=WORKERS, data=st.data())
+def test_buddies_are_others_on_other_hosts_if_possible(
+    name: str, workers: dict[str, WorkerFacts], data: st.DataObject
+) -> None:
+    layout = LAYOUTS[name]
+    if not workers:
+        return
+    chosen = [data.draw(st.sampled_from(sorted(workers))) for _ in layout.processes]
+    for worker, buddy in zip(chosen, buddies_of(Roster.of(0, layout, chosen), workers), strict=True):
+        hosts = {each.host for address, each in workers.items() if address != worker}
+        if not buddy:
+            assert len(workers) == 1
+            continue
+        assert buddy != worker
+        assert workers[buddy].host != workers[worker].host or hosts == {workers[worker].host}
+
+
+def test_buddies_are_of_the_job_if_possible() -> None:
+    roster = Roster.of(0, LAYOUTS["allreduce"], ["w0", "w1"])
+    assert buddies_of(roster, facts(0, 0, 0)) == ["w1", "w0"]
+    assert buddies_of(roster, facts(0, 0, 1)) == ["w2", "w2"]
+
+
+# -- what is replaced --------------------------------------------------------------------------------------------------
+
+
+@given(name=NAMES, data=st.data())
+def test_whole_groups_are_replaced(name: str, data: st.DataObject) -> None:
+    layout = LAYOUTS[name]
+    n = len(layout.processes)
+    lost = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    found = processes_to_replace(layout, lost)
+    if found is None:
+        return
+    assert lost <= set(found) < set(range(n))
+    groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
+    gone = set().union(*(groups[p] for p in found))
+    assert not any(groups[p] & gone for p in range(n) if p not in found)
+    assert any(groups[p] for p in range(n) if p not in found)
+
+
+# -- what a life starts from -------------------------------------------------------------------------------------------
+
+
+def test_a_life_starts_from_the_newest_that_is_complete() -> None:
+    points = RestartPoints("file:///before")
+    everybody = {"a", "b", "c"}
+    assert points.newest(everybody) == (None, {"url": "file:///before"}, "its beginning")
+    points.add_snapshot(10, snapshot(10, ["a", "b"], ["b", "c"]), everybody)
+    points.add_snapshot(20, snapshot(20, ["a"], ["b", "c"]), everybody)
+    assert points.newest(everybody)[0] == 20
+    step, start, _ = points.newest({"b", "c"})
+    assert step == 10
+    assert [part["holders"] for part in start["manifest"]["parts"]] == [["b"], ["b", "c"]]
+    points.add_checkpoint(15, "file:///15")
+    points.add_checkpoint(5, "file:///5")  # late news
+    assert points.newest({"b", "c"}) == (15, {"url": "file:///15"}, "the checkpoint of step 15")
+    assert points.newest(everybody)[0] == 20
+
+
+def test_another_dask_worker_at_the_same_address_has_no_parts() -> None:
+    points = RestartPoints(None)
+    points.add_snapshot(10, snapshot(10, ["a"], ["b"]), {"a", "b"})
+    points.forget("a")
+    assert points.newest({"a", "b"})[0] is None
+    points.add_snapshot(20, snapshot(20, ["a", "b"], ["b"]), {"b"})  # the news comes after the loss
+    step, start, _ = points.newest({"a", "b"})
+    assert step == 20
+    assert [part["holders"] for part in start["manifest"]["parts"]] == [["b"], ["b"]]
+
+
+def test_snapshots_of_an_older_life_are_replaced() -> None:
+    points = RestartPoints(None)
+    points.add_snapshot(10, snapshot(10, ["a"]), {"a", "b"})
+    points.add_snapshot(20, snapshot(20, ["b"]), {"a", "b"})
+    points.add_snapshot(15, snapshot(15, ["a"]), {"a", "b"})  # after a restart from step 10
+    assert points.newest({"a", "b"})[0] == 15
+
+
+def test_a_snapshot_that_nobody_has_is_not_tried_again() -> None:
+    points = RestartPoints(None)
+    points.add_snapshot(10, snapshot(10, ["a"]), {"a"})
+    points.add_snapshot(20, snapshot(20, ["a"]), {"a"})
+    points.drop_named("step-20/part-0 of a snapshot of job: nobody has it any more.")
+    assert points.newest({"a"})[0] == 10
+
+
+def test_groups_never_start_from_a_later_step_than_servers_know() -> None:
+    points = RestartPoints("file:///before")
+    points.add_snapshot(10, snapshot(10, ["a"]), {"a"})
+    points.add_snapshot(20, snapshot(20, ["a"]), {"a"})
+
+    def begun(steps: dict[int, int], needs_parts: bool = False, *present: str) -> dict[int, int] | None:
+        found = points.of_groups(steps, [1], present, needs_parts)
+        return None if found is None else found[1]
+
+    assert begun({1: 22}) == {1: 22}
+    assert begun({1: 21}) == {1: 12}
+    assert begun({1: 11}) == {1: 0}
+    assert begun({}) == {1: 22}
+    assert begun({1: 30}, True, "a") == {1: 22}
+    assert begun({1: 30}, True) is None
+    assert begun({1: 11}, True, "a") is None
+
+
+# -- how often -----------------------------------------------------------------------------------------------------
+
+
+def test_restarts_are_limited_within_an_hour() -> None:
+    restarts = Restarts(2)
+    for now in (0.0, 10.0):
+        assert not restarts.refusal(now)
+        restarts.add(now, "lost.", 5)
+    assert "restarted 2 times within an hour" in restarts.refusal(20.0)
+    assert not restarts.refusal(3600.0)
+    assert restarts.refusal(3600.0 - 1)
+    assert Restarts(0).refusal(0.0) == "cluster.max_restarts is 0."
+
+
+def test_the_same_error_at_the_same_step_is_not_tried_again() -> None:
+    restarts = Restarts(10)
+    restarts.add(0.0, "worker-0-0: broken", 5, "broken")
+    assert restarts.refusal(1.0, "broken", 5) == "The same error came at the same step after a restart."
+    assert not restarts.refusal(1.0, "broken", 6)
+    assert not restarts.refusal(1.0, "other", 5)
+
+
+def test_starts_without_progress_are_further_and_further_apart() -> None:
+    restarts = Restarts(100)
+    waits = []
+    for step in (5, 5, 5, 5, 5, 5, 5, 6):
+        restarts.add(0.0, "lost.", step)
+        waits.append(restarts.backoff_s())
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 0.0]
