@@ -163,7 +163,7 @@ def test_a_move_does_not_wait_for_ever_for_a_snapshot() -> None:
     world = world_of("allreduce", 3)
     world.nodes["w1"].is_leaving = True
     world.deliver(ev.Leaving("w1"))
-    world.snapshot = lambda: None  # type: ignore[method-assign]
+    world.trains = lambda group, where: False  # type: ignore[method-assign]
     world.run(7.0)
     assert world.state.life == 1
     assert "w1" not in world.state.workers
@@ -266,3 +266,51 @@ def test_a_later_life_that_does_not_start_in_time_is_tried_again() -> None:
     what = world.run_until_over(200.0)
     assert what["failure"] is None
     assert what["restarts"] == 2
+
+
+def until_cut_off(world: World, address: str) -> None:
+    """Lose a Dask worker; let time pass until others are asked to cut it off."""
+    world.kill(world.nodes[address])
+    while not any(isinstance(each, ev.CutOff) for each in world.done_actions):
+        world.run(0.01)
+
+
+def test_late_answers_of_other_lives_do_not_count_while_processes_are_replaced() -> None:
+    world = running("four-groups", 5)
+    until_cut_off(world, "w2")
+    for late in (ev.Cut(7, 0, {2: 0}, "late"), ev.Ended(7, "w2", {}, 2), ev.Joined(7, 0, "late")):
+        world.deliver(late)
+    what = world.run_until_over(60.0)
+    assert what["restarts"] == 1
+    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
+
+
+def test_a_second_loss_while_processes_are_replaced_restarts_the_job() -> None:
+    world = running("four-groups", 6)
+    until_cut_off(world, "w2")
+    world.kill(world.nodes["w3"])
+    what = world.run_until_over(30.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 2
+
+
+def test_a_loss_counts_once_where_a_group_cannot_start_again_alone() -> None:
+    # no thread is left on the other Dask worker: the whole job is packed there
+    world = running("hogwild", 2, nthreads=2, max_restarts=1)
+    world.kill(world.nodes["w1"])
+    what = world.run_until_over(30.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 1
+
+
+def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
+    world = running("allreduce", 2)
+    newest = world.snapshots[-1].what
+    for node in world.nodes.values():
+        node.parts = {file: what for file, what in node.parts.items() if what[0] != newest["step"]}
+    cause = f"{newest['manifest']['parts'][0]['file']}: nobody has it any more."
+    report = {"state": "failed", "reason": cause, "cause": cause, "exit_code": 4, "retry": True, "step": -1}
+    world.deliver(ev.Reported(0, Address.worker(0, 0), report))
+    world.run(3.0)
+    assert world.hosts[0].life == 1
+    assert world.hosts[0].placement["start"]["manifest"]["step"] < newest["step"]
