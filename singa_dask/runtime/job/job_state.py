@@ -68,7 +68,10 @@ class JobState(LifeCycle):
     def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
-        self._begin_life(Roster.of(0, self._layout, self.spec.workers))
+        if self._failure is None:
+            self._begin_life(Roster.of(0, self._layout, self.spec.workers))
+        else:  # it was ended meanwhile
+            self._finish()
         return self._actions
 
     def _on_hosted(self, event: ev.Hosted) -> None:

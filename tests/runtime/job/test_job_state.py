@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.job_state import JobState
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.world import World
 
@@ -314,3 +315,13 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     world.run(3.0)
     assert world.hosts[0].life == 1
     assert world.hosts[0].placement["start"]["manifest"]["step"] < newest["step"]
+
+
+def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:
+    world = running("hogwild", 2)
+    state = JobState(world.state.spec)
+    assert state.handle(ev.ClientGone(), 0.0, world.facts()) == []
+    (over,) = state.begin(1.0, world.facts())
+    assert isinstance(over, ev.Over)
+    assert over.what["failure"]["reason"] == "the client that ran the job is gone"
+    assert state.phase == "over"
