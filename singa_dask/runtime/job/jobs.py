@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
+from tornado.gen import sleep
 
 from singa_dask.comm import Address
 from singa_dask.errors import A_BUG, ClusterError, LostUnitError
@@ -31,6 +32,9 @@ rarely in clusters of more than ten workers."""
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
 END_TIMEOUT_S = 10.0
+LEAVE_TIMEOUT_S = 12.0
+LEAVE_LOOK_S = 0.1
+RETIRE = "retire_workers"
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +58,14 @@ class Jobs(SchedulerPlugin):
         self._client: Client | None = None
         self._ticked_at = time.monotonic()
         self._is_ticking = False
+        self._retire_in_dask = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.SIGNAL: self.signal,
             Op.FIND: self.find,
             Op.LEAVING: self.leaving,
+            # units are handed over before their Dask worker is retired
+            RETIRE: self._retire,
         }
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
@@ -113,6 +120,18 @@ class Jobs(SchedulerPlugin):
         """Take the units of a Dask worker elsewhere that is about to close."""
         for job_id in list(self._jobs):
             self._handle(job_id, ev.Leaving(worker))
+
+    async def _retire(self, **given: Any) -> Any:
+        """Take the units of Dask workers elsewhere before these are retired by Dask."""
+        names = given.get("names") or ()
+        leaving = {*(given.get("workers") or ())}
+        leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
+        for address in sorted(leaving):
+            self.leaving(address)
+        end = time.monotonic() + LEAVE_TIMEOUT_S
+        while time.monotonic() < end and any(leaving & set(state.workers) for state in self._jobs.values()):
+            await sleep(LEAVE_LOOK_S)
+        return await self._retire_in_dask(**given)
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         self._handle(job_id, ev.Said(life, what))
@@ -176,22 +195,25 @@ class Jobs(SchedulerPlugin):
                         self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"))
             self._tell_steps(job_id, state)
             self._handle(job_id, ev.Tick())
-        self._end_left_over()
-        if self._jobs and self.scheduler.status != Status.closed:
+        is_left = self._end_left_over()
+        if (self._jobs or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
-    def _end_left_over(self) -> None:
-        """End lives that are over, or jobs, on Dask workers that could not be reached at that time."""
+    def _end_left_over(self) -> bool:
+        """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
+        is_left = False
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 state = self._jobs.get(job_id)
                 for told in hosted:
-                    if not self._is_silent(address) and (
-                        state is None or not state.roster.has(told["process"], told["life"])
-                    ):
+                    if state is not None and state.roster.has(told["process"], told["life"]):
+                        continue
+                    is_left = True
+                    if not self._is_silent(address):
                         reason = "the job goes on elsewhere" if state else "the job is over"
                         facts = {"life": told["life"], "process": told["process"], "forget": state is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
+        return is_left
 
     def _is_silent(self, address: str) -> bool:
         known = self.scheduler.workers.get(address)
@@ -357,21 +379,10 @@ class Jobs(SchedulerPlugin):
             self._ask_later(address, Op.END, job_id=job_id, life=life, reason="the job is over", forget=True)
         self._futures.pop(job_id, None)
         self._stalls.pop(job_id, None)
-        alone = [address for address in action.stuck if self._holds_nothing_else(address)]
-        if alone:
-            self.scheduler.loop.add_callback(self._restart_workers, alone)
+        if action.stuck:
+            self.scheduler.loop.add_callback(self._sites.restart, action.stuck)
         if list(self._jobs) == [job_id]:
             await self._close_client()
-
-    def _holds_nothing_else(self, address: str) -> bool:
-        """Return whether no task or result of others is on a Dask worker, and its nanny can start it again."""
-        known = self.scheduler.workers.get(address)
-        return known is not None and bool(known.nanny) and not known.processing and not known.has_what
-
-    async def _restart_workers(self, workers: list[str]) -> None:
-        await self.scheduler.restart_workers(
-            workers, timeout=END_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

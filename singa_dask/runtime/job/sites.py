@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from distributed import Scheduler
@@ -19,6 +20,7 @@ __all__ = ["ASK_TIMEOUT_S", "Sites"]
 
 HOST_TIMEOUT_S = 50.0
 ASK_TIMEOUT_S = 5.0
+RESTART_TIMEOUT_S = 10.0
 
 
 class Sites:
@@ -85,3 +87,15 @@ class Sites:
         facts = {"job_id": job_id, "life": action.life, "process": action.process}
         answer = await self.ask(action.worker, ASK_TIMEOUT_S, op, **facts, **arguments)
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
+
+    async def restart(self, workers: Sequence[str]) -> None:
+        """Restart those of some Dask workers that have a nanny, and no task or result of others."""
+        known = self._scheduler.workers
+        alone = [
+            address
+            for address in workers
+            if address in known and known[address].nanny and not (known[address].processing or known[address].has_what)
+        ]
+        await self._scheduler.restart_workers(
+            alone, timeout=RESTART_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
+        )
