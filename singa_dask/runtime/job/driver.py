@@ -220,7 +220,7 @@ class Driver:
         if self._lost_since is None:
             self._lost_since = now
         if self._client.status == "closed" or now - self._lost_since > BACK_S:
-            self._over = self._give_up("the scheduler is gone")
+            self._over = self._give_up("the scheduler is gone; units that it had started stop with a checkpoint")
 
     def _look_for_job(self) -> None:
         """End the job here when its scheduler does not know it."""

@@ -65,4 +65,4 @@ def test_a_lost_scheduler_is_said_in_one_line(job: Path, tmp_path: Path) -> None
         out, said = running.communicate()
     assert out == ""
     (line,) = said.splitlines()
-    assert line.startswith("worker-0-0: Dask has cancelled its task: its scheduler is gone or was restarted.")
+    assert line.startswith("the scheduler is gone; units that it had started stop with a checkpoint. Last step: ")

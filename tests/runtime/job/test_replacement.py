@@ -32,14 +32,14 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     for group in done:
         life.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
     points = RestartPoints("")
-    points.add_snapshot(8, manifest)
+    points.add_snapshot(8, manifest, list(WORKERS))
     replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER), {"0": 12})
     present = {address: facts for address, facts in WORKERS.items() if address != f"tcp://{lost}"}
     replacement.begin(0.0, present, "it was lost")
     actions = []
     for process in {0, 1, 2} - {lost}:
         applied = {lost: 10} if process == 0 else {}
-        actions = replacement.handle(ev.Cut(process, applied), 0.0, present)
+        actions = replacement.handle(ev.Cut(0, process, applied), 0.0, present)
     (host,) = [each for each in actions if isinstance(each, ev.Host)]
     joins = replacement.handle(ev.Hosted(host.life, lost, "tcp://new"), 0.0, present)
     assert not replacement.failed

@@ -306,8 +306,8 @@ def test_a_test_net_has_its_params_where_the_training_net_has_them(worker: int) 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("name", "place"), [("features", 0), ("pipeline", -1)])
-def test_a_killed_process_ends_the_job(client: Client, tmp_path: Path, name: str, place: int) -> None:
-    made = job(PLACES[name], PROCESSES[2], {"how": ""}, train_steps=1_000_000)
+def test_a_killed_process_ends_a_job_without_restarts(client: Client, tmp_path: Path, name: str, place: int) -> None:
+    made = job(PLACES[name], {**PROCESSES[2], "max_restarts": 0}, {"how": ""}, train_steps=1_000_000)
     result = Driven(made, client, tmp_path, kill_worker(place)).result
     assert (result.state, result.exit_code, result.error) == ("failed", 4, ""), result
     assert f"Lost: {', '.join(result.topology['processes'][place])}." in result.reason
