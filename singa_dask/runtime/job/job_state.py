@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from singa_dask.comm import Address
@@ -36,6 +36,12 @@ class JobState(LifeCycle):
         self._trains = False
         self._replacement: Replacement | None = None
         self._moving = ""
+
+    def needs(self, workers: Collection[str]) -> bool:
+        """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
+        if self.phase == "over" or not self._placer.leaving & set(workers):
+            return False
+        return bool(set(self.workers) & set(workers)) or not self._trains
 
     def _end_life(self, reason: str) -> None:
         self._moving, self._trains, self._replacement = "", False, None

@@ -10,11 +10,11 @@ from typing import Any
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
-from tornado.gen import sleep
 
 from singa_dask.comm import Address
 from singa_dask.errors import A_BUG, ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.departures import Departures
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.site import run_units
@@ -32,9 +32,6 @@ rarely in clusters of more than ten workers."""
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
 END_TIMEOUT_S = 10.0
-LEAVE_TIMEOUT_S = 12.0
-LEAVE_LOOK_S = 0.1
-RETIRE = "retire_workers"
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +55,13 @@ class Jobs(SchedulerPlugin):
         self._client: Client | None = None
         self._ticked_at = time.monotonic()
         self._is_ticking = False
-        self._retire_in_dask = scheduler.handlers[RETIRE]
+        departures = Departures(scheduler, self._jobs, self._handle)
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.SIGNAL: self.signal,
             Op.FIND: self.find,
-            Op.LEAVING: self.leaving,
-            # units are handed over before their Dask worker is retired
-            RETIRE: self._retire,
+            Op.LEAVING: departures.announce,
+            Op.LEFT: departures.wait,
         }
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
@@ -115,23 +111,6 @@ class Jobs(SchedulerPlugin):
         """Return the phase of a job; empty if it is not known, or over."""
         state = self._jobs.get(job_id)
         return state.phase if state else ""
-
-    def leaving(self, worker: str) -> None:
-        """Take the units of a Dask worker elsewhere that is about to close."""
-        for job_id in list(self._jobs):
-            self._handle(job_id, ev.Leaving(worker))
-
-    async def _retire(self, **given: Any) -> Any:
-        """Take the units of Dask workers elsewhere before these are retired by Dask."""
-        names = given.get("names") or ()
-        leaving = {*(given.get("workers") or ())}
-        leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
-        for address in sorted(leaving):
-            self.leaving(address)
-        end = time.monotonic() + LEAVE_TIMEOUT_S
-        while time.monotonic() < end and any(leaving & set(state.workers) for state in self._jobs.values()):
-            await sleep(LEAVE_LOOK_S)
-        return await self._retire_in_dask(**given)
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         self._handle(job_id, ev.Said(life, what))
@@ -322,6 +301,8 @@ class Jobs(SchedulerPlugin):
     async def _join(self, job_id: str, action: ev.Join) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
+        if action.buddy:
+            self.scheduler.loop.add_callback(self._sites.install, action.buddy)
         answer = await self._sites.ask_process(job_id, action, Op.JOIN, **facts)
         self._handle(job_id, ev.Joined(action.life, action.process, **answer))
 

@@ -19,6 +19,7 @@ class Op:
     SIGNAL = "singa_dask_signal"
     FIND = "singa_dask_find"
     LEAVING = "singa_dask_leaving"
+    LEFT = "singa_dask_left"
     HOST = "singa_dask_host"
     END = "singa_dask_end"
     CUT = "singa_dask_cut"

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,8 @@ __all__ = ["Site", "run_units"]
 LEAVE_TIMEOUT_S = 10.0
 LONG_WAIT_S = 10.0
 PART_TIMEOUT_S = 30.0
+KEEP_TIMEOUT_S = 3.0
+KEEP_BYTES_PER_S = 20e6
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class Site(WorkerPlugin):
         self.hostings: dict[tuple[str, int], Hosting] = {}
         # of each process of a job: the oldest life that may still begin here
         self._oldest: dict[tuple[str, int], int] = {}
+        self._is_leaving = False
         self._log = SiteLog()
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
@@ -69,6 +73,7 @@ class Site(WorkerPlugin):
     async def teardown(self, worker: Worker) -> None:
         """Hand the units over, or stop them with a checkpoint if the scheduler is gone."""
         worker.metrics.pop(SITE, None)
+        self._is_leaving = True
         hostings = list(self.hostings.values())
         if hostings:
             try:
@@ -78,6 +83,8 @@ class Site(WorkerPlugin):
                 for hosting in hostings:
                     hosting.host.request_stop()
             await self._in_thread(self._wait_for_all, hostings)
+            with suppress(Exception):  # what is kept here may be read until then
+                await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
         for hosting in list(self.hostings.values()):
             await self._in_thread(self._close, hosting, "the Dask worker closes")
         self._threads.shutdown(wait=False)
@@ -255,9 +262,11 @@ class Site(WorkerPlugin):
         """Keep a part of a snapshot here and at the buddy; return the Dask workers that have it."""
         self.store.put(hosting.job_id, file, step, content)
         holders = [self.worker.address]
-        if hosting.buddy:
+        if hosting.buddy and not self._is_leaving:
+            # a checkpoint may wait behind this
+            timeout_s = KEEP_TIMEOUT_S + len(content) / KEEP_BYTES_PER_S
             try:
-                sync(self.worker.loop, self._send_part, hosting, step, file, content, callback_timeout=PART_TIMEOUT_S)
+                sync(self.worker.loop, self._send_part, hosting, step, file, content, callback_timeout=timeout_s)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)

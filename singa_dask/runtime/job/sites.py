@@ -59,17 +59,21 @@ class Sites:
 
     async def host(self, spec: JobSpec, action: ev.Host) -> Any:
         """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process."""
-        worker = action.worker
-        async with self._installing.setdefault(worker, Lock()):
-            failed = await self._install(worker)
+        failed = await self.install(action.worker)
         if failed is not None:
             return failed
+        if buddy := action.placement["buddy"]:
+            self._scheduler.loop.add_callback(self.install, buddy)
         job = {key: getattr(spec, key) for key in ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from")}
         facts = {**job, "life": action.life, "process": action.process, **action.placement}
-        return await self.ask(worker, HOST_TIMEOUT_S, Op.HOST, placement=facts)
+        return await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement=facts)
+
+    async def install(self, worker: str) -> BaseException | None:
+        """Install the `Site` of a Dask worker if it is not there; return the error if that fails."""
+        async with self._installing.setdefault(worker, Lock()):
+            return await self._install(worker)
 
     async def _install(self, worker: str) -> BaseException | None:
-        """Install the `Site` of a Dask worker if it is not there; return the error if that fails."""
         if worker not in self._installed:
             # loading takes seconds on a busy machine
             for message in (
