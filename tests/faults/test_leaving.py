@@ -36,6 +36,7 @@ def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any, pro
 
     run = Run(made, bare, tmp_path / "runs", (at_step(40), retire))
     check_went_on(run, calm)
+    assert run.result.restarts == 0, run.result
 
 
 def test_a_worker_with_sigterm(bare: Machines, tmp_path: Path, calm: Any) -> None:
