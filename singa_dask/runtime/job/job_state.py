@@ -75,7 +75,7 @@ class JobState(LifeCycle):
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
-            self._begin_life(Roster.of(0, self._layout, self.spec.workers))
+            self._begin_life(Roster.of(0, self.roster.layout, self.spec.workers))
         else:  # it was ended meanwhile
             self._finish()
         return self._actions

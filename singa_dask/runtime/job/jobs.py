@@ -17,11 +17,12 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.departures import Departures
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
+from singa_dask.runtime.job.replacing import place_again
 from singa_dask.runtime.job.site import run_units
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.stalls import Stalls
-from singa_dask.runtime.planning.placement import place, plan_processes
+from singa_dask.runtime.planning.placement import plan_processes
 
 __all__ = ["Jobs"]
 
@@ -100,8 +101,10 @@ class Jobs(SchedulerPlugin):
             for address, n in other.threads.items():
                 claimed[address] = claimed.get(address, 0) + n
         busy = {address: max(each.busy, claimed.get(address, 0)) for address, each in facts.items()}
-        chosen = {address: facts[address]._asdict() for address in state.spec.workers if address in facts}
-        place(plan_processes(state.cluster), chosen, busy)
+        workers = state.spec.workers
+        chosen = {address: facts[address]._replace(busy=busy[address]) for address in workers if address in facts}
+        layout = plan_processes(state.cluster)
+        place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 
     def signal(self, job_id: str, name: str) -> None:
         """Stop a job with a checkpoint; the second time, end it at once."""

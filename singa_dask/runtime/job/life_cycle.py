@@ -12,7 +12,7 @@ from singa_dask.runtime.job.life import Life, run_action
 from singa_dask.runtime.job.replacing import Placer, Roster, buddies_of, host_actions
 from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import pack, plan_processes
 
 __all__ = ["LifeCycle"]
 
@@ -47,7 +47,8 @@ class LifeCycle:
         self.cluster = ClusterConf.model_validate_json(spec.cluster)
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
-        self._life = Life(Roster.of(-1, self._layout, spec.workers))
+        # a job with an elastic block may begin on fewer Dask workers
+        self._life = Life(Roster.of(-1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self._restarts = Restarts(self.cluster.max_restarts)
         self._failure: dict[str, Any] | None = None

@@ -9,7 +9,9 @@ from distributed import Client
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
+from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
+from singa_dask.runtime.job.replacing import limits_of, place_again
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = ["Placed", "place_on_cluster"]
@@ -60,6 +62,14 @@ def place_on_cluster(
     present = client.scheduler_info(n_workers=-1)["workers"]
     busy = {address: len(keys) for address, keys in client.processing().items()}
     # a job that does not fit fails before any record is looked for
+    if job.cluster.elastic.max_processes:
+        facts = {
+            address: WorkerFacts(each["nthreads"], busy.get(address, 0), each["host"], str(each["name"]), False, True)
+            for address, each in present.items()
+        }
+        _, chosen = place_again(layout, facts, (), limits_of(job.cluster, layout), packed=True)
+        if len(chosen) < len(layout.processes):
+            return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present, busy)
     if not reads_remote_stores(job):
         return Placed(workers, {}, [])

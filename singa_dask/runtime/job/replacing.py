@@ -10,7 +10,7 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.events import Host, WorkerFacts
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
-__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "place_again", "share"]
+__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "limits_of", "place_again", "share"]
 
 NANNY_S = 6.0
 """How long units wait for a nanny to start their Dask worker again, before they share the others."""
@@ -80,11 +80,10 @@ class Placer:
     """
 
     def __init__(self, layout: Layout, cluster: ClusterConf) -> None:
-        n, elastic = len(layout.processes), cluster.elastic
         self.barred: set[str] = set()
         self.leaving: set[str] = set()
         self._layout = layout
-        self._limits = elastic.min_processes, min(elastic.max_processes or n, n)
+        self._limits = limits_of(cluster, layout)
         self._with_nanny: set[str] = set()
         self._expects_nanny = False
         self._since = 0.0
@@ -206,6 +205,12 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
         room[address] -= len(units)
         found.append(address)
     return found
+
+
+def limits_of(cluster: ClusterConf, layout: Layout) -> tuple[int, int]:
+    """Return the smallest and the largest number of processes of a job; ``layout`` is that of the job file."""
+    n, elastic = len(layout.processes), cluster.elastic
+    return elastic.min_processes, min(elastic.max_processes or n, n)
 
 
 def place_again(

@@ -185,6 +185,13 @@ def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_pa
     assert max(step for steps in told for step in steps.values()) == result.steps
 
 
+def test_an_elastic_job_begins_on_fewer_workers(client: Client, tmp_path: Path) -> None:
+    runs = [Driven(digits("allreduce", *sets), client, tmp_path) for sets in ((), ("cluster.elastic.max_processes=1",))]
+    assert [len(run.result.topology["processes"]) for run in runs] == [2, 1]
+    first, second = (load_values(run.url) for run in runs)
+    assert all(np.array_equal(first[name].values, second[name].values) for name in first)
+
+
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
     with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; the cluster has 2"):
@@ -207,8 +214,8 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
     monkeypatch.setattr("singa_dask.runtime.job.life_cycle.START_TIMEOUT_S", 1)
-    for module in ("placing", "jobs"):
-        monkeypatch.setattr(f"singa_dask.runtime.job.{module}.place", lambda layout, workers, busy: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers, busy: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)
         others = [client.submit(wait_at, "gate", pure=False) for _ in range(2)]
