@@ -9,8 +9,8 @@ from singa_dask.comm import Address
 from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.life_cycle import LifeCycle
+from singa_dask.runtime.job.placer import Roster
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
-from singa_dask.runtime.job.replacing import Roster
 from singa_dask.runtime.job.report import SIGNAL_CODES
 from singa_dask.runtime.job.spec import JobSpec
 

@@ -17,7 +17,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.departures import Departures
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
-from singa_dask.runtime.job.replacing import place_again
+from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.site import run_units
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask.comm import Address
 from singa_dask.runtime.job.events import RunUnits, WorkerFacts
-from singa_dask.runtime.job.replacing import Roster
+from singa_dask.runtime.job.placer import Roster
 
 __all__ = ["Life", "run_action"]
 

@@ -9,7 +9,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.life import Life, run_action
-from singa_dask.runtime.job.replacing import Placer, Roster, buddies_of, host_actions
+from singa_dask.runtime.job.placer import Placer, Roster, buddies_of, host_actions
 from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import pack, plan_processes

@@ -11,7 +11,7 @@ from singa_dask import modules
 from singa_dask.conf import JobConf
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
-from singa_dask.runtime.job.replacing import limits_of, place_again
+from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = ["Placed", "place_on_cluster"]

@@ -13,7 +13,7 @@ from singa_dask.comm import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.life import Life, run_action
-from singa_dask.runtime.job.replacing import Placer, buddies_of, host_actions
+from singa_dask.runtime.job.placer import Placer, buddies_of, host_actions
 from singa_dask.runtime.job.restarting import RestartPoints
 from singa_dask.runtime.planning.placement import Layout
 

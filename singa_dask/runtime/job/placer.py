@@ -1,4 +1,4 @@
-"""Place the units of a running job anew: on as many Dask workers as it was made for, or packed on fewer."""
+"""Placer: places the units of a running job anew, on as many Dask workers as it was made for, or packed on fewer."""
 
 from __future__ import annotations
 
