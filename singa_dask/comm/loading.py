@@ -1,4 +1,4 @@
-"""Load a module in a Dask worker, beside its event loop: heartbeats go on while a large package is loaded."""
+"""Load a module in a Dask process, beside its event loop: heartbeats go on while a large package is loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import pickle
 from typing import Any
 
-__all__ = ["loading_message"]
+from distributed import Client
+
+__all__ = ["load_on_scheduler", "loading_message"]
 
 
 def loading_message(module: str) -> dict[str, Any]:
@@ -17,3 +19,8 @@ def loading_message(module: str) -> dict[str, Any]:
         "args": pickle.dumps((exec, f"import {module}")),
         "wait": True,
     }
+
+
+def load_on_scheduler(client: Client, module: str) -> None:
+    """Load a module in the process of the scheduler, in a thread."""
+    client.run_on_scheduler(asyncio.to_thread, exec, f"import {module}")

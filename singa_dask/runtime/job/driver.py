@@ -12,6 +12,7 @@ from distributed import Client
 from distributed.client import ClosedClientError
 
 from singa_dask import modules
+from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
@@ -98,6 +99,7 @@ class Driver:
         placed = place_on_cluster(
             self._client, self.job, self._layout, self._sources, self._resume, f"{topic_of(self.job_id)}-survey"
         )
+        load_on_scheduler(self._client, Jobs.__module__)
         self._client.register_plugin(Jobs(), name=JOBS)
         if self._ask(Op.FIND, job_id=self.job_id):  # a client has one subscription for both
             raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
