@@ -93,5 +93,5 @@ def test_without_names_a_job_runs_all_the_same(parts: str, mini: MiniHdfs, tmp_p
         untold = Ran(job_on(parts, "http://127.0.0.1:9", cluster={}, train_steps=5), client, tmp_path / "untold")
     assert strangers.local_share() == untold.local_share() == 0.0
     assert strangers.manifest()["deals"] == untold.manifest()["deals"] == {}
-    notes = [event["message"] for event in untold.events if event.get("unit") == "driver"]
+    notes = [event["message"] for event in untold.events if event["event"] == "log" and event["unit"] == "driver"]
     assert notes == ["layer data: the filesystem does not report which hosts store the records"]

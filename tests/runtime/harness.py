@@ -215,3 +215,9 @@ FRAMEWORKS = {
     "hogwild": HOGWILD,
     "hybrid": HYBRID,
 }
+
+
+def last_event(layout: Layout, reports: Mapping[str, Any], failure: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the last event of a job that was never restarted."""
+    ends = {"restarts": 0, "recomputed_steps": 0, "lost_s": 0.0, "signal": "", "stuck": []}
+    return {**ends, "reports": reports, "failure": failure, "processes": layout.describe()["processes"]}

@@ -17,7 +17,7 @@ from singa_dask.observe import RunDirectory
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.report import Result, summarise
 from tests.contracts.records import pixels
-from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
+from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, last_event, mlp
 
 Run = Callable[..., Outcome]
 N, BATCH = 40, 4
@@ -46,7 +46,7 @@ def job_on(url: str, cluster: dict[str, Any], train_steps: int = N // BATCH, **s
 def written_down(job: JobConf, outcome: Outcome) -> tuple[list[dict[str, Any]], Result]:
     """Return what a run directory says of the bad records, and the end of the job."""
     layout = plan_processes(job.cluster)
-    result = summarise("mlp", "mlp-1", layout, outcome.reports, None, "", {}, 1.0)
+    result = summarise("mlp", "mlp-1", layout, last_event(layout, outcome.reports), {}, 1.0)
     with RunDirectory(outcome.url, "", "") as directory:
         for event in outcome.events:
             if event["event"] != "metrics":
