@@ -111,7 +111,7 @@ class Jobs(SchedulerPlugin):
         self._handle(job_id, ev.Signal(name))
 
     def find(self, job_id: str) -> str:
-        """Return the phase of a job; empty if it is not known, or over."""
+        """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
         state = self._jobs.get(job_id)
         return state.phase if state else ""
 

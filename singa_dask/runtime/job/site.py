@@ -130,6 +130,9 @@ class Site(WorkerPlugin):
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
+        if hosting.rejoin is None and (manifest := hosting.start_from.get("manifest")):
+            # what a life that is over has left after this snapshot was never complete, and must not push it out
+            self.store.discard(hosting.job_id, manifest["step"], manifest["step"])
         self.hostings[key] = hosting
         self._log.add(hosting.host)
         return {"endpoint": hosting.host.address, "threads": hosting.threads}
