@@ -9,8 +9,10 @@ Layer, register``. It is loaded when it is first asked for.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+from singa_dask.version import __version__
 
 if TYPE_CHECKING:
     from singa_dask.api import (
@@ -43,6 +45,24 @@ if TYPE_CHECKING:
         open_store,
         register,
     )
+    from singa_dask.estimators import SingaClassifier as SingaClassifier
+    from singa_dask.estimators import SingaRegressor as SingaRegressor
+    from singa_dask.exports import export, import_weights
+    from singa_dask.jobs import (
+        Job,
+        Model,
+        Net,
+        Run,
+        extract,
+        layer,
+        load,
+        load_model,
+        open_run,
+        predict,
+        start,
+        test,
+        train,
+    )
 
 __all__ = [
     "BP",
@@ -58,12 +78,16 @@ __all__ = [
     "Field",
     "Initialiser",
     "InputLayer",
+    "Job",
     "Layer",
+    "Model",
+    "Net",
     "Param",
     "Phase",
     "Problem",
     "RecordInput",
     "Records",
+    "Run",
     "Schedule",
     "Store",
     "StoreConf",
@@ -71,15 +95,47 @@ __all__ = [
     "Traits",
     "Updater",
     "__version__",
+    "export",
+    "extract",
     "generator",
+    "import_weights",
+    "layer",
+    "load",
+    "load_model",
+    "open_run",
     "open_store",
+    "predict",
     "register",
+    "start",
+    "test",
+    "train",
 ]
 
-__version__ = "0.1.0.dev0"
+# not in __all__: they need scikit-learn, and "from singa_dask import *" does not
+ESTIMATORS = ("SingaClassifier", "SingaRegressor")
+EXPORTS = ("export", "import_weights")
+JOBS = (
+    "Job",
+    "Model",
+    "Net",
+    "Run",
+    "extract",
+    "layer",
+    "load",
+    "load_model",
+    "open_run",
+    "predict",
+    "start",
+    "test",
+    "train",
+)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("singa_dask.api"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(__all__, "api"),
+        **dict.fromkeys(ESTIMATORS, "estimators"),
+        **dict.fromkeys(EXPORTS, "exports"),
+        **dict.fromkeys(JOBS, "jobs"),
+    },
+)

@@ -33,7 +33,7 @@ from singa_dask.layers.input import CSVInput, RecordInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.philox import generator
 from singa_dask.registry import Registry
-from singa_dask.train import (
+from singa_dask.training import (
     ALGORITHMS,
     BP,
     INITIALISERS,

@@ -6,6 +6,7 @@
     ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: that a job starts from    exit 2
     ├── ClusterError               no Dask cluster, or one too small for the job        exit 3
+    │   └── LeftLineError          a job that was stopped while it waited for room         signals
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
@@ -20,8 +21,10 @@ Messages read ``where: what is wrong. What was expected, or is known. [What to d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import ClassVar
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DeviceMemoryError",
+    "LeftLineError",
     "LostUnitError",
     "Mark",
     "NumericError",
@@ -40,6 +44,7 @@ __all__ = [
     "SingaError",
     "UnitError",
     "UnusableCheckpointError",
+    "text_of",
 ]
 
 
@@ -50,6 +55,24 @@ class SingaError(Exception):
     """Root of the tree. ``exit_code`` is what the command line ends with."""
 
     exit_code: ClassVar[int] = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of this error: the lines of the user's own code, and the message."""
+        shell = sys.modules["IPython"].get_ipython()
+        shown = type(self).__new__(type(self))
+        shown.args = self.args
+        # the first frame is one of IPython
+        lines: list[str] = shell.InteractiveTB.structured_traceback(
+            type(self), shown, _own_frames(self.__traceback__), tb_offset=1
+        )
+        return lines
+
+
+def _own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return frames up to the first one of this package; all if that is the first one of them."""
+    if frames is None or frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+        return None
+    return TracebackType(_own_frames(frames.tb_next), frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,21 @@ class ClusterError(SingaError):
     exit_code = 3
 
 
+class LeftLineError(ClusterError):
+    """A job was stopped while it waited in line for a cluster.
+
+    Parameters
+    ----------
+    message : str
+    exit_code : int
+        That of the signal.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
 class DataError(SingaError, OSError):
     """Records that cannot be found, read or parsed; the message names URL, block and record."""
 
@@ -157,3 +195,10 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception, with its type unless it is one of this package."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
+    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"

@@ -25,15 +25,27 @@ class Gate:
         Notify it when something has changed that a thread may wait for.
     reason : str
         Why it is closed; empty while it is open. A thread that never waits looks here.
-    waiting_for : tuple of (str, float) or None
-        What the unit waits for, and since when, a value of ``time.monotonic``; None while it computes.
+    on_waited : callable or None
+        Called with what was waited for, and since when, once a wait has ended.
     """
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.reason = ""
-        self.waiting_for: tuple[str, float] | None = None
+        self.on_waited: Callable[[str, float], None] | None = None
+        self._waiting_for: tuple[str, float] | None = None
         self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def waiting_for(self) -> tuple[str, float] | None:
+        """What the unit waits for, and since when, a value of ``time.monotonic``; None while it computes."""
+        return self._waiting_for
+
+    @waiting_for.setter
+    def waiting_for(self, wait: tuple[str, float] | None) -> None:
+        ended, self._waiting_for = self._waiting_for, wait
+        if self.on_waited is not None and ended is not None:
+            self.on_waited(*ended)
 
     def close(self, reason: str) -> None:
         """End every present and future wait with `Aborted`, and call what `on_close` was given. Never waits."""

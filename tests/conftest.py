@@ -75,7 +75,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 OUR_THREADS = ("worker-", "server-", "prefetch-", "stub-", "singa-", "checkpoint-", "transport")
-ENDS_WITHIN_S = 10.0
+ENDS_WITHIN_S = 60.0
 
 
 @pytest.fixture(autouse=True)

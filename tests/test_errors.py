@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,3 +62,29 @@ def test_config_error_takes_words_one_problem_or_many() -> None:
 def test_config_error_travels() -> None:
     error = ConfigError([Problem(("a", 1), "wrong.", Mark("f", 1, 2), "a[x]")])
     assert pickle.loads(pickle.dumps(error)).problems == error.problems
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), errors.DataError("lost"), errors.LeftLineError("left", 130)])
+def test_a_notebook_shows_the_lines_of_the_user(error: errors.SingaError, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def structured_traceback(*values: Any, tb_offset: int) -> list[str]:
+        given.extend(values)
+        return ["shown"]
+
+    shell = SimpleNamespace(InteractiveTB=SimpleNamespace(structured_traceback=structured_traceback))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    caught = error
+    try:
+        exec(compile("fail()", "ours", "exec"), {"__name__": "singa_dask.x", "fail": lambda: _fail(error)})
+    except errors.SingaError as other:
+        caught = other
+    assert caught._render_traceback_() == ["shown"]
+    kind, shown, frames = given
+    assert (kind, str(shown), shown.__context__) == (type(error), str(error), None)
+    assert frames.tb_frame.f_code.co_name == "test_a_notebook_shows_the_lines_of_the_user"
+    assert frames.tb_next is None
+
+
+def _fail(error: Exception) -> None:
+    raise error from KeyError("what was before")

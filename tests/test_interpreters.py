@@ -18,7 +18,7 @@ ROOMS = [
     "conf",
     "layers",
     "net",
-    "train",
+    "training",
     "cli/test_user_parts.py",
     "test_errors.py",
     "test_modules.py",

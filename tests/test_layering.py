@@ -15,12 +15,15 @@ PACKAGE = ROOT / "singa_dask"
 MAX_LINES = 400
 
 LEVELS = {
-    "cli": 10,
-    "singa_dask": 9,
-    "runtime": 9,
+    "cli": 14,
+    "singa_dask": 13,
+    "estimators": 12,
+    "jobs": 11,
+    "exports": 11,
+    "runtime": 10,
     "observe": 9,
     "api": 8,
-    "train": 7,
+    "training": 7,
     "net": 6,
     "layers": 5,
     "ops": 4,
@@ -29,17 +32,19 @@ LEVELS = {
     "conf": 3,
     "registry": 2,
     "modules": 1,
+    "lazy": 1,
     "paths": 1,
     "gate": 1,
     "errors": 0,
+    "version": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.
 INNER_LEVELS = {
     "data": {"convert": 6, "loading": 5, "order": 4, "stores": 3, "codecs": 2, "fs": 1, "types": 0},
-    "runtime": {"job": 3, "inference": 2, "units": 2, "checkpoints": 1, "planning": 0},
+    "runtime": {"job": 3, "inference": 2, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
 }
 # What a room may not import although it lies lower: it is handed it. It may name its types.
-HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "train": {"comm"}}
+HANDED = {"layers": {"ops", "comm"}, "net": {"comm"}, "training": {"comm"}}
 TYPES = ("singa_dask.ops.contract.",)
 # What runs on a GPU; imported when one is asked for.
 GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy/*.py")}
@@ -50,11 +55,13 @@ CONFINED = {
     "cudnn": GPU_FILES,
     "cupy": GPU_FILES,
     "cupy_backends": GPU_FILES,
-    "dask": {"comm", "runtime", "observe", "cli"},
-    "distributed": {"comm", "runtime", "observe", "cli"},
-    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/hdfs_clients.py"},
+    "dask": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
+    "distributed": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
+    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/hdfs_clients.py", "data/fs/host_files.py"},
+    "prometheus_client": {"runtime/dashboard/prometheus.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
+    "sklearn": {"estimators"},
     "tornado": {"comm", "runtime"},
     "yaml": {"conf"},
 }
@@ -74,7 +81,7 @@ LIBRARIES = {"onednn-cpu-gomp"}
 HOSTS = {"dask"}
 
 # Modules of extras: what needs them says what to install.
-OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends"}
+OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends", "prometheus_client", "sklearn"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

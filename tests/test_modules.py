@@ -16,7 +16,7 @@ from singa_dask.api import REGISTRIES, register
 from singa_dask.conf import JobConf, load
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.train import UPDATERS
+from singa_dask.training import UPDATERS
 from tests.cli.conftest import TINY
 
 LAYER = """\

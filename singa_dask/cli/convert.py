@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from singa_dask import runtime
+from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import scheduler_options
+from singa_dask.cli.reading import Reading, reading_options
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
 from singa_dask.cli.waiting import patience_of
@@ -43,12 +45,7 @@ __all__ = ["convert"]
 @click.option("--mean", metavar="URL", help="Write the mean record of the first part too, for mean_file.")
 @click.option("--overwrite", is_flag=True, help="Replace DST if it is there, without a question.")
 @click.option("--verify", is_flag=True, help="Read what was written, and compare.")
-@click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given.")
-@click.option("--header/--no-header", default=None, help="csv: the first line has names of columns; told if not given.")
-@click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label.")
-@click.option("--shape", metavar="N,N,...", help="csv, cifar, tfrecord: shape of one record.")
-@click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre.")
-@click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey.")
+@reading_options
 @click.option(
     "--vocabulary",
     metavar="URL",
@@ -75,12 +72,7 @@ def convert(
     mean: str | None,
     overwrite: bool,
     verify: bool,
-    separator: str | None,
-    header: bool | None,
-    no_label: bool,
-    shape: str | None,
-    resize: str | None,
-    channels: int | None,
+    reading: Reading,
     vocabulary: str | None,
     window: int | None,
     class_size: int | None,
@@ -93,11 +85,10 @@ def convert(
 ) -> None:
     """Make a store of records.
 
-    KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npz,
-    image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset (tars),
-    parquet, arrow, kvfile, lmdb, text (characters) or words (of
-    rnnlm). SRC and DST are paths or URLs; a SRC may be a pattern,
-    'part-*.tar'.
+    KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npy, npz,
+    hdf5, zarr, image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset
+    (tars), table (CSV or Parquet with named columns), parquet, image-parquet, jsonl, arrow, kvfile, lmdb, text
+    (characters) or words (of rnnlm). SRC and DST are paths or URLs; a SRC may be a pattern, 'part-*.tar'.
 
     With KIND conf, SRC is a job file in SINGA's own format, and DST the same job as YAML.
 
@@ -108,19 +99,16 @@ def convert(
     if kind == "conf":
         _convert_job(sources, destination, _replacing(overwrite))
         return
-    reading: dict[str, Any] = {
-        "separator": separator,
-        "header": header,
-        "has_label": False if no_label else None,
-        "shape": numbers("--shape", shape, ",", "3,32,32"),
-        "resize": numbers("--resize", resize, "x", "32x32"),
-        "channels": channels,
+    kind, named = by_columns(kind, reading.options)
+    options: dict[str, Any] = {
+        **named,
+        "shape": list(reading.shape) or None,
         "vocabulary": vocabulary,
         "window": window,
         "class_size": class_size,
     }
     try:
-        with _cluster(workers, scheduler, scheduler_file, wait, quiet) as run:
+        with _cluster(workers, scheduler, scheduler_file, wait, quiet) as (run, everywhere):
             written = convert_records(
                 kind,
                 sources,
@@ -132,11 +120,13 @@ def convert(
                 shards=shards,
                 mean=mean,
                 verify=verify,
-                reading={name: value for name, value in reading.items() if value is not None},
+                storage_options=reading.storage_options,
+                reading={name: value for name, value in options.items() if value is not None},
                 writing={"compression": compression} if compression else None,
                 run=shown(run, int, quiet),
                 log=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
                 before_replacing=_replacing(overwrite),
+                everywhere=everywhere,
             )
     except KeyboardInterrupt:
         click.echo("SIGINT: stopped. The same command goes on.", err=True)
@@ -174,10 +164,13 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
 @contextlib.contextmanager
 def _cluster(
     workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
-) -> Iterator[Run]:
-    """Choose where tasks run: in this process, in processes of this machine, or on an existing cluster."""
+) -> Iterator[tuple[Run, Callable[[Callable[[], None]], None]]]:
+    """Choose where tasks run: in this process, in processes of this machine, or on an existing cluster.
+
+    Yields a function that runs tasks, and one that calls a function in each process that does.
+    """
     if not (workers or scheduler or scheduler_file):
-        yield run_here
+        yield run_here, lambda call: call()
         return
     with contextlib.ExitStack() as stack:
         if workers:
@@ -187,17 +180,4 @@ def _cluster(
             address, patience = None if scheduler_file else scheduler, patience_of(wait, quiet)
             client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
             patience.until(lambda: runtime.threads_by_host(client))
-        yield runtime.on_dask(client)
-
-
-def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:
-    """Read ``3,32,32`` or ``32x32``."""
-    try:
-        found = None if text is None else [int(part) for part in text.split(separator)]
-    except ValueError:
-        found = []
-    if found and min(found) < 1:
-        raise click.UsageError(f"{option} {text!r}: expected numbers from 1 on, e.g. {example}.")
-    if found is not None and (len(found) != 2 if separator == "x" else not found):
-        raise click.UsageError(f"{option} {text!r}: expected numbers, e.g. {example}.")
-    return found
+        yield runtime.on_dask(client), runtime.on_each_worker(client)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from distributed import Client
 
 from singa_dask import modules, runtime
 from singa_dask.cli.signals import hidden_from_children
@@ -20,6 +21,7 @@ from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
@@ -119,11 +121,13 @@ class Inference:
         if len(inputs) != 1:
             found = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {found}, expected one, to read {url}.")
-        places = [i for i, layer in enumerate(self._wanted.job.neuralnet.layer) if layer.name == inputs[0]]
         other = copy.copy(self)
-        other._data = _Data(url, places[0])
         job = with_data(self._wanted.job, inputs[0], fs.absolute(url), backend)
-        other._wanted = replace(self._wanted, job=job)
+        names = [layer.name for layer in job.neuralnet.layer]
+        numbered = zip(self._wanted.indices, self._wanted.job.neuralnet.layer, strict=True)
+        indices = tuple(i for i, layer in numbered if layer.name in names)
+        other._data = _Data(url, names.index(inputs[0]))
+        other._wanted = replace(self._wanted, job=job, indices=indices)
         other.part = replace(self.part, job=job.model_dump_json())
         return other
 
@@ -134,17 +138,25 @@ class Inference:
 
     def compute(self, cluster: Running, steps: int, quiet: bool) -> tuple[Facts, list[PartResult]]:
         """Compute so many batches, or all records if ``steps`` is 0; return the parts in order."""
-        run, n_workers, n_beside = cluster
-        with self._located():
-            (facts,) = run([functools.partial(inspect_net, self.part)])
-            n_threads = runtime.n_threads(self._wanted.job, n_beside)
-            parts = plan_parts(replace(self.part, n_threads=n_threads), facts, steps, n_workers)
+        with self._located(), self._with_datasets(cluster) as (part, run):
+            (facts,) = run([functools.partial(inspect_net, part)])
+            n_threads = runtime.n_threads(self._wanted.job, cluster.n_beside)
+            parts = plan_parts(replace(part, n_threads=n_threads), facts, steps, cluster.n_workers)
 
             def compute(parts: Sequence[Part]) -> Iterator[PartResult]:
                 return run(parts)
 
             done = list(shown(compute, lambda each: each.part.index, quiet)(parts))
         return facts, sorted(done, key=lambda each: each.part.index)
+
+    @contextlib.contextmanager
+    def _with_datasets(self, cluster: Running) -> Iterator[tuple[Part, Runner]]:
+        """Place the datasets that the job reads, ``dask://NAME``, if it runs on a cluster where they may be."""
+        if cluster.client is None:
+            yield self.part, cluster.run
+            return
+        with placed_job(self._wanted.job, cluster.client) as (job, messages):
+            yield replace(self.part, job=job.model_dump_json()), runtime.on_dask(cluster.client, messages)
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
@@ -184,11 +196,12 @@ class _Data(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A runner of tasks, how many run at the same time, and how many of these on one host."""
+    """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster."""
 
     run: Runner
     n_workers: int
     n_beside: int
+    client: Client | None = None
 
 
 @contextlib.contextmanager
@@ -207,7 +220,8 @@ def running(workers: Workers) -> Iterator[Running]:
             yield Running(_run_here, 1, 1)
             return
         beside = patience.until(lambda: runtime.threads_by_host(client))
-        yield Running(runtime.on_dask(client), beside.total(), max(beside.values()))
+        known = None if workers.n else client
+        yield Running(runtime.on_dask(client), beside.total(), max(beside.values()), known)
 
 
 def _run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:

@@ -25,11 +25,15 @@ __all__ = ["init"]
 def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool) -> None:
     """Write a job file for data.
 
-    DATA is a store of records with labels in any format that is read, a folder with a folder of pictures for each
-    class, a directory with a training set in it, or a text. The job has the right shape, batch size, scaling and number
-    of classes, a comment for what you may want to change, and a perceptron (mlp), a convolutional net for images, or a
-    recurrent net of characters (char-rnn) for a text. A test set is taken if it lies beside the training set and is
-    called alike: train and test, or t10k, val, valid, validation, dev.
+    DATA is a store of records with labels in any format that is read, a table of CSV or Parquet, a folder with a folder
+    of pictures for each class, a directory with a training set in it, or a text. The job has the right shape, batch
+    size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp), a
+    convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it lies
+    beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev.
+
+    Of a table the label is the column that is called so (label, class, target, species, y), or the last one; if it has
+    numbers that are no classes, they are predicted. The other columns of numbers are features, and so are those of
+    strings that are categories.
     """
     place = fs.absolute(out)
     if fs.exists(place) and not overwrite:
@@ -68,7 +72,8 @@ def _tell(found: Records | Text, net: str, out: str) -> None:
     else:
         shape = " x ".join(map(str, found.shape))
         click.echo(
-            f"{found.url}: {found.n_records} {found.backend} records of {shape} values in {found.n_classes} classes",
+            f"{found.url}: {found.n_records} {found.backend} records of {shape} values "
+            + (f"in {found.n_classes} classes" if found.n_classes else f"and {found.reading['target'][0]} to predict"),
             err=True,
         )
         tested = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.cli.init_tables import LABEL_NAMES, choose_columns, target_statistics
 from singa_dask.data import Store, detect, fs, open_store
-from singa_dask.data.codecs.image import image_size
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 
 __all__ = ["Records", "Text", "survey"]
 
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
-TABLES = ("csv", "textfile")
 PACKED_TABLES = (".csv.gz", ".tsv.gz")
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
@@ -64,6 +67,7 @@ class Records:
         Of one record, as ``store_conf.shape`` has it: images are (channels, height, width).
     is_image : bool
     n_records, n_test, n_classes : int
+        No classes: a number is to be predicted, the column ``target`` in ``reading``.
     class_names : tuple of str
         Empty if classes have no names.
     values : {"bytes", "small", "columns", "any"}
@@ -72,6 +76,8 @@ class Records:
         Of all values that were looked at.
     reading : dict
         Other keys of ``store_conf`` that it takes to read the records.
+    target_mean, target_std : float
+        Of the numbers to predict, if there are no classes.
     """
 
     url: str
@@ -87,6 +93,8 @@ class Records:
     mean: float
     std: float
     reading: Mapping[str, Any] = field(default_factory=dict)
+    target_mean: float = 0.0
+    target_std: float = 1.0
 
 
 def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = False) -> Text | Records:
@@ -116,8 +124,6 @@ def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = Fals
     place = fs.absolute(url)
     if not is_text and url.lower().endswith(PACKED_TABLES):
         raise DataError(f"{url}: a packed table. Expected a file as it is. Unpack it by gunzip.")
-    if url.lower().endswith(".npy"):
-        raise DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
     text = decode_text(place)
     return Text(url, len(text), len(vocabulary_of(text)))
 
@@ -174,7 +180,9 @@ def _format(url: str) -> str:
     if is_pattern(url):
         return _format(shard_urls(place)[0])
     backend = detect(place) or ""
-    if backend in TABLES and not url.lower().endswith((".csv", ".tsv")):
+    if not fs.is_dir(place) and _lists_images(place):
+        return "image-list"
+    if backend in backends_holding("text") and not url.lower().endswith((".csv", ".tsv")):
         try:
             with open_store(place, backend, separator=_separator(place)) as store:
                 store.read_block(0)
@@ -185,41 +193,120 @@ def _format(url: str) -> str:
     return backend
 
 
+def _lists_images(place: str) -> bool:
+    """Tell whether each of the first lines of a file names a picture, and its label."""
+    lines = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).split(b"\n")[:-1]
+    words = [line.split() for line in lines[:10]]
+    return bool(words) and all(
+        len(each) > 1 and each[0].lower().endswith(tuple(map(str.encode, IMAGE_SUFFIXES))) for each in words
+    )
+
+
 # -- what is in it --------------------------------------------------------------------------------------
 
 
 def _survey_records(url: str, test_url: str, backend: str) -> Records:
     place = fs.absolute(url)
     reading: dict[str, Any] = {}
-    if backend in TABLES:
+    tables = backends_holding("text")
+    if backend == "parquet" and _is_of_images(place) and _has_images_of_many_sizes(place, "image-parquet"):
+        backend = "image-parquet"
+    if backend in tables:
         reading = {"separator": ";"} if _separator(place) == ";" else {}
     elif backend in ("image-folder", "image-list"):
         reading = _size_of_images(place, backend)
+    elif backend == "image-parquet":
+        reading = {"resize": [SIDE, SIDE], "channels": 3}
+    elif backend == "webdataset":
+        reading = _pictures_of_tar(place)
+    elif backend == "jsonl":
+        reading = _keys_of_lines(place)
     options: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in reading.items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in {**reading, **reading.get("user_conf", {})}.items()
+        if name != "user_conf"
     }
-    with open_store(place, backend, **options) as store:
-        if "label" not in store.schema:
+    columns = choose_columns(place, backend, options) if backend in (*tables, "parquet") else {}
+    reading, options = {**reading, **columns}, {**options, **columns}
+    opened = "table" if columns else backend
+    with open_store(place, opened, **options) as store:
+        if "label" not in store.schema and backend == "npy":
+            raise DataError(
+                f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y)."
+            )
+        if not {"label", "target"} & store.schema.keys():
             raise DataError(f"{url}: the records have no labels. Expected some: a net of init learns classes.")
         values = store.schema.get("data") or store.schema["pixel"]
         shape, is_image = _shape(values.shape, reading)
-        n_records, names = store.count, store.class_names
-        top, lowest, kind, mean, std = _scan(store, url, is_image)
+        n_records, names, facts = store.count, store.class_names, store.table_facts
+        top, lowest, kind, mean, std, targets = _scan(store, url, is_image)
     if lowest < 0:
         raise DataError(f"{url}: label {lowest}. Expected labels from 0 on, a number for each class.")
     n_test = 0
     if test_url:
-        with open_store(fs.absolute(test_url), backend, **options) as store:
+        if facts is not None:
+            options["facts"] = facts.to_dict()
+        with open_store(fs.absolute(test_url), opened, **options) as store:
             n_test = store.count
-    n_classes = max(len(names), top + 1, 2)
+    n_classes = 0 if targets else max(len(names), top + 1, 2)
+    target = target_statistics(targets) if targets else (0.0, 1.0)
     return Records(
-        url, test_url, backend, shape, is_image, n_records, n_test, n_classes, names, kind, mean, std, reading
+        url, test_url, backend, shape, is_image, n_records, n_test, n_classes, names, kind, mean, std, reading, *target
     )
 
 
 def _separator(place: str) -> str:
     head = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).partition(b"\n")[0]
     return ";" if b";" in head and b"," not in head else ","
+
+
+def _has_images_of_many_sizes(place: str, backend: str, **options: Any) -> bool:
+    """Tell whether a store has pictures that need to be scaled to one size."""
+    try:
+        with open_store(place, backend, **options) as store:
+            for block in range(min(len(store.blocks), MAX_BLOCKS)):
+                store.read_block(block)
+    except DataError as error:
+        return "expected" in str(error)
+    return False
+
+
+def _is_of_images(place: str) -> bool:
+    """Tell whether a Parquet file has pictures of Hugging Face."""
+    with contextlib.suppress(DataError), open_store(place, "image-parquet"):
+        return True
+    return False
+
+
+def _pictures_of_tar(place: str) -> dict[str, Any]:
+    """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
+    options: dict[str, Any] = {}
+    with open_store(place, "webdataset") as store:
+        has_label = "label" in store.schema
+    for name in () if has_label else LABEL_NAMES:
+        with contextlib.suppress(DataError), open_store(place, "webdataset", label=f"json.{name}"):
+            options = {"label": f"json.{name}"}
+            break
+    reading: dict[str, Any] = {"user_conf": options} if options else {}
+    if _has_images_of_many_sizes(place, "webdataset", **options):
+        reading |= {"resize": [SIDE, SIDE], "channels": 3}
+    return reading
+
+
+def _keys_of_lines(place: str) -> dict[str, Any]:
+    """Choose the keys of JSON lines whose names say nothing: numbers are features, and the last key is the label."""
+    with contextlib.suppress(DataError), open_store(place, "jsonl") as store:
+        if "label" in store.schema:
+            return {}
+    try:
+        first = json.loads(fs.read_bytes(place, 0, min(1 << 16, fs.size(place))).partition(b"\n")[0])
+    except ValueError:
+        return {}
+    if not isinstance(first, dict) or len(first) < 2:
+        return {}
+    label = next((key for key in first if key.lower() in LABEL_NAMES), list(first)[-1])
+    numbers = [key for key, value in first.items() if key != label and isinstance(value, (int, float))]
+    return {"user_conf": {"features": numbers, "label": label}} if numbers else {}
 
 
 def _size_of_images(place: str, backend: str) -> dict[str, Any]:
@@ -246,15 +333,18 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
     return stored or (1,), False
 
 
-def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float, float]:
-    """Look at blocks; return highest and lowest label, kind of values, and their mean and standard deviation."""
+def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float, float, list[np.ndarray[Any, Any]]]:
+    """Look at blocks; return highest and lowest label, kind of values, their mean and deviation, and targets."""
     if store.class_names and "pixel" in store.schema:
-        return len(store.class_names) - 1, 0, "bytes", 0.0, 1.0
+        return len(store.class_names) - 1, 0, "bytes", 0.0, 1.0, []
     n = len(store.blocks)
-    top, lowest, kinds, moments = 0, 0, set[str](), []
+    top, lowest, kinds, moments, targets = 0, 0, set[str](), [], []
     for block in np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist():
         arrays = store.read_block(block)
-        top, lowest = max(top, int(arrays["label"].max())), min(lowest, int(arrays["label"].min()))
+        if "target" in arrays:
+            targets.append(arrays["target"])
+        else:
+            top, lowest = max(top, int(arrays["label"].max())), min(lowest, int(arrays["label"].min()))
         if "pixel" in arrays:
             continue
         values = arrays["data"]
@@ -263,10 +353,10 @@ def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float,
         kinds.add(_kind(values, is_image))
         moments.append((values.mean(dtype=np.float64), values.var(dtype=np.float64)))
     if not moments:
-        return top, lowest, "bytes", 0.0, 1.0
+        return top, lowest, "bytes", 0.0, 1.0, targets
     mean, variance = np.mean(moments, axis=0)
     kind = kinds.pop() if len(kinds) == 1 else "any" if is_image else "columns"
-    return top, lowest, kind, float(mean), float(np.sqrt(variance)) or 1.0
+    return top, lowest, kind, float(mean), float(np.sqrt(variance)) or 1.0, targets
 
 
 def _kind(values: np.ndarray[Any, Any], is_image: bool) -> str:

@@ -6,9 +6,11 @@ import json
 import math
 import posixpath
 import re
+import shlex
 from typing import Any
 
 from singa_dask.cli.init_data import Records, Text
+from singa_dask.data.stores.store import backends_holding
 
 __all__ = ["NETS", "default_net", "job_name", "write_job"]
 
@@ -139,9 +141,11 @@ def _records_job(data: Records, name: str, net: str) -> str:
     kind = "pictures" if data.is_image else "records"
     shape = " x ".join(map(str, data.shape))
     what = "convolutional net" if net == "convnet" else "multi-layer perceptron"
+    learned = f"in {data.n_classes} classes" if data.n_classes else f"and a number to predict: {_target(data)}"
+    then = f"name the classes of new {kind}" if data.n_classes else f"predict {_target(data)} of new {kind}"
     return f"""\
-# A {what} for {data.n_records} {kind} of {shape} values in {data.n_classes} classes.
-{_names(data)}# Train it, and name the classes of new {kind}:
+# A {what} for {data.n_records} {kind} of {shape} values {learned}.
+{_names(data)}# Train it, and {then}:
 #
 #   singa-dask run JOB --run-dir runs/{name}
 #   singa-dask predict JOB --init-from runs/{name} --data NEW
@@ -163,7 +167,22 @@ updater:
 
 neuralnet:
   layer:
-{_inputs(data, batch)}{layers}\
+{_inputs(data, batch)}{layers}{_loss(data)}"""
+
+
+def _target(data: Records) -> str:
+    return str(data.reading["target"][0])
+
+
+def _loss(data: Records) -> str:
+    if not data.n_classes:
+        return f"""\
+    # Mean of the squared difference. Guessing the mean each time has {data.target_std**2:.6g}.
+    - name: loss
+      type: EuclideanLoss
+      srclayers: [prediction, target]
+"""
+    return """\
     # Cross-entropy of the softmax, and accuracy.
     - name: loss
       type: SoftmaxLoss
@@ -182,7 +201,7 @@ def _names(data: Records) -> str:
 
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
-        source = f"{data.backend} {_quoted(data.url)}"
+        source = f"{'table' if 'features' in data.reading else data.backend} {_quoted(data.url)}"
         return (
             "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
             "# To make one, split the records, and run init again on what that writes:\n"
@@ -207,6 +226,8 @@ def _split_name(data: Records) -> str:
 
 
 def _convert_options(data: Records) -> str:
+    if "features" in data.reading:
+        return "".join(f" --option {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in data.reading.items())
     options = ""
     if "resize" in data.reading:
         height, width = data.reading["resize"]
@@ -224,7 +245,7 @@ def _inputs(data: Records, batch: int) -> str:
 
 
 def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str:
-    kind = "CSVInput" if data.backend in ("csv", "textfile") else "RecordInput"
+    kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
     lines = [
         "# URL or path of the records; a path starts in the directory where the job is started.",
         f"path: {_quoted(url)}",
@@ -239,13 +260,22 @@ def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str
     if shuffle:
         lines += ["# Read the records in a new order each time.", f"shuffle: {shuffle}"]
     inside = "".join(f"        {line}\n" for line in lines)
-    return f"    - name: data\n      type: {kind}\n{phase}      store_conf:\n{inside}"
+    if data.n_classes:
+        return f"    - name: data\n      type: {kind}\n{phase}      store_conf:\n{inside}"
+    anchor, only = "test" if "[test]" in phase else "train", "".join(phase.splitlines(keepends=True)[-1:])
+    return (
+        f"    - name: data\n      type: {kind}\n{phase}      store_conf: &{anchor}\n{inside}"
+        f"    - name: target\n      type: TargetInput\n{only}      store_conf: *{anchor}\n"
+    )
 
 
 def _reading(data: Records) -> list[str]:
     lines = []
     if "resize" in data.reading:
         lines += ["# Height and width that pictures are scaled to. To decode them once and not in each epoch, convert."]
+    if "features" in data.reading:
+        what = "its class" if data.n_classes else "the number to predict"
+        lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
     return lines + [f"{key}: {json.dumps(value)}" for key, value in data.reading.items()]
@@ -320,6 +350,18 @@ def _convnet(data: Records) -> str:
 
 
 def _scores(data: Records, source: str) -> str:
+    if not data.n_classes:
+        start, scale = f"{data.target_mean:.6g}", f"{data.target_std:.6g}"
+        return f"""\
+    # The number: it starts at the mean, and the learning rate is scaled to the standard deviation.
+    - name: prediction
+      type: InnerProduct
+      srclayers: [{source}]
+      innerproduct_conf: {{num_output: 1}}
+      param:
+        - {{name: prediction_w, lr_scale: {scale}, init: {{type: Constant, value: 0}}}}
+        - {{name: prediction_b, lr_scale: {scale}, init: {{type: Constant, value: {start}}}}}
+"""
     return f"""\
     # A score for each class.
     - name: scores

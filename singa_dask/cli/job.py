@@ -1,25 +1,22 @@
-"""Reading and checking of job files, as far as that needs no cluster; shared by several verbs."""
+"""Reading of job files, warnings on them, and what their layers have written; shared by several verbs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 
 from singa_dask.api import REGISTRIES
 from singa_dask.cli.options import CPU
-from singa_dask.conf import JobFile, Phase, find_warnings, load
+from singa_dask.conf import JobFile, Phase, load
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.jobs.checking import warnings_on
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warnings
-from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.train import with_initialisers
 
-__all__ = ["check", "complete", "outputs", "read", "refuse_missing_gpus", "show_outputs", "warn"]
+__all__ = ["outputs", "read", "show_outputs", "warn"]
 
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
@@ -45,57 +42,6 @@ def show_outputs(found: Mapping[str, Sequence[str]]) -> None:
     """Print where each output layer has written."""
     for name, urls in found.items():
         click.echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
-
-
-def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
-    """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.
-
-    Returns
-    -------
-    dict of Phase to NeuralNet
-        The nets, shapes only.
-
-    Raises
-    ------
-    ConfigError
-        With the places in the file.
-    """
-    try:
-        return prepare(job_file.job, **given)
-    except ConfigError as error:
-        raise job_file.locate(error) from None
-
-
-def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
-    """Add the initialisers of the layers' types for params that neither the job nor a checkpoint initialises.
-
-    SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
-    says it is a mistake there.
-
-    Raises
-    ------
-    ConfigError
-        The training net cannot be built; with the places in the file.
-    """
-    job = job_file.job
-    if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
-        return job_file
-    try:
-        return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
-    except ConfigError as error:
-        raise job_file.locate(error) from None
-
-
-def refuse_missing_gpus(job_file: JobFile) -> None:
-    """Check that this machine has the GPUs that a job asks for, before it starts.
-
-    Raises
-    ------
-    ConfigError
-        It does not; with the place in the file.
-    """
-    if found := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(found))
 
 
 def warn(
@@ -128,10 +74,7 @@ def warn(
     ConfigError
         All warnings at once, if ``strict``.
     """
-    found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
-    if embedded:
-        found += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
-    problems = job_file.in_order([*found, *more])
+    problems = warnings_on(job_file, nets, embedded, more)
     if strict and problems:
         raise ConfigError(problems)
     for problem in problems if not quiet else ():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import keyword
 import signal
 import traceback
 from typing import Any, NoReturn
@@ -28,32 +29,62 @@ Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
 (or zsh_source, fish_source).
 """
 VERBS = {
+    "attach": "Follow a job on a cluster, as run shows it.",
+    "checkpoint": "Have a job on a cluster write a checkpoint now.",
+    "ckpt": "List and check the params of a checkpoint, or compare two.",
+    "compare": "Run one job under several topologies, and report.",
     "convert": "Make a store of records.",
     "data": "Look at records, and measure how fast they are read.",
+    "diff": "Show how the jobs and the results of two runs differ.",
+    "export": "Write a trained net as a file for other programs.",
     "extract": "Write what layers of a trained net make of records.",
     "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
+    "import": "Make a checkpoint of weights from another program.",
     "init": "Write a job file for data.",
+    "kill": "End a job on a cluster at once.",
     "layers": "List the layers and other parts of jobs, or describe one.",
+    "list": "List the jobs on a cluster, or in a directory of runs.",
+    "logs": "Print the log of a job on a cluster.",
+    "plot": "Draw the curves of runs: metrics, learning rate, speed, waits.",
     "predict": "Predict the classes of new records.",
     "run": "Train a net as a job file says.",
     "sample": "Let a trained net write text, a character at a time.",
     "schema": "Print the JSON schema of a job file.",
+    "show": "Describe a run: job, result, metrics, time, checkpoints.",
+    "stack": "Print what the units of a job are doing: their Python stacks.",
+    "stop": "Stop a job on a cluster with a checkpoint.",
     "test": "Measure the performance of a checkpoint.",
     "validate": "Check a job file and show what it makes; start nothing.",
+    "view": "Describe a job on a cluster: units, hosts, steps, restarts.",
 }
 """What each does, in the first line of its help: shown without loading it."""
 
 HABITS = {
+    "cancel": "stop",
     "check": "validate",
+    "curves": "plot",
+    "describe": "show",
     "draw": "graph",
     "eval": "test",
     "evaluate": "test",
     "fit": "run",
+    "follow": "attach",
     "generate": "sample",
     "infer": "predict",
-    "plot": "graph",
+    "info": "show",
+    "jobs": "list",
+    "log": "logs",
+    "ls": "list",
+    "ps": "list",
+    "py-spy": "stack",
+    "queue": "list",
+    "save": "checkpoint",
     "start": "run",
+    "status": "view",
+    "tail": "logs",
+    "terminate": "kill",
     "train": "run",
+    "watch": "attach",
 }
 """Verbs of other programs, and ours."""
 
@@ -69,7 +100,9 @@ class Verbs(click.Group):
         """Import the module of a verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = load(f"singa_dask.cli.{cmd_name}:{cmd_name}")
+        # no module, and no function, can have a keyword as its name
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = load(f"singa_dask.cli.{name}:{name}")
         return with_places(command)
 
     def resolve_command(

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["CPU", "LATEST", "inference_options", "job_options", "json_option", "scheduler_options"]
+from singa_dask.cli.loading import load
+
+__all__ = [
+    "CPU",
+    "LATEST",
+    "cluster_options",
+    "inference_options",
+    "job_argument",
+    "job_options",
+    "json_option",
+    "observer_options",
+    "scheduler_options",
+]
 
 CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
@@ -52,6 +65,36 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command with `job_options` those that set the keys of observers."""
+
+    @functools.wraps(command)
+    def with_observers(*, sets: tuple[str, ...], tensorboard: bool, mlflow: str | None, **given: Any) -> Any:
+        if tensorboard:
+            sets = (*sets, "tensorboard=true")
+        if mlflow is not None:
+            sets = (*sets, f"mlflow={json.dumps(mlflow)}")
+        return command(sets=sets, **given)
+
+    decorated: Callable[..., Any] = with_observers
+    for decorate in (
+        click.option(
+            "--mlflow",
+            metavar="URI",
+            help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
+            "Needs pip install 'singa-dask[mlflow]'.",
+        ),
+        click.option(
+            "--tensorboard",
+            is_flag=True,
+            help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
+            "job does. Needs pip install 'singa-dask[tensorboard]'.",
+        ),
+    ):
+        decorated = decorate(decorated)
+    return decorated
+
+
 def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
 
@@ -63,15 +106,35 @@ def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., 
             default=0.0,
             help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
         )
+        return cluster_options(use)(wait(command))
+
+    return decorate
+
+
+def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         by_file = click.option(
             "--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written."
         )
         by_address = click.option(
             "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
         )
-        return by_address(by_file(wait(command)))
+        return by_address(by_file(command))
 
     return decorate
+
+
+def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command a job on a cluster, and the options that say which cluster."""
+    argument = click.argument("job", metavar="JOB", shell_complete=_complete_job)
+    return argument(cluster_options("Address of the scheduler that the job is on.")(command))
+
+
+def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the id of a job; silently offer none if the scheduler does not answer soon."""
+    return list(load("singa_dask.cli.completion:complete_job")(ctx.params, incomplete))
 
 
 def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:

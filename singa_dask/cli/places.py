@@ -11,7 +11,7 @@ from singa_dask.paths import expand
 
 __all__ = ["with_places"]
 
-PLACES = {"DST", "FILE", "JOB.yaml", "SRC...", "URL", "[URL]"}
+PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
 """What the help calls arguments and options that are paths or URLs."""
 
 

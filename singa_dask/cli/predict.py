@@ -24,7 +24,13 @@ __all__ = ["predict"]
     help="The records, which need no labels: a store, a folder of pictures, or one picture. Repeatable.",
 )
 @click.option("--backend", metavar="NAME", help="Format of --data; told from the file if not given.")
-@click.option("--layer", metavar="NAME", help="Layer that has the probabilities, where there is not one SoftmaxLoss.")
+@click.option(
+    "--layer",
+    "layers",
+    metavar="NAME",
+    multiple=True,
+    help="Layer that has the probabilities, where there is not one SoftmaxLoss. Repeatable, for several labels.",
+)
 @click.option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
@@ -34,6 +40,7 @@ def predict(**given: Any) -> None:
     """Predict the classes of new records.
 
     CSV with a header and a line for each record, in file order: its file, or its number from 0 on where records have no
-    files of their own; name, number and probability of the likeliest class; with --topk K those of the next ones.
+    files of their own; name, number and probability of the likeliest class; with --topk K those of the next ones. With
+    several --layer each has such columns, after its name.
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """

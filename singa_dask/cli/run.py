@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from singa_dask.cli.loading import does
-from singa_dask.cli.options import LATEST, job_options, scheduler_options
+from singa_dask.cli.options import LATEST, job_options, observer_options, scheduler_options
 
 __all__ = ["run"]
 
@@ -16,6 +16,12 @@ __all__ = ["run"]
 @job_options
 @scheduler_options(
     "Run on the Dask cluster of this scheduler. Without one, a cluster of the job's size is started for it."
+)
+@click.option(
+    "--listen",
+    metavar="INTERFACE[:PORTS]",
+    help="Let the processes of the job take connections from each other here, e.g. eth1:9000-9100, eth1 or "
+    ":9000-9100; same as cluster.listen.interface and cluster.listen.ports.",
 )
 @click.option(
     "--run-dir",
@@ -38,6 +44,32 @@ __all__ = ["run"]
     help="Start with the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
     "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
 )
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Leave the job to the cluster of --scheduler once it has started, and print its id: it goes on without this "
+    "program, and writes its run directory itself.",
+)
+@click.option(
+    "--queue",
+    is_flag=True,
+    help="Wait in line if there is no room on the cluster of --scheduler: first come, first served. Without it such a "
+    "job is refused.",
+)
+@click.option(
+    "--priority",
+    metavar="N",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Jobs of higher priority go before others in line.",
+)
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Record what each unit does in a few steps, as trace.json in the run directory, and the time of each layer.",
+)
+@observer_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from singa_dask.data.convert.tasks import reporting
+from singa_dask.observe.bars import BAR_WIDTHS, duration
 
-__all__ = ["shown"]
+__all__ = ["counted", "reported", "shown"]
 
 # what becomes of the records in the steps of a conversion, or in an inference
 DONE = {
@@ -26,6 +26,10 @@ DONE = {
     "verify": "verified",
 }
 LINE_S = 5.0
+BESIDE_BAR = 28
+"""Columns that speed, time left and spaces take."""
+MANY_LINES = 50
+"""After so many lines a pause lasts this fraction of the time so far."""
 
 
 class Step(Protocol):
@@ -79,8 +83,7 @@ def shown(
         if not tasks:
             return
         sizes = {task.index: task.n_records for task in tasks}
-        text, total = DONE[tasks[0].step], sum(sizes.values())
-        show = _Bar(console, text, total) if console.is_interactive else _Lines(console, text, total, line_s)
+        show = counted(DONE[tasks[0].step], sum(sizes.values()), console, line_s)
         with show, reporting(show.advance):
             done = 0
             for result in run(tasks):
@@ -91,8 +94,24 @@ def shown(
     return run_shown
 
 
+def counted(text: str, total: int, console: Console | None = None, line_s: float = LINE_S) -> _Lines | _Bar:
+    """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
+    console = console or Console(stderr=True, highlight=False)
+    return _Bar(console, text, total) if console.is_interactive else _Lines(console, text, total, line_s)
+
+
+@contextlib.contextmanager
+def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
+    """Show how many of ``total`` records are done, from what this thread reports."""
+    if quiet:
+        yield
+        return
+    with counted(text, total) as show, reporting(show.advance):
+        yield
+
+
 class _Lines:
-    """A line every few seconds."""
+    """A line every few seconds, and more rarely the longer it takes."""
 
     def __init__(self, console: Console, text: str, total: int, line_s: float) -> None:
         self._console, self._text, self._total, self._line_s = console, text, total, line_s
@@ -102,12 +121,15 @@ class _Lines:
     def advance(self, n: float) -> None:
         self.done += n
         now = time.monotonic()
-        if not n or now - self._last < self._line_s:
+        took = now - self._start
+        if not n or now - self._last < max(self._line_s, took / MANY_LINES):
             return
         self._last = now
-        rate = self.done / max(now - self._start, 1e-9)
-        left = timedelta(seconds=math.ceil((self._total - self.done) / max(rate, 1e-9)))
-        line = f"{self._text}: {self.done:.0f} of {self._total} records, {rate:.0f}/s, {left} left"
+        rate = self.done / max(took, 1e-9)
+        left = duration((self._total - self.done) / max(rate, 1e-9))
+        self.say(f"{self._text}: {self.done:.0f} of {self._total} records, {rate:.0f}/s, {left} left")
+
+    def say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
 
     def __enter__(self) -> _Lines:
@@ -121,14 +143,19 @@ class _Bar:
     """A bar, which is removed at the end."""
 
     def __init__(self, console: Console, text: str, total: int) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(None), _Records(), TimeRemainingColumn(compact=True))
-        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        width = min(console.width - len(text) - 2 * len(str(total)) - BESIDE_BAR, BAR_WIDTHS[1])
+        bar = [BarColumn(width)] if width >= BAR_WIDTHS[0] else []
+        columns = (TextColumn("{task.description}"), *bar, _Records())
+        self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task(text, total=total)
         self.done = 0.0
 
     def advance(self, n: float) -> None:
         self.done += n
         self._progress.update(self._task, completed=self.done)
+
+    def say(self, line: str) -> None:
+        self._progress.console.print(Text(line), soft_wrap=True)
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -139,8 +166,9 @@ class _Bar:
 
 
 class _Records(ProgressColumn):
-    """Records done, their total, and records per second."""
+    """Records done, their total, records per second, and the time left."""
 
     def render(self, task: Task) -> Text:
         speed = "" if task.speed is None else f"  {task.speed:.0f}/s"
-        return Text(f"{task.completed:.0f}/{task.total or 0:.0f}{speed}")
+        left = "" if task.time_remaining is None else f"  {duration(task.time_remaining)} left"
+        return Text(f"{task.completed:.0f}/{task.total or 0:.0f}{speed}{left}", no_wrap=True)

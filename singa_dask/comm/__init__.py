@@ -1,13 +1,22 @@
 """Messages between units, and their transport. No other package opens a socket or uses asyncio.
 
-This package handles names, versions and arrays; it does not know Param, Layer or Dask's scheduler. Only `transport` and
-`probe` need Dask; import them by their own names.
+This package handles names, versions and arrays; it does not know Param, Layer or Dask's scheduler. Only `transport`,
+`secret` and `probe` need Dask; import them by their own names.
+
+Names are imported on first use, so that importing this package loads no numpy.
 """
 
-from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.slicing import ParamSlice, partition_slices, slice_sizes, slice_table
-from singa_dask.comm.stub import Share, Stub
-from singa_dask.comm.sums import tree_sum
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from singa_dask.comm.message import Address, Message, pack
+    from singa_dask.comm.slicing import ParamSlice, partition_slices, slice_sizes, slice_table
+    from singa_dask.comm.stub import Share, Stub
+    from singa_dask.comm.sums import tree_sum
 
 __all__ = [
     "Address",
@@ -21,3 +30,19 @@ __all__ = [
     "slice_table",
     "tree_sum",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Address": "message",
+        "Message": "message",
+        "ParamSlice": "slicing",
+        "Share": "stub",
+        "Stub": "stub",
+        "pack": "message",
+        "partition_slices": "slicing",
+        "slice_sizes": "slicing",
+        "slice_table": "slicing",
+        "tree_sum": "sums",
+    },
+)

@@ -8,10 +8,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from distributed.comm.core import Comm
-
+from singa_dask.comm.admission import Admission
+from singa_dask.comm.greeting import Guest
+from singa_dask.comm.hello import Hello
 from singa_dask.comm.message import Message, ReceiveBuffer
-from singa_dask.comm.wire import Frame, Hello, Wire, wire_on
+from singa_dask.comm.secret import Secret
+from singa_dask.comm.wire import Frame, Wire
 from singa_dask.errors import CommError
 
 __all__ = ["Inbox"]
@@ -85,6 +87,8 @@ class Inbox:
     ----------
     hello : Hello
         Of this process: connections from another job, life or protocol are refused.
+    secret : Secret
+        Connections whose sender does not know it are closed.
     on_message : callable
         Called with each message.
     on_error : callable
@@ -98,6 +102,7 @@ class Inbox:
     def __init__(
         self,
         hello: Hello,
+        secret: Secret,
         on_message: Callable[[Message], None],
         on_error: Callable[[str, str], None],
         receive_buffer: ReceiveBuffer | None,
@@ -108,47 +113,51 @@ class Inbox:
         self._on_message = on_message
         self._on_error = on_error
         self._receive_buffer = receive_buffer
-        self._timeout_s = timeout_s
+        self._admission = Admission(secret, timeout_s)
         self._is_closed = False
         self._cut: set[str] = set()
         self._streams: dict[str, _Stream] = {}
         self._serving: dict[asyncio.Task[None], Wire] = {}
 
-    async def serve(self, comm: Comm) -> None:
+    async def serve(self, wire: Wire) -> None:
         """Take messages from a new connection until it ends."""
         if self._is_closed:
-            comm.abort()
+            wire.close()
             return
-        wire, task = wire_on(comm), asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
         self._serving[task] = wire
-        peer = wire.peer
         try:
-            hello = await asyncio.wait_for(wire.read_hello(), self._timeout_s)
-            await self._greet(wire, hello)
-            await self._take(self._streams[hello.stream], wire)
+            guest = await self._admission.admit(wire)
+            if guest is not None:
+                await self._greet(guest)
+                await self._take(self._streams[guest.hello.stream], wire)
         except CommError as error:
-            logger.warning("closed the connection from %s: %s", peer, error)
-        except (OSError, asyncio.TimeoutError):
+            logger.warning("closed the connection from %s: %s", wire.peer, error)
+        except OSError:
             pass  # if something has not arrived, the peer connects again
         except Exception:
-            logger.warning("closed the connection from %s", peer, exc_info=True)
+            logger.warning("closed the connection from %s", wire.peer, exc_info=True)
         finally:
             wire.close()
             del self._serving[task]
 
-    async def _greet(self, wire: Wire, hello: Hello) -> None:
+    async def _greet(self, guest: Guest) -> None:
         """Tell the sender which of its messages was the last that has come, or refuse it."""
+        hello, wire = guest.hello, guest.wire
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
             refusal = f"process {hello.process} at {hello.address} was replaced by another."
         if refusal:
-            await self._refuse(wire, 0, refusal)
+            guest.answer(0, refusal)
+            await _drained([wire])
+            raise CommError(refusal)
         stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
         if stream.wire is not wire:
             stream.wire.close()
             stream.wire = wire
-        stream.acknowledge()
+        stream.n_messages = stream.n_bytes = 0
+        guest.answer(stream.last)
 
     async def _refuse(self, wire: Wire, last: int, reason: str) -> None:
         wire.write_note(last, reason.encode())

@@ -8,10 +8,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distributed.comm.core import FatalCommClosedError, connect
+from distributed.comm.core import FatalCommClosedError
 
+from singa_dask.comm.greeting import introduce
+from singa_dask.comm.hello import Hello
 from singa_dask.comm.message import Message
-from singa_dask.comm.wire import Hello, Wire, wire_on
+from singa_dask.comm.schemes import connect
+from singa_dask.comm.secret import Secret
+from singa_dask.comm.wire import RefusedError, Wire
 from singa_dask.errors import CommError
 
 __all__ = ["Outbox"]
@@ -25,10 +29,6 @@ _GRACE_S = 0.1
 """Time for a socket that is being connected when the outbox is closed."""
 
 logger = logging.getLogger(__name__)
-
-
-class _RefusedError(Exception):
-    """The peer has refused the connection, or cannot continue it. To try again would not help."""
 
 
 class _SilentError(Exception):
@@ -55,10 +55,12 @@ class Outbox:
         Where the peer listens.
     hello : Hello
         Opens each connection.
+    secret : Secret
+        Of the job.
     on_lost : callable
         Called once, with the address and the reason, when the peer is lost.
     connect_args : mapping
-        For `distributed.comm.core.connect`.
+        For `singa_dask.comm.schemes.connect`.
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
     retry_s : float
@@ -68,6 +70,7 @@ class Outbox:
         self,
         address: str,
         hello: Hello,
+        secret: Secret,
         on_lost: Callable[[str, str], None],
         *,
         connect_args: Mapping[str, Any],
@@ -76,6 +79,7 @@ class Outbox:
     ) -> None:
         self.address = address
         self._hello = hello.pack()
+        self._secret = secret
         self._on_lost = on_lost
         self._connect_args = dict(connect_args)
         self._timeout_s = timeout_s
@@ -138,7 +142,7 @@ class Outbox:
             try:
                 wire = await self._connect(down_since + self._retry_s - self._loop.time())
                 await self._exchange(wire)
-            except (_RefusedError, FatalCommClosedError) as error:
+            except (RefusedError, FatalCommClosedError) as error:
                 self._lose(str(error))
             except _SilentError as error:
                 reason, silence_s = str(error), self._silence_s
@@ -174,10 +178,9 @@ class Outbox:
 
     async def _greet(self, timeout_s: float) -> Wire:
         """Connect, say hello, and take the answer: how many messages the peer has had."""
-        wire = wire_on(await connect(self.address, timeout=timeout_s, **self._connect_args))
+        wire = await connect(self.address, timeout_s, self._connect_args)
         try:
-            wire.write_note(0, self._hello)
-            await self._read_note(wire)
+            self._acknowledge(await introduce(wire, self._secret, self._hello))
         except BaseException:
             wire.close()
             raise
@@ -213,12 +216,15 @@ class Outbox:
         """Read an acknowledgement, or a refusal."""
         frame = await wire.read()
         if frame.header:
-            raise _RefusedError(f"it has refused the connection: {_text(frame.header)}")
-        if not self._arrived <= frame.number <= self._last:
-            raise _RefusedError(f"it acknowledges message {frame.number}. Expected: {self._arrived} to {self._last}.")
-        if frame.number > self._arrived:
-            self._arrived, self._waiting_since = frame.number, self._loop.time()
-        while self._unacknowledged and self._unacknowledged[0][0] <= frame.number:
+            raise RefusedError(f"it has refused the connection: {_text(frame.header)}")
+        self._acknowledge(frame.number)
+
+    def _acknowledge(self, number: int) -> None:
+        if not self._arrived <= number <= self._last:
+            raise RefusedError(f"it acknowledges message {number}. Expected: {self._arrived} to {self._last}.")
+        if number > self._arrived:
+            self._arrived, self._waiting_since = number, self._loop.time()
+        while self._unacknowledged and self._unacknowledged[0][0] <= number:
             self._unacknowledged.popleft()
 
     # -- the end -----------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Find out which kind of Dask server answers at an address."""
+"""Ask a Dask server at an address a single question, e.g. which kind it is."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
@@ -12,7 +13,7 @@ from distributed.security import Security
 
 from singa_dask.errors import CommError
 
-__all__ = ["server_type"]
+__all__ = ["ask", "server_type"]
 
 ATTEMPT_S = 0.2
 
@@ -26,17 +27,22 @@ def server_type(address: str, timeout_s: float) -> str:
         No server answers within ``timeout_s``. The message is only the reason.
     """
     try:
-        return asyncio.run(asyncio.wait_for(_identify(address, timeout_s), timeout_s))
+        return str(ask(address, timeout_s, "identity")["type"])
     except Exception as error:  # a server with another protocol can make distributed raise anything
         raise CommError(_refusal(address) or _reason(error, timeout_s)) from error
 
 
-async def _identify(address: str, timeout_s: float) -> str:
+def ask(address: str, timeout_s: float, op: str) -> Any:
+    """Call an operation of a Dask server over a connection of its own; return its answer. May raise anything."""
+    return asyncio.run(asyncio.wait_for(_ask(address, timeout_s, op), timeout_s))
+
+
+async def _ask(address: str, timeout_s: float, op: str) -> Any:
     # slightly less than the outer timeout, so that the reason of this one is reported
     comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
     try:
-        await comm.write({"op": "identity", "reply": True})
-        return str((await comm.read())["type"])
+        await comm.write({"op": op, "reply": True})
+        return await comm.read()
     finally:
         comm.abort()
 

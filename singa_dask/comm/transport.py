@@ -1,16 +1,17 @@
 """Transport: sends messages to other processes, and receives theirs, each exactly once and in order.
 
 It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
-delay each other. It supports every protocol of ``distributed.comm`` (tcp, tls, inproc, ws, and ucxx if
-distributed-ucxx is installed), and listens with that of the Dask worker.
+delay each other. It listens with the scheme of the Dask worker: ``tcp`` and ``tls`` by itself, see
+`singa_dask.comm.sockets`, the others by ``distributed.comm`` (inproc, ws, and ucxx if distributed-ucxx is installed).
 
-Each process connects to those that it sends to. A connection begins with a hello: protocol, job, life, process, and
-the id of the outbox. A receiver of another job or life refuses it, before any memory is written. It answers any other
-with the number of the last message that it has had from this outbox. The sender then sends those after it, and goes on
-with new ones. The receiver acknowledges what it has had after 0.1 s, or sooner after many messages or bytes; the sender
-keeps what is not acknowledged. So after a broken connection exactly those messages are sent again that have not
-arrived. The receiver drops a message that it has had, before it asks for a receive buffer, and closes the connection
-when one is missing, which makes the sender connect again.
+Each process connects to those that it sends to. A connection begins with a greeting, in which both ends prove that
+they know the secret of the job, see `singa_dask.comm.greeting`. The hello in it has protocol, job, life, process, and
+the id of the outbox. A receiver of another life refuses it, before any memory is written. It answers any other with the
+number of the last message that it has had from this outbox. The sender then sends those after it, and goes on with new
+ones. The receiver acknowledges what it has had after 0.1 s, or sooner after many messages or bytes; the sender keeps
+what is not acknowledged. So after a broken connection exactly those messages are sent again that have not arrived. The
+receiver drops a message that it has had, before it asks for a receive buffer, and closes the connection when one is
+missing, which makes the sender connect again.
 
 Messages are sent, and sent again, from the memory of their arrays. This is safe although the sender may change an
 array once the message was answered. Who has answered has had the whole message, and its process has counted it before
@@ -27,18 +28,21 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from distributed.comm.core import listen
 
+from singa_dask.comm.endpoint import ANY_PORT, Endpoint
+from singa_dask.comm.hello import Hello
 from singa_dask.comm.inbox import Inbox
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.outbox import Outbox
-from singa_dask.comm.wire import Hello
+from singa_dask.comm.schemes import listen
+from singa_dask.comm.secret import Secret
+from singa_dask.comm.wire import Listener
 
 __all__ = ["Transport"]
 
@@ -53,7 +57,7 @@ class Transport:
     Parameters
     ----------
     host : str
-        Scheme and host to listen on, e.g. ``"tcp://10.0.0.7"``; the port is chosen by the system.
+        Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
     on_message : callable
         Called with each incoming message, in the thread of the transport; must not block.
     on_lost : callable
@@ -66,9 +70,15 @@ class Transport:
         Life of the job that this process belongs to.
     process : int
         Index of this process in the job.
+    secret : Secret
+        Of the job; all its processes have the same.
     receive_buffer : callable, optional
         (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
         transport. A sender may reuse a buffer only after its last message was answered.
+    interface : str
+        Where to listen if not on ``host``; see `Endpoint.of`.
+    ports : sequence of int
+        To choose from.
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
@@ -94,7 +104,10 @@ class Transport:
         job: str,
         life: int,
         process: int,
+        secret: Secret,
         receive_buffer: ReceiveBuffer | None = None,
+        interface: str = "",
+        ports: Sequence[int] = ANY_PORT,
         listen_args: Mapping[str, Any] | None = None,
         connect_args: Mapping[str, Any] | None = None,
         timeout_s: float = 3.0,
@@ -107,15 +120,18 @@ class Transport:
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._hello = Hello(job, life, process, address="")
-        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, timeout_s)
+        self._secret = secret
+        self._inbox = Inbox(self._hello, secret, on_message, self._lose, receive_buffer, timeout_s)
         self._outboxes: dict[str, Outbox] = {}
         self._dropping: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._listener: Listener | None = None
+        endpoint = Endpoint.of(host, interface, ports)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         try:
-            self.address = self._call(self._listen(host, dict(listen_args or {})))
+            self.address = self._call(self._listen(endpoint, listen_args or {}))
         except BaseException:
             self.close()
             raise
@@ -138,12 +154,9 @@ class Transport:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(_CLOSE_S)
 
-    async def _listen(self, host: str, listen_args: dict[str, Any]) -> str:
-        scheme = host.partition("://")[0]
-        endpoint = "inproc://" if scheme == "inproc" else f"{host}:0"
-        self._listener = listen(endpoint, self._inbox.serve, **listen_args)
-        await self._listener.start()
-        return str(self._listener.contact_address)
+    async def _listen(self, endpoint: Endpoint, listen_args: Mapping[str, Any]) -> str:
+        self._listener = await listen(endpoint, self._inbox.serve, listen_args)
+        return self._listener.address
 
     def send(self, address: str, message: Message) -> None:
         """Send ``message`` to the process at ``address``. Never blocks; the messages of one sender keep their order.
@@ -165,6 +178,7 @@ class Transport:
             outbox = self._outboxes[address] = Outbox(
                 address,
                 replace(self._hello, stream=uuid.uuid4().hex),
+                self._secret,
                 self._lose,
                 connect_args=self._connect_args,
                 timeout_s=self._timeout_s,
@@ -213,13 +227,8 @@ class Transport:
             logger.warning("%s does not end: a callback blocks it", self._thread.name)
 
     async def _close(self) -> None:
-        listener = getattr(self, "_listener", None)
-        if listener is not None:
-            stopped = listener.stop()
-            if asyncio.iscoroutine(stopped):
-                await stopped
-            if hasattr(listener, "abort_handshaking_comms"):
-                listener.abort_handshaking_comms()
+        if self._listener is not None:
+            await self._listener.stop()
         ends = [self._inbox.close(), *(outbox.close() for outbox in self._outboxes.values()), *self._dropping]
         for end in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(end, Exception):

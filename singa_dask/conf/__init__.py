@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from singa_dask.conf.cluster import ClusterConf
+from singa_dask.conf.cluster import ClusterConf, ListenConf
 from singa_dask.conf.job import AlgConf, JobConf
-from singa_dask.conf.jobfile import JobFile, load
+from singa_dask.conf.jobfile import JobFile, load, loads
 from singa_dask.conf.json_schema import schema
 from singa_dask.conf.layer import InitConf, LayerConf, ParamConf
 from singa_dask.conf.model import Conf
@@ -27,6 +27,7 @@ __all__ = [
     "LRGenConf",
     "LayerConf",
     "LayerGroupConf",
+    "ListenConf",
     "NetConf",
     "ParamConf",
     "PartConf",
@@ -34,5 +35,6 @@ __all__ = [
     "UpdaterConf",
     "find_warnings",
     "load",
+    "loads",
     "schema",
 ]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from singa_dask.conf.model import Conf, Count, Finding, Size, raw_value
 
-__all__ = ["ClusterConf", "ElasticConf"]
+__all__ = ["ClusterConf", "ElasticConf", "ListenConf"]
+
+_PORTS = re.compile(r"(\d+)(?:-(\d+))?")
+_MAX_PORT = 65535
 
 
 class ElasticConf(Conf):
@@ -24,6 +30,35 @@ class ElasticConf(Conf):
         least, most = (raw_value(data, f"{key}_processes", int, 0) for key in ("min", "max"))
         if 0 < most < least:
             yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
+
+
+def _text_of_port(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+class ListenConf(Conf):
+    """``listen`` of a cluster: where the processes of a job take connections from each other, for firewalls."""
+
+    interface: str = ""
+    """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
+    process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
+    ports: Annotated[str, BeforeValidator(_text_of_port)] = ""
+    """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check the range of ports."""
+        text = str(_text_of_port(data.get("ports", "")))
+        found = _PORTS.fullmatch(text)
+        first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
+        if text and not 0 < first <= last <= _MAX_PORT:
+            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {text!r}."
+
+    @property
+    def port_range(self) -> range:
+        """The ports to choose from; 0 alone stands for any."""
+        first, _, last = (self.ports or "0").partition("-")
+        return range(int(first), int(last or first) + 1)
 
 
 class ClusterConf(Conf):
@@ -48,7 +83,7 @@ class ClusterConf(Conf):
     sync_freq: Size = 1
     """Updates of a slice between two exchanges of server groups."""
     start_port: Count = 6723
-    """Unused: ports are found."""
+    """Unused: see ``listen``."""
     share_memory: bool = True
     """Let worker groups of one process use one memory for their params."""
     snapshot_freq: Count | None = None
@@ -58,6 +93,8 @@ class ClusterConf(Conf):
     """Unused: nothing polls."""
     elastic: ElasticConf = ElasticConf()
     """Bounds for the number of processes."""
+    listen: ListenConf = ListenConf()
+    """Network interface and ports of the job's processes."""
     max_restarts: Count = 10
     """Restarts within an hour after which the job fails; 0 for none."""
 

@@ -52,7 +52,7 @@ PARTS: dict[str, dict[str, str]] = {
     "updater": {"adamax": "AdamMax", "momentum": "Say type: SGD, momentum: 0.9."},
     "schedule": {"constant": "Fixed", "exponentialdecay": "Exponential", "multistep": "FixedStep", "steplr": "Step"},
     "algorithm": {"backprop": "BP", "backpropagation": "BP", "contrastivedivergence": "CD"},
-    "store": {"imagefolder": "image-folder", "hdf5": "Convert it: see singa-dask convert --help."},
+    "store": {"imagefolder": "image-folder"},
 }
 OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
 LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."

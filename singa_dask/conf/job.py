@@ -11,6 +11,7 @@ from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, RegisteredName, as_list, raw_value
 from singa_dask.conf.net import NetConf
 from singa_dask.conf.part import PartConf, raw_blocks
+from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
 from singa_dask.conf.wiring import check_phases, read_wiring
@@ -74,8 +75,15 @@ class JobConf(Conf):
     place of a missing workspace/checkpoint/step<n>-worker0 it is step n of the newest run in that workspace."""
     warmup_steps: Count = 0
     """Kept from SINGA, where it warms up nothing."""
+    tensorboard: bool = False
+    """Write event files of TensorBoard to tensorboard/ in the run directory."""
+    mlflow: str = ""
+    """URI of an MLflow server that gets params, metrics and files of the run, e.g. http://host:5000."""
     debug: bool = False
     """Write the mean absolute values of each layer and its params to the workers' logs, at the steps of disp_freq."""
+    profile: Profile = None
+    """Record when each unit computes, waits and sends in a few steps, as trace.json in the run directory, and the time
+    of each layer: true, or {first_step, steps}."""
     reset_param_version: bool = True
     """Count updates of loaded params from the first step."""
     ops: Literal["auto", "numpy", "onednn", "cupy"] = "auto"

@@ -24,7 +24,7 @@ from singa_dask.conf.tree import Block, Tree, locate, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import Registry
 
-__all__ = ["JobFile", "load"]
+__all__ = ["JobFile", "load", "loads"]
 
 # what places in a file from standard input are said to be in
 STDIN = "<stdin>"
@@ -79,13 +79,8 @@ def load(
     ----------
     path : path
         YAML file, ``-`` for standard input; or one in SINGA's own format, told by the suffix ``.conf`` or by its text.
-    sets : iterable of str
-        Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
-    cluster_file : path, optional
-        File whose block replaces the job's ``cluster``, or the name of one of ours, e.g. ``allreduce``.
-    registries : mapping of str to Registry, optional
-        Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
-        kinds that are not there are not checked. With them the job's modules are loaded.
+    sets, cluster_file, registries
+        See `loads`.
 
     Raises
     ------
@@ -93,9 +88,40 @@ def load(
         With every mistake, in the order of the file.
     """
     file = os.fspath(path)
-    text = _read(file)
-    file = STDIN if file == "-" else file
-    root, problems = _parse(text, file, registries)
+    return loads(_read(file), STDIN if file == "-" else file, sets, cluster_file, registries)
+
+
+def loads(
+    text: str,
+    file: str,
+    sets: Iterable[str] = (),
+    cluster_file: str | os.PathLike[str] | None = None,
+    registries: Mapping[str, Registry[Any]] | None = None,
+    with_lines: bool = True,
+) -> JobFile:
+    """Read the text of a job, as `load` does.
+
+    Parameters
+    ----------
+    text : str
+    file : str
+        What places in errors say the text is from.
+    sets : iterable of str
+        Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
+    cluster_file : path, optional
+        File whose block replaces the job's ``cluster``, or the name of one of ours, e.g. ``allreduce``.
+    registries : mapping of str to Registry, optional
+        Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
+        kinds that are not there are not checked. With them the job's modules are loaded.
+    with_lines : bool
+        Whether places have a line and column.
+
+    Raises
+    ------
+    ConfigError
+        With every mistake, in the order of the text.
+    """
+    root, problems = _parse(text, file, registries, with_lines)
     if not isinstance(root, Block):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
@@ -144,11 +170,13 @@ def _brief(value: Any, key: str = "") -> Any:
     return value
 
 
-def _parse(text: str, file: str, registries: Mapping[str, Registry[Any]] | None) -> tuple[Tree | None, list[Problem]]:
+def _parse(
+    text: str, file: str, registries: Mapping[str, Registry[Any]] | None, with_lines: bool
+) -> tuple[Tree | None, list[Problem]]:
     """Read either format."""
     if _is_singa(text, file):
         return singa_job.read_job(text, file, registries or {})
-    return yaml_text.parse(text, file)
+    return yaml_text.parse(text, file, with_lines)
 
 
 def _is_singa(text: str, file: str) -> bool:

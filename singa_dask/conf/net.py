@@ -11,7 +11,10 @@ from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, plain_name, raw_value
 from singa_dask.conf.wiring import check_wiring, read_wiring
 
-__all__ = ["LayerGroupConf", "NetConf"]
+__all__ = ["BESIDE_FEATURES", "LayerGroupConf", "NetConf"]
+
+# layers that read the records of the layer of the features again: what they read of them
+BESIDE_FEATURES = {"TargetInput": "targets", "LabelInput": "labels"}
 
 
 class LayerGroupConf(Conf):
@@ -35,9 +38,59 @@ class NetConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check that names are unique, sources exist, there are no cycles, and windows of text have all steps."""
-        for path, message in (*check_wiring(read_wiring(data)), *_check_windows(data)):
+        """Check names, sources, cycles, windows of text, the order of axes, and the records of targets."""
+        nodes = read_wiring(data)
+        for path, message in (*check_wiring(nodes), *_check_windows(data), *_check_axes(data), *_check_targets(data)):
             yield ("layer", *path), message
+
+
+def _check_axes(net: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield ((index, key...), message) for each input layer whose records have other axes than those of its namesake.
+
+    Each has the same values, in other places: a net that was trained on one of them is useless for the other.
+    """
+    shapes: dict[str, list[Any]] = {}
+    for index, layer in enumerate(as_list(raw_value(net, "layer", object, None))):
+        shape = as_list(raw_value(raw_value(layer, "store_conf", object, None), "shape", object, None))
+        sizes = [size for size in shape if isinstance(size, int) and size != 1]
+        other = shapes.setdefault(raw_value(layer, "name", str, ""), shape)
+        others = [size for size in other if isinstance(size, int) and size != 1]
+        if sizes != others and sorted(sizes) == sorted(others):
+            message = (
+                f"{shape} has the axes of {other}, the shape of this layer in another phase, in another order. Set "
+                f"shape: {other}, and layout: NHWC if records are (height, width, channels), or transpose them."
+            )
+            yield (index, "store_conf", "shape"), message
+
+
+def _check_targets(net: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield ((index, key), message) for each layer of targets or labels that reads other records than the features."""
+    blocks = [raw_value(each, "store_conf", object, {}) for each in as_list(raw_value(net, "layer", object, None))]
+    nodes = read_wiring(net)
+    for node in nodes:
+        for phase in sorted(node.phases) if node.type in BESIDE_FEATURES else ():
+            beside = [
+                each
+                for each in nodes
+                if phase in each.phases and each.type not in BESIDE_FEATURES and blocks[each.index]
+            ]
+            differing = [_different_keys(blocks[node.index], blocks[each.index]) for each in beside]
+            if all(differing):
+                fewest, read = min(differing, key=len, default=[]), BESIDE_FEATURES[node.type]
+                keys = f": {', '.join(fewest)} differ" if fewest else ""
+                message = (
+                    f"no other input layer of the {phase} net has the same store_conf{keys}, so {read} and features "
+                    "would be of different records. Give both the same, in YAML with &name and *name."
+                )
+                yield (node.index, "store_conf"), message
+                break
+
+
+def _different_keys(block: object, other: object) -> list[str]:
+    """Return the keys of two store_conf that differ and are not of features alone."""
+    one, two = (each if isinstance(each, Mapping) else getattr(each, "__dict__", {}) for each in (block, other))
+    of_features = {"shape", "mean_file", "std_file", "mean_value", "std_value", "layout"}
+    return sorted(key for key in {*one, *two} - of_features if one.get(key) != two.get(key))
 
 
 def _check_windows(net: Mapping[str, Any]) -> Iterator[Finding]:

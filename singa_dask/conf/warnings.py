@@ -55,8 +55,9 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
     for index, layer in enumerate(job.neuralnet.layer):
         if _is_own(layers, layer.type):
             continue
-        reads = _block_key(layers.find(layer.type))
-        hint = f"It reads {reads[0]}." if reads else "It reads no block."
+        # a type may read the block of a class that it extends, too
+        reads = list(dict.fromkeys(key for cls in layers.find(layer.type).__mro__ for key in _own_block_key(cls)))
+        hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."
         given = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
         for name in [name for name in given if name not in reads]:
             yield Problem(("neuralnet", "layer", index, name), f"{layer.type} does not read this block. {hint}")
@@ -121,6 +122,12 @@ def _reads(registry: Registry[Any], name: str) -> list[str]:
     """Return the keys that a registered class reads, beside those that all of its kind read: its block first."""
     cls = registry.find(name)
     return [*_block_key(cls), *cls.reads]
+
+
+def _own_block_key(cls: Any) -> list[str]:
+    """Return the key of the block that a class itself declares."""
+    block = vars(cls).get("block")
+    return [block.block_key] if block else []
 
 
 def _block_key(cls: Any) -> list[str]:

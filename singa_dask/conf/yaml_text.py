@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree
+from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, plain
 from singa_dask.errors import ConfigError, Mark, Problem
 
-__all__ = ["dump", "parse"]
+__all__ = ["dump", "parse", "read_plain"]
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
@@ -173,6 +173,20 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
         raise ConfigError(Problem((), message, place)) from None
     except RecursionError:
         raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
+
+
+def read_plain(text: str, file: str) -> Any:
+    """Return the values of a YAML file.
+
+    Raises
+    ------
+    ConfigError
+        It is no YAML.
+    """
+    root, problems = parse(text, file)
+    if problems:
+        raise ConfigError(problems)
+    return None if root is None else plain(root)
 
 
 def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:

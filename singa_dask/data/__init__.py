@@ -1,27 +1,33 @@
 """Records, from a URL to the batches of a worker.
 
 Each room imports only rooms to its right: convert > loading > order > stores > codecs > fs > types.
+
+Names are imported on first use, so that importing this package loads no filesystem, codec or store.
 """
 
 from __future__ import annotations
 
-from singa_dask.data import fs
-from singa_dask.data.codecs import KVFile, KVFileWriter, encode_record
-from singa_dask.data.convert import convert, parse_split
-from singa_dask.data.fs.range_reader import with_cache
-from singa_dask.data.loading import (
-    BadPolicy,
-    Batch,
-    HostSpan,
-    Loader,
-    Survey,
-    deal_by_host,
-    host_names,
-    same_host,
-)
-from singa_dask.data.order import Sampler, permutation, random_skip
-from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
-from singa_dask.data.types import Arrays, Block, Field
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from singa_dask.data.codecs import KVFile, KVFileWriter, encode_record
+    from singa_dask.data.convert import parse_split
+    from singa_dask.data.fs.range_reader import with_cache
+    from singa_dask.data.loading import (
+        BadPolicy,
+        Batch,
+        HostSpan,
+        Loader,
+        Survey,
+        deal_by_host,
+        host_names,
+        same_host,
+    )
+    from singa_dask.data.order import Sampler, permutation, random_skip
+    from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
+    from singa_dask.data.types import Arrays, Block, Field
 
 __all__ = [
     "STORES",
@@ -37,11 +43,9 @@ __all__ = [
     "Sampler",
     "Store",
     "Survey",
-    "convert",
     "deal_by_host",
     "detect",
     "encode_record",
-    "fs",
     "host_names",
     "open_store",
     "parse_split",
@@ -51,3 +55,33 @@ __all__ = [
     "with_cache",
     "write_manifest",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "STORES": "stores",
+        "Arrays": "types",
+        "BadPolicy": "loading",
+        "Batch": "loading",
+        "Block": "types",
+        "Field": "types",
+        "HostSpan": "loading",
+        "KVFile": "codecs",
+        "KVFileWriter": "codecs",
+        "Loader": "loading",
+        "Sampler": "order",
+        "Store": "stores",
+        "Survey": "loading",
+        "deal_by_host": "loading",
+        "detect": "stores",
+        "encode_record": "codecs",
+        "host_names": "loading",
+        "open_store": "stores",
+        "parse_split": "convert",
+        "permutation": "order",
+        "random_skip": "order",
+        "same_host": "loading",
+        "with_cache": "fs.range_reader",
+        "write_manifest": "stores",
+    },
+)

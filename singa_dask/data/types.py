@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arrays", "Block", "Field", "Records"]
+__all__ = ["Arrays", "Block", "Field", "FileSum", "Records", "TableColumn"]
 
 Arrays = dict[str, npt.NDArray[Any]]
 # all records at once, or in chunks
@@ -54,3 +54,47 @@ class Field:
     def size_bytes(self) -> int:
         """Size of one record's array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+class FileSum(NamedTuple):
+    """A file of a store, as its manifest has it.
+
+    Attributes
+    ----------
+    name : str
+        Relative to the directory that the store is in.
+    n_bytes : int
+    crc : int
+        CRC32C of what is in no block: headers, an index. Of a file that is read as a whole, of all.
+    """
+
+    name: str
+    n_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A named column of a table.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Type in the file, e.g. ``double``, ``string``.
+    field : str
+        Field of the records that has its values; empty if the column is not read.
+    index : int
+        Index of its value in that field, flattened.
+    categories : tuple of str
+        The text of each value, if the values of the records are indices of categories.
+    missing : str
+        What becomes of missing values, e.g. ``error``, ``mean``.
+    """
+
+    name: str
+    kind: str
+    field: str = ""
+    index: int = 0
+    categories: tuple[str, ...] = ()
+    missing: str = ""

@@ -45,6 +45,8 @@ class Context:
         What the labels of the training net's input layers mean.
     host_names : collection of str
         What the host of the process is called; bytes that lie there count as local.
+    reader_bytes : int or None
+        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
     states : dict of str to tuple of ndarray
         What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
     exchange : Exchange or None
@@ -69,6 +71,7 @@ class Context:
     deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
     class_names: ClassNames = field(default_factory=ClassNames)
     host_names: Collection[str] = ()
+    reader_bytes: int | None = None
     states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
     stream_start: bool = False
     exchange: Exchange | None = None

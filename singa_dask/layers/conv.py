@@ -19,7 +19,16 @@ from singa_dask.layers.memory import Buffer
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["Convolution", "ConvolutionConf", "Pooling", "PoolingConf", "WindowConf", "as_images", "image_shape"]
+__all__ = [
+    "Convolution",
+    "ConvolutionConf",
+    "Pooling",
+    "PoolingConf",
+    "WindowConf",
+    "Windowed",
+    "as_images",
+    "image_shape",
+]
 
 
 class WindowConf(Conf):

@@ -14,7 +14,7 @@ from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["Embedding", "EmbeddingConf", "OneHot", "OneHotConf", "RNNLabel"]
+__all__ = ["Embedding", "EmbeddingConf", "Numbers", "OneHot", "OneHotConf", "RNNLabel"]
 
 
 class OneHotConf(Conf):

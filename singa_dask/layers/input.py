@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf.model import Conf
 from singa_dask.data import (
     Arrays,
     BadPolicy,
@@ -18,14 +19,15 @@ from singa_dask.data import (
     Sampler,
     Store,
     Survey,
-    detect,
     fs,
-    open_store,
     random_skip,
     with_cache,
 )
 from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.stores.class_names import LabelMatch
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.fs.decompression import with_limit
+from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.context import Context
@@ -38,10 +40,10 @@ from singa_dask.layers.records import (
     in_layout,
     open_records,
     open_text,
-    same_shape,
-    stored_shape,
+    with_column_shape,
 )
 from singa_dask.layers.site import Site
+from singa_dask.layers.statistics import read_statistic
 from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
@@ -55,18 +57,26 @@ class StoreInput(InputLayer):
     different records. Labels of a store with class names are matched by name with those of the training data.
     """
 
-    block = StoreConf
+    block: ClassVar[type[Conf] | None] = StoreConf
     default_backend: ClassVar[str | None] = None
+    label_column = ""
+    """Name of the label to read, if records have several."""
+    reads_outputs = False
+    """Whether it reads labels or targets of the records of another input layer."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
 
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
-        self.store_conf = conf.block(StoreConf)
+        self.store_conf = self.adapted(conf.block(StoreConf))
         self.reader = RecordReader(self._open_checked, self._make_loader, self.conf_name, context.gate)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
+
+    def adapted(self, conf: StoreConf) -> StoreConf:
+        """Return ``store_conf`` as this type of layer takes it."""
+        return with_column_shape(conf)
 
     def setup(self) -> None:
         store = self.store_conf
@@ -142,12 +152,17 @@ class StoreInput(InputLayer):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it."""
-        return open_records(self.store_conf, url, backend, self._options())
+        return open_records(self.store_conf, url, backend, self._options(), self._table_facts)
+
+    def _table_facts(self) -> TableFacts | None:
+        """Return what the training net has learned of the columns of a table; None if this layer learns it."""
+        return self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
 
     def _options(self) -> fs.Options:
-        """Return the options of the filesystem, with those of the cache."""
-        cache = self.store_conf.cache
-        return with_cache(self.store_conf.storage_options, None if cache is None else cache.model_dump())
+        """Return the options of the filesystem, with those of the cache and the limit of decompression."""
+        conf = self.store_conf
+        cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
+        return with_limit(cached, conf.max_decompressed_mb)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -176,6 +191,7 @@ class StoreInput(InputLayer):
         store = self.open_store(conf.path, conf.backend or self.default_backend)
         try:
             self._labels = self._match_labels(store)
+            self.context.class_names.match_table(self.conf_name, store, self.context.phase == Phase.TRAIN)
             self._check_records(store)
         except DataError:
             store.close()
@@ -195,13 +211,29 @@ class StoreInput(InputLayer):
     def read_class_names(self) -> tuple[str, ...]:
         """Open the store, and return the names of its classes."""
         with self.open_store(self.store_conf.path, self.store_conf.backend or self.default_backend) as store:
-            return store.class_names
+            self.context.class_names.match_table(self.conf_name, store, learns=True)
+            return find_label(store, self.label_column)[1]
 
     def _match_labels(self, store: Store) -> LabelMatch:
         known, name = self.context.class_names, self.conf_name
-        return known.match(name, store, self.context.phase == Phase.TRAIN, self.store_conf.has_label)
+        learns, required = self.context.phase == Phase.TRAIN, self.store_conf.needs_label
+        return known.match(name, store, learns, required, self.label_column)
+
+    def _check_labels(self, store: Store) -> None:
+        """Check that the net reads one label of each record, and that the class numbers of a job are for one label."""
+        if not has_several_labels(store) or not self.store_conf.has_label:
+            return
+        if self.store_conf.labels:
+            raise DataError(f"{store.url}: several labels. Expected one for labels: {self.store_conf.labels}.")
+        if not self.label_column and any("labels" in feature.consumed_as for feature in self.features):
+            names = show_names(list(store.table_facts.labels)) if store.table_facts else "several"
+            raise DataError(
+                f"{store.url}: records have the labels {names}, and the net reads one of them from layer "
+                f"{self.conf_name!r}. Read each by a LabelInput layer with the same store_conf."
+            )
 
     def _check_records(self, store: Store) -> None:
+        self._check_labels(store)
         if type(self).parse is not StoreInput.parse:
             # what it makes of records is not known before it has made it of one
             first = {name: array[:1] for name, array in store.read_block(0).items()}
@@ -211,29 +243,18 @@ class StoreInput(InputLayer):
         if values is None:
             shape = tuple(self.store_conf.shape)
             raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
-        check_shape(store.url, values.shape, self.store_conf)
-        if self.store_conf.has_label and "label" not in store.schema:
-            raise DataError(f"{store.url}: the records have no labels. Set has_label: false to do without.")
+        check_shape(store.url, values.shape, self.store_conf, _records_of(store))
+        if self.store_conf.needs_label and "label" not in store.schema:
+            hint = "Name the column in label, or set" if store.table_facts else "Set"
+            raise DataError(f"{store.url}: the records have no labels. {hint} has_label: false to do without.")
+
+    def statistics(self) -> tuple[Array | float | None, Array | float | None]:
+        """Read mean and std, as `forward` takes them; None where the job gives none."""
+        return self._read_statistic("mean_file"), self._read_statistic("std_file")
 
     def _read_statistic(self, key: str) -> Array | float | None:
         """Return mean or std: one record of the file, else the value, else None."""
-        conf = self.store_conf
-        url = getattr(conf, f"{key.removesuffix('_file')}_file")
-        value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
-        if not url:
-            return value
-        backend = detect(url, conf.storage_options) or conf.backend
-        # there a line of text has no label, whatever the records have
-        text = {"separator": conf.separator, "has_label": False} if backend in ("csv", "textfile") else {}
-        with open_store(url, backend, conf.storage_options, **text) as store:
-            arrays = store.read_block(0)
-        record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-        # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
-        if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
-            check_shape(url, record.shape, conf, "a record")
-            record = in_layout(record[None], conf)[0]
-        made: Array = record.reshape(self.features[0].shape[1:]).astype(self.context.param_dtype)
-        return made
+        return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
 
     def _statistic(self, key: str) -> Array | float | None:
         """Return mean or std to compute with: a record of it where the device has it at hand."""
@@ -282,14 +303,47 @@ class StoreInput(InputLayer):
             shares=context.shares if self.site.batch_shard.count > 1 else (),
         )
 
+    def read_statistics(self) -> None:
+        """Read the mean and std that records are normalised by; for a layer that is to be fed with `feed`.
+
+        Raises
+        ------
+        DataError
+            One cannot be read, or has another shape than a record.
+        """
+        self._mean, self._std = self._statistic("mean_file"), self._statistic("std_file")
+
+    def feed(self, arrays: Arrays, first: int = 0) -> None:
+        """Set the records of the next batch, in place of those of the store.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            Fields of the records, as `parse` takes them; labels as the net takes them.
+        first : int
+            Index of the first record.
+        """
+        n = len(next(iter(arrays.values())))
+        self.reader.give(Batch(arrays, np.arange(first, first + n)))
+
     def _make_loader(self, store: Store) -> Loader:
         """Return the loader of this worker's records of a store."""
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
-        self._mean, self._std = self._statistic("mean_file"), self._statistic("std_file")
+        self.read_statistics()
         sampler = self.make_order([block.n for block in store.blocks], store.fingerprint)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         return Loader(
-            store, sampler, shard.index, shard.count, name=self.name, policy=policy, host_names=context.host_names
+            store,
+            sampler,
+            shard.index,
+            shard.count,
+            name=self.name,
+            policy=policy,
+            host_names=context.host_names,
+            n_io_threads=conf.io_threads,
+            in_flight_bytes=conf.in_flight_mb << 20,
+            bytes_bound=None if conf.memory_mb is None else conf.memory_mb << 20,
+            share=context.reader_bytes,
         )
 
     # -- the position in the records -------------------------------------------------------------
@@ -333,4 +387,12 @@ class CSVInput(StoreInput):
     default_backend = "csv"
 
     def open_store(self, url: str, backend: str | None) -> Store:
+        if self.store_conf.is_table:
+            return super().open_store(url, backend)
         return open_text(self.store_conf, url, backend, self._options())
+
+
+def _records_of(store: Store) -> str:
+    """Return what to call the records of a store in an error about their shape."""
+    names = store.table_facts.names if store.table_facts else ()
+    return f"records ({show_names(names)})" if names else "records"

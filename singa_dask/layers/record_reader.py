@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from singa_dask.data import Loader, Store
 from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.order.sampler import advanced
@@ -39,9 +41,14 @@ class RecordReader:
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
+        self._given: Batch | None = None
         self._what = f"records of layer {name}"
         self._gate = gate
         gate.on_close(self._abort)
+
+    def give(self, batch: Batch) -> None:
+        """Set the batch that `next` returns, in place of one of the store."""
+        self._given = batch
 
     def next(self) -> tuple[Batch, Array]:
         """Return the next batch, valid until the one after it, and the epoch of each of its records.
@@ -53,6 +60,9 @@ class RecordReader:
         Aborted
             The job has ended.
         """
+        if self._given is not None:
+            batch, self._given = self._given, None
+            return batch, np.zeros(len(batch.ids), np.int64)
         loader = self._loader or self._open()
         self._gate.waiting_for = (self._what, time.monotonic())
         batch = loader.next()
@@ -132,6 +142,10 @@ class RecordReader:
     def bad_records(self) -> int:
         """Bad records that the batches so far would have had, each once."""
         return len(self._loader.bad.records) if self._loader else 0
+
+    def bad_ids(self) -> set[tuple[str, int]]:
+        """Return store and index of each of these records."""
+        return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
 
     def take_bad(self, layer: str) -> list[dict[str, Any]]:
         """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.

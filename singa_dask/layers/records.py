@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, RegisteredName, Size, raw_value
 from singa_dask.data import STORES, Store, detect, fs, open_store
-from singa_dask.data.codecs.image import IMAGE_STORES
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.data.stores.opening import is_pattern
+from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -26,6 +29,7 @@ __all__ = [
     "open_text",
     "same_shape",
     "stored_shape",
+    "with_column_shape",
 ]
 
 
@@ -64,7 +68,23 @@ class StoreConf(Conf):
     random_skip: Count = 0
     """Start at a random record among the first this many."""
     has_label: bool = True
-    """Whether a CSV line starts with its label."""
+    """Whether a CSV line starts with its label; of a table with named columns, whether label and target are read."""
+    features: Many[str] = Field(default=[])
+    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers but label and target."""
+    label: Many[str] = Field(default=[])
+    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
+    are several labels of a record, each with its own classes, for LabelInput layers."""
+    target: Many[str] = Field(default=[])
+    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
+    missing: float | str = "error"
+    """Missing values of a table: error, skip (leave the record out), mean (replace those of features by their mean in
+    the training data), or a number that replaces those of features."""
+    categories: dict[str, list[str]] = Field(default={})
+    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
+    data, sorted."""
+    encoding: Literal["one_hot", "index"] = "one_hot"
+    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
     header: bool | None = None
     """Whether a CSV file begins with a line of column names; detected if not given."""
     prefetching: bool = False
@@ -82,7 +102,8 @@ class StoreConf(Conf):
     labels: Count = 0
     """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
     resize: list[Size] = Field(default=[])
-    """Height and width to which image files are scaled and cropped, for image-folder, image-list and webdataset."""
+    """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet
+    and webdataset."""
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
@@ -96,12 +117,41 @@ class StoreConf(Conf):
     """Keyword arguments of the store, a user's own or a built-in one."""
     cache: CacheConf | None = None
     """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
+    io_threads: Size = 32
+    """Maximum number of simultaneous reads of a process from a remote file system."""
+    in_flight_mb: Size = 64
+    """Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead, and not yet used;
+    at least one. Part of memory_mb."""
+    memory_mb: Size | None = None
+    """Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks that are read,
+    in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the memory of the process,
+    divided by the number of its layers that read stores, is less; large blocks may take all of that quarter."""
+    max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
+    """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
+
+    @property
+    def label_columns(self) -> list[str]:
+        """Columns with labels; an empty name stands for none."""
+        return [name for name in self.label if name]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the records are columns of a table, by name."""
+        return bool(self.features or self.label_columns or self.target or self.categories) or self.missing != "error"
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether records must have a label."""
+        return self.has_label and bool(self.label_columns or not self.is_table)
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Refuse a division by zero, and a part of a record."""
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
+        missing = raw_value(data, "missing", str, "error")
+        if missing not in ("error", "skip", "mean"):
+            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
         if len(raw_value(data, "resize", list, [])) not in (0, 2):
             yield ("resize",), "expected two numbers, height and width."
         shape = raw_value(data, "shape", list, [])
@@ -112,27 +162,69 @@ class StoreConf(Conf):
             yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
 
 
-def open_records(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
+def open_records(
+    conf: StoreConf,
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    facts: Callable[[], TableFacts | None] = lambda: None,
+) -> Store:
     """Open a store with the options that ``store_conf`` has for its format.
+
+    ``facts`` is only called for a table with named columns: it returns what is known of the training data.
 
     Raises
     ------
     DataError
         It cannot be opened, or does not take one of the options.
     """
+    if conf.is_table:
+        return _open_table(conf, url, backend, storage_options, facts())
     image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
     if (image or conf.user_conf) and not backend and not is_pattern(url):
         backend = detect(url, conf.storage_options)
-    if image and backend not in IMAGE_STORES:
+    if image and not (backend and STORES.find(backend).holds == "images"):
         message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
-        raise DataError(f"{url}: {message} Known: {', '.join(IMAGE_STORES)}.")
+        raise DataError(f"{url}: {message} Known: {', '.join(backends_holding('images'))}.")
     if conf.user_conf and backend:
         _check_keywords(backend, url, conf.user_conf)
     return open_store(url, backend, storage_options, truncated=conf.on_error != "raise", **image, **conf.user_conf)
 
 
+def _open_table(
+    conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options, facts: TableFacts | None
+) -> Store:
+    table_format = STORES.find(backend).table_format if backend else ""
+    if backend and backend != "table" and not table_format:
+        keys = "features, label, target, missing and categories"
+        raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
+    return TableStore(
+        url,
+        storage_options,
+        conf.features,
+        conf.label_columns,
+        conf.target,
+        conf.missing,
+        conf.categories,
+        conf.encoding,
+        conf.separator,
+        conf.has_label,
+        table_format,
+        facts=facts.to_dict() if facts else None,
+        tolerant=conf.on_error != "raise",
+    )
+
+
+def with_column_shape(conf: StoreConf) -> StoreConf:
+    """Return ``store_conf`` with a shape, if it has none, but names each column of a record."""
+    has_pattern = any(character in name for name in conf.features for character in "*?[")
+    if conf.shape or not conf.features or has_pattern or conf.categories.keys() & set(conf.features):
+        return conf
+    return conf.model_copy(update={"shape": [len(conf.features)]})
+
+
 def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
-    """Open records of text lines as ``store_conf`` describes them.
+    """Open records of text lines without named columns as ``store_conf`` describes them.
 
     Raises
     ------
@@ -197,7 +289,24 @@ def _hint(found: tuple[int, ...], conf: StoreConf) -> str:
         )
     if len(shape) == 3 and same_shape(found, (shape[2], *shape[:2])):
         return f" The shape of images is [channels, height, width]: set shape: {list(found)}."
+    if len(found) == len(shape) and sorted(found) == sorted(shape):
+        axes = [1 + axis for axis in _axes(found, shape)]
+        return (
+            f" These are the same axes in another order: store array.transpose({', '.join(map(str, (0, *axes)))}), or "
+            f"set shape: {list(found)}."
+        )
     return f" Set shape: {list(found)}, or shape: [{math.prod(found)}] for values in a row."
+
+
+def _axes(found: Sequence[int], expected: Sequence[int]) -> list[int]:
+    """Return for each expected axis one of the same size; those of equal sizes keep their order."""
+    left = list(range(len(found)))
+    chosen = []
+    for size in expected:
+        axis = next(axis for axis in left if found[axis] == size)
+        left.remove(axis)
+        chosen.append(axis)
+    return chosen
 
 
 def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -48,6 +49,9 @@ class NeuralNet:
         Where threads wait for versions of these params; closed when the job ends.
     ops : Ops
         Kernels that compute it.
+    on_layer : callable or None
+        Called after each pass of a layer with the layer, ``"forward"`` or ``"backward"``, and when it began, a value of
+        ``time.monotonic_ns``.
     """
 
     def __init__(self, context: Context, ops: Ops, wiring: Wiring, params: Params) -> None:
@@ -61,8 +65,12 @@ class NeuralNet:
         self.owners = params.owners
         self.logical = params.logical
         self.shared_params = params
+        self.on_layer: Callable[[Layer, str, int], None] | None = None
         self._layers = wiring.by_name
         self._copies = Copies(wiring.layers, wiring.readers)
+
+    def __repr__(self) -> str:
+        return f"<NeuralNet: {len(self.layers)} layers, {self.n_params:,} values to learn>"
 
     @property
     def is_partitioned(self) -> bool:
@@ -162,8 +170,11 @@ class NeuralNet:
         """Run a layer forward: `Layer.prepare`, then `Layer.forward`; `Aborted` if the job has ended."""
         if self.gate.reason:
             self.gate.check()
+        start = time.monotonic_ns() if self.on_layer else 0
         layer.prepare(phase)
         layer.forward(phase)
+        if self.on_layer:
+            self.on_layer(layer, "forward", start)
 
     def backward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer backward; the gradients of a later copy are added to those of the copies before it.
@@ -172,7 +183,10 @@ class NeuralNet:
         """
         if self.gate.reason:
             self.gate.check()
+        start = time.monotonic_ns() if self.on_layer else 0
         self._copies.backward(layer, phase)
+        if self.on_layer:
+            self.on_layer(layer, "backward", start)
 
     def gradients_complete(self, layer: Layer) -> bool:
         """Tell whether no other copy of a layer follows it in the backward pass."""

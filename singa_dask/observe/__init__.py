@@ -1,28 +1,36 @@
 """Progress of a run on the terminal, and the run directory.
 
 Both take events: plain dicts with a key ``event``.
+
+Names are imported on first use, so that importing this package loads neither files nor numpy.
 """
 
 from __future__ import annotations
 
-from singa_dask.observe.progress import (
-    BarProgress,
-    LinesProgress,
-    Progress,
-    join_if_fits,
-    metrics_line,
-    show_metrics,
-    start_progress,
-)
-from singa_dask.observe.run_directory import (
-    RunDirectory,
-    first_command,
-    new_job_id,
-    newest_run,
-    read_summary,
-    short_url,
-    to_json,
-)
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from singa_dask.observe.json_text import to_json
+    from singa_dask.observe.progress import (
+        BarProgress,
+        LinesProgress,
+        Progress,
+        join_if_fits,
+        metrics_line,
+        show_metrics,
+        start_progress,
+    )
+    from singa_dask.observe.run_directory import (
+        RunDirectory,
+        first_command,
+        log_line,
+        new_job_id,
+        newest_run,
+        read_summary,
+        short_url,
+    )
 
 __all__ = [
     "BarProgress",
@@ -31,6 +39,7 @@ __all__ = [
     "RunDirectory",
     "first_command",
     "join_if_fits",
+    "log_line",
     "metrics_line",
     "new_job_id",
     "newest_run",
@@ -40,3 +49,24 @@ __all__ = [
     "start_progress",
     "to_json",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BarProgress": "progress",
+        "LinesProgress": "progress",
+        "Progress": "progress",
+        "RunDirectory": "run_directory",
+        "first_command": "run_directory",
+        "join_if_fits": "progress",
+        "log_line": "run_directory",
+        "metrics_line": "progress",
+        "new_job_id": "run_directory",
+        "newest_run": "run_directory",
+        "read_summary": "run_directory",
+        "short_url": "run_directory",
+        "show_metrics": "progress",
+        "start_progress": "progress",
+        "to_json": "json_text",
+    },
+)

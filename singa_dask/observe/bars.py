@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-__all__ = ["GroupBars"]
+__all__ = ["BAR_WIDTHS", "Epoch", "GroupBars", "duration"]
 
 MAX_ROWS = 8
 """With more worker groups than this, one row stands for all of them."""
@@ -44,8 +44,28 @@ class _Column(NamedTuple):
         return max(map(cell_len, (self.name, *self.cells)))
 
 
+class Epoch(NamedTuple):
+    """Passes over the records so far, and seconds until this one ends; None if unknown."""
+
+    now: float | None
+    ends_s: float | None
+
+    @classmethod
+    def of(cls, row: progress.Task, event: Mapping[str, Any]) -> Epoch:
+        """Return the epoch of a row, from its last metrics and the steps since then."""
+        epoch = event.get("epoch")
+        if not epoch:
+            return cls(epoch, None)
+        a_step = epoch / (event["step"] + 1)
+        now = epoch + a_step * max(row.completed - event["step"] - 1, 0)
+        steps = min((math.floor(now) + 1 - now) / a_step, row.remaining or 0)
+        return cls(now, steps / row.speed if row.speed else None)
+
+
 class GroupBars(progress.Progress):
     """A table of step, bar, time left, epoch, learning rate, speed and metrics, as wide as the terminal allows.
+
+    ``eta`` is the time until the job ends, ``ends`` that until the epoch does.
 
     Parameters
     ----------
@@ -103,18 +123,20 @@ class GroupBars(progress.Progress):
             return _Column(name, rank, [number(event.get(key), form) for event in events])
 
         metrics = [self._metrics(event) for event in events]
+        epochs = [Epoch.of(row, event) for row, event in zip(rows, events, strict=True)]
         names = dict.fromkeys(name for each in metrics for name in each)
         columns = [
             _Column("group", 0, [row.description for row in rows]),
             _Column("step", 0, [f"{row.completed:.0f}/{row.total or 0:.0f}" for row in rows]),
             _Column(BAR, 2, []),
-            _Column("time", 6, [duration(row.elapsed) for row in rows]),
+            _Column("time", 7, [duration(row.elapsed) for row in rows]),
             _Column("eta", 1, [duration(row.time_remaining) for row in rows]),
-            values("epoch", 4, "epoch", ".1f"),
-            values("lr", 5, "lr", ".3g"),
+            _Column("epoch", 4, [number(each.now, ".1f") for each in epochs]),
+            _Column("ends", 5, [duration(each.ends_s) for each in epochs]),
+            values("lr", 6, "lr", ".3g"),
             values("samples/s", 3, "samples_per_s", ".0f"),
             *(
-                _Column(name, 0 if i < KEPT_METRICS else 7 + i, [number(each.get(name), ".4f") for each in metrics])
+                _Column(name, 0 if i < KEPT_METRICS else 8 + i, [number(each.get(name), ".4f") for each in metrics])
                 for i, name in enumerate(names)
             ),
             values("data ms", WAITS, "wait_data_ms", ".1f"),

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
+
 from singa_dask.data import fs
 
-__all__ = ["Journal", "is_in_use"]
+__all__ = ["Journal", "is_in_use", "newest_objects", "read_objects"]
 
+TAIL_BYTES = 2**16
 REWRITE_S = 1.0
 REWRITE_SHARE = 20
 """Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that one takes."""
@@ -34,9 +35,11 @@ class Journal:
     url : str
     in_use : bool
         Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
+    once : bool
+        Leave out a line that the file already has when it is opened; and of those, one that was written in part.
     """
 
-    def __init__(self, url: str, in_use: bool = False) -> None:
+    def __init__(self, url: str, in_use: bool = False, once: bool = False) -> None:
         self.url = url
         self._path = fs.local_path(url)
         self._lines: list[str] = []
@@ -48,6 +51,18 @@ class Journal:
                 _lock(self._file)
         elif fs.exists(url):
             self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
+        self._known = self._whole_lines() if once else frozenset()
+
+    def _whole_lines(self) -> frozenset[str]:
+        """Return the lines of the file, from which one that its writer left incomplete is removed."""
+        if self._path is None or self._file is None:
+            return frozenset(line.rstrip("\n") for line in self._lines)
+        content = self._path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            with fs.errors_name(self.url):
+                os.ftruncate(self._file.fileno(), len(whole))
+        return frozenset(whole.decode().splitlines())
 
     def add(self, line: str) -> None:
         """Append a line, given without its line break.
@@ -57,6 +72,8 @@ class Journal:
         DataError
             It cannot be written, e.g. because the disk is full.
         """
+        if line in self._known:
+            return
         if self._file is None:
             self._lines.append(f"{line}\n")
             if time.monotonic() >= self._save_after:
@@ -68,7 +85,7 @@ class Journal:
     def objects(self) -> list[dict[str, Any]]:
         """Return the lines as JSON objects, without a last line that is incomplete because its writer was killed."""
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines()
-        return [each for each in map(_parsed, lines) if each is not None]
+        return _objects(lines)
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
@@ -105,8 +122,25 @@ def is_in_use(url: str) -> bool:
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
-    with FileIO(path, "a") as file:
+    # a lock needs no right to write, but on NFS
+    with FileIO(path, "a" if os.access(path, os.W_OK) else "r") as file:
         return not _lock(file)
+
+
+def read_objects(url: str) -> list[dict[str, Any]]:
+    """Return the JSON objects of a journal that others may be writing to; empty if there is no file."""
+    return _objects(fs.read_bytes(url).decode(errors="replace").splitlines()) if fs.exists(url) else []
+
+
+def newest_objects(url: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in the last `TAIL_BYTES` of a journal; empty if there is no file."""
+    if not fs.exists(url):
+        return []
+    return _objects(fs.read_bytes(url, max(fs.size(url) - TAIL_BYTES, 0)).decode(errors="replace").splitlines())
+
+
+def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [each for each in map(_parsed, lines) if each is not None]
 
 
 def _write_whole(file: FileIO, content: bytes) -> None:
@@ -124,10 +158,9 @@ def _write_whole(file: FileIO, content: bytes) -> None:
 def _lock(file: FileIO) -> bool:
     """Lock a file until it is closed; return False if another process has locked it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # some network filesystems have no locks
-        return error.errno not in (errno.EAGAIN, errno.EACCES)
-    return True
+        return bool(lock_descriptor(file.fileno(), blocking=False))
+    except OSError:  # some network filesystems have no locks
+        return True
 
 
 def _append_to(url: str, path: Path) -> FileIO:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from singa_dask.observe.bars import GroupBars
+from singa_dask.observe.bars import GroupBars, duration
 
 __all__ = [
     "BarProgress",
@@ -21,6 +22,9 @@ __all__ = [
     "show_metrics",
     "start_progress",
 ]
+
+FREE_LINES = 100
+"""Lines of metrics that are printed without a pause."""
 
 # Every other key of a metrics event is a metric of a layer.
 NOT_METRICS = frozenset(
@@ -39,11 +43,13 @@ def show_metrics(event: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value:.4f}" for name, value in layer_metrics(event).items())
 
 
-def metrics_line(event: Mapping[str, Any], n_groups: int = 1) -> str:
-    """Format a metrics event as in SINGA's log, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s)``."""
+def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | None = None) -> str:
+    """Format metrics as in SINGA's log, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s, 0:12 left)``."""
     group = f", group {event['group']}" if n_groups > 1 else ""
-    rate = f"  ({event['samples_per_s']:.0f} samples/s)" if event.get("samples_per_s") else ""
-    return f"{str(event['phase']).capitalize()} @ step {event['step']}{group}: {show_metrics(event)}{rate}"
+    rate = [f"{event['samples_per_s']:.0f} samples/s"] if event.get("samples_per_s") else []
+    facts = ", ".join([*rate, *([] if left_s is None else [f"{duration(left_s)} left"])])
+    line = f"{str(event['phase']).capitalize()} @ step {event['step']}{group}: {show_metrics(event)}"
+    return f"{line}  ({facts})" if facts else line
 
 
 class Progress:
@@ -62,32 +68,76 @@ class Progress:
         pass
 
 
-@dataclasses.dataclass
 class LinesProgress(Progress):
-    """Prints a line for each event, for logs and pipes.
+    """Prints a line for each event, for logs and pipes; of many metrics only some.
+
+    After `FREE_LINES` lines of metrics the pauses between them grow with the time that the job has taken, so that a
+    long job prints some hundreds. What was left out last is printed at the end.
 
     Parameters
     ----------
     console : Console
-    n_groups : int
-        Number of worker groups; with more than one, lines name the group.
+    n_groups, n_steps : int
+        Number of worker groups, and of training steps of each; with several groups, lines name the group. Without
+        steps, lines do not say how much time is left.
+    clock : callable
+        Returns seconds.
     """
 
-    console: Console
-    n_groups: int = 1
+    def __init__(
+        self, console: Console, n_groups: int = 1, n_steps: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.console = console
+        self.n_groups = n_groups
+        self._n_steps = n_steps
+        self._clock = clock
+        self._began = clock()
+        self._said_at = self._began
+        self._n_lines = 0
+        # of each phase and group: the line that was left out last
+        self._left_out: dict[tuple[str, int], str] = {}
+        # time and step of the first training metrics of each group
+        self._first: dict[int, tuple[float, int]] = {}
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
         if kind == "metrics":
-            self.say(metrics_line(event, self.n_groups))
+            self._say_metrics(event)
         elif kind == "checkpoint":
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
-        elif kind == "notice":
+        elif kind in ("notice", "queued"):
             self.say(event["message"])
         # an error of a unit ends the job, and is shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
             self.say(f"{event['unit']}: {event['message']}")
+
+    def _say_metrics(self, event: Mapping[str, Any]) -> None:
+        now, key = self._clock(), (event["phase"], event["group"])
+        line = metrics_line(event, self.n_groups, self._left_s(event))
+        if self._n_lines >= FREE_LINES and now - self._said_at < (now - self._began) / FREE_LINES:
+            if self._n_lines == FREE_LINES:
+                self.say("Fewer lines from here on; metrics.jsonl has all.")
+                self._n_lines += 1
+            self._left_out[key] = line
+            return
+        self._left_out.pop(key, None)
+        self._n_lines += 1
+        self._said_at = now
+        self.say(line)
+
+    def _left_s(self, event: Mapping[str, Any]) -> float | None:
+        """Return the seconds that a group has left to train; None if they are unknown."""
+        if event["phase"] != "train" or not self._n_steps:
+            return None
+        # events that were missed for a while come all at once
+        began, first = self._first.setdefault(event["group"], (event["time"], event["step"]))
+        done = event["step"] - first
+        return (event["time"] - began) / done * (self._n_steps - 1 - event["step"]) if done > 0 else None
+
+    def __exit__(self, *error: object) -> None:
+        for line in self._left_out.values():
+            self.say(line)
 
     def say(self, line: str) -> None:
         """Print a line without markup and without wrapping."""
@@ -134,6 +184,7 @@ class BarProgress(LinesProgress):
 
     def __exit__(self, *error: object) -> None:
         self.bars.stop()
+        super().__exit__(*error)
 
 
 def join_if_fits(first: str, second: str, console: Console | None = None) -> str:
@@ -159,10 +210,12 @@ def start_progress(
     run_url : str
         Run directory.
     """
-    console = console or Console(stderr=True, highlight=False)
+    # the kernel of a notebook sets FORCE_COLOR for its children, whose stderr is a pipe
+    on_terminal = None if sys.stderr.isatty() else False
+    console = console or Console(stderr=True, highlight=False, force_interactive=on_terminal)
     if quiet:
         return Progress()
     # False if the cursor cannot be moved, as with TERM=dumb
     if console.is_interactive:
         return BarProgress(console, n_groups, n_steps, run_url)
-    return LinesProgress(console, n_groups)
+    return LinesProgress(console, n_groups, n_steps)

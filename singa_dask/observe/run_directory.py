@@ -6,6 +6,8 @@
     resolved.yaml   with every default          log/<unit>.log  log of each worker and server
     checkpoint/     made by the runtime         summary.json    written last
     bad_records.jsonl   records that were skipped, if there are any
+    tensorboard/    event files, if the job asks for them
+    trace.json          what each unit did in the steps that were profiled, if there are any
     commands.jsonl      one object for each time the run was started or resumed:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
 
@@ -19,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import re
 import secrets
 import time
@@ -30,9 +31,21 @@ from typing import Any
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use
+from singa_dask.observe.json_text import to_json
 from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.trace import TraceFile
 
-__all__ = ["RunDirectory", "first_command", "new_job_id", "newest_run", "read_summary", "short_url", "to_json"]
+__all__ = [
+    "COMMANDS",
+    "METRICS",
+    "RunDirectory",
+    "first_command",
+    "log_line",
+    "new_job_id",
+    "newest_run",
+    "read_summary",
+    "short_url",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +53,8 @@ logger = logging.getLogger(__name__)
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
-OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", "summary.json")
+TRACE = "trace.json"
+OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 
 # an event can have more keys, added on its way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
@@ -82,19 +96,6 @@ def short_url(url: str) -> str:
     return str(path.relative_to(here))
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them."""
-    return json.dumps(_finite(value), indent=indent, default=float)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 class RunDirectory:
     """Records one run of a job. The directory is created when the job starts.
 
@@ -115,6 +116,8 @@ class RunDirectory:
         First step of each worker group of a run that is continued.
     command : mapping, optional
         Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only this time.
+    again : bool
+        Another process that recorded this run was lost, and may have begun it: lines that are there are not repeated.
 
     Raises
     ------
@@ -132,24 +135,27 @@ class RunDirectory:
         replaces: bool = False,
         steps: Mapping[int, int] | None = None,
         command: Mapping[str, Any] | None = None,
+        again: bool = False,
     ) -> None:
-        if not (goes_on or replaces) and fs.exists(fs.join(url, "job.yaml")):
+        if not (goes_on or replaces or again) and fs.exists(fs.join(url, "job.yaml")):
             raise ConfigError(
                 f"{url}: a run is already there. Continue it with --resume, replace it with --overwrite, or choose "
                 "another --run-dir."
             )
-        if is_in_use(fs.join(url, "commands.jsonl")):
+        if not again and is_in_use(fs.join(url, "commands.jsonl")):
             raise ConfigError(f"{url}: a run goes on there right now, in another process. Choose another --run-dir.")
         self.url = url
         self._replaces = replaces
         self._steps = dict(steps or {})
         self._command = command
+        self._again = again
         self._texts = {"job.yaml": job_text, "resolved.yaml": resolved_text}
         self._journals: dict[str, Journal] = {}
+        self._trace = TraceFile(fs.join(url, TRACE), 0.0)
         self._has_warned = False
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Record an event: metrics and checkpoints in ``metrics.jsonl``, messages in the log of the unit, bad records.
+        """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
 
         What cannot be written later than at the start, e.g. because the disk is full, is dropped with one warning.
 
@@ -159,10 +165,15 @@ class RunDirectory:
             The job starts, and the URL cannot be written to.
         """
         if event["event"] == "started":
-            self._begin()
+            self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
+            if not event.get("begun"):
+                self._begin()
+            elif self._command is not None:
+                self._journal(COMMANDS)  # marks the run as one that goes on
         else:
             with self._going_on():
                 self._record(event)
+                self._trace.save_late()
 
     @contextlib.contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -185,23 +196,28 @@ class RunDirectory:
         elif kind == "bad_record":
             facts = {key: event[key] for key in BAD_RECORD_KEYS if key in event}
             self._journal("bad_records.jsonl").add(to_json(facts))
+        elif kind == "profile":
+            self._trace.add(event)
         if kind == "checkpoint":
             self._journal(METRICS).save()
 
     def _begin(self) -> None:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._replaces:
-            for name in (*OWN_FILES, "log", "checkpoint"):
+            for name in (*OWN_FILES, "log", "checkpoint", "tensorboard"):
                 fs.remove_tree(fs.join(self.url, name))
         for name, text in self._texts.items():
             fs.write_atomic(fs.join(self.url, name), text.encode())
         if self._steps:
             self._journal(METRICS).keep(self._stays)
+            self._journal(METRICS).save()
             self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:
             commands = self._journal(COMMANDS)
-            commands.add(to_json({**self._command, "seconds_before": self._seconds_before(commands.objects())}))
-            commands.save()
+            before = commands.objects()
+            if not (self._again and before and before[-1]["time"] == self._command["time"]):
+                commands.add(to_json({**self._command, "seconds_before": self._seconds_before(before)}))
+                commands.save()
 
     def _drop_later_checkpoints(self, directory: str) -> None:
         """Delete the checkpoints after the step at which the run continues, as it may diverge from there."""
@@ -230,8 +246,21 @@ class RunDirectory:
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
-            self._journals[name] = Journal(fs.join(self.url, name), in_use=name == COMMANDS)
+            known_once = self._again and name != COMMANDS
+            self._journals[name] = Journal(fs.join(self.url, name), in_use=name == COMMANDS, once=known_once)
         return self._journals[name]
+
+    def check_writable(self) -> None:
+        """Check that files can be written to the directory.
+
+        Raises
+        ------
+        DataError
+            They cannot.
+        """
+        probe = fs.join(self.url, f".{secrets.token_hex(4)}")
+        fs.write_atomic(probe, b"")
+        fs.remove_tree(probe)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` for the whole run; return its content."""
@@ -253,9 +282,9 @@ class RunDirectory:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for journal in self._journals.values():
+        for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
             with self._going_on():
-                journal.close()
+                close()
 
 
 def read_summary(url: str) -> dict[str, Any]:

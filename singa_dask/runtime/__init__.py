@@ -5,8 +5,9 @@ Names are imported on first use, so that importing this package loads neither Da
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.checks import prepare
@@ -16,57 +17,76 @@ if TYPE_CHECKING:
         embedded_cluster,
         local_cluster,
         threads_by_host,
-        wait_for_room,
     )
+    from singa_dask.runtime.job.detaching import detach, remote_hosts
     from singa_dask.runtime.job.driver import Driver
+    from singa_dask.runtime.job.follower import Follower
+    from singa_dask.runtime.job.job_run import JobRun
+    from singa_dask.runtime.job.placing import wait_for_room
+    from singa_dask.runtime.job.preload import dask_setup
+    from singa_dask.runtime.job.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.report import Result
-    from singa_dask.runtime.job.tasks import on_dask
+    from singa_dask.runtime.job.tasks import on_dask, on_each_worker
+    from singa_dask.runtime.job.user import this_user
     from singa_dask.runtime.job.warnings import absent_records, missing_gpus, net_warnings, worker_warnings
     from singa_dask.runtime.planning.placement import Layout, plan_processes
     from singa_dask.runtime.planning.resources import n_threads
 
 __all__ = [
     "Driver",
+    "Follower",
+    "JobRun",
     "Layout",
     "Patience",
+    "RemoteJobs",
     "Result",
     "absent_records",
     "connect",
+    "dask_setup",
+    "detach",
     "embedded_cluster",
     "local_cluster",
     "missing_gpus",
     "n_threads",
     "net_warnings",
     "on_dask",
+    "on_each_worker",
     "plan_processes",
     "prepare",
+    "remote_hosts",
+    "this_user",
     "threads_by_host",
     "wait_for_room",
     "worker_warnings",
 ]
 
-_HOMES = {
-    "Driver": "job.driver",
-    "Layout": "planning.placement",
-    "Patience": "job.cluster",
-    "Result": "job.report",
-    "absent_records": "job.warnings",
-    "connect": "job.cluster",
-    "embedded_cluster": "job.cluster",
-    "local_cluster": "job.cluster",
-    "n_threads": "planning.resources",
-    "missing_gpus": "job.warnings",
-    "net_warnings": "job.warnings",
-    "on_dask": "job.tasks",
-    "plan_processes": "planning.placement",
-    "prepare": "job.checks",
-    "threads_by_host": "job.cluster",
-    "wait_for_room": "job.cluster",
-    "worker_warnings": "job.warnings",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Driver": "job.driver",
+        "Follower": "job.follower",
+        "JobRun": "job.job_run",
+        "Layout": "planning.placement",
+        "Patience": "job.cluster",
+        "RemoteJobs": "job.remote_jobs",
+        "Result": "job.report",
+        "absent_records": "job.warnings",
+        "connect": "job.cluster",
+        "dask_setup": "job.preload",
+        "detach": "job.detaching",
+        "embedded_cluster": "job.cluster",
+        "local_cluster": "job.cluster",
+        "n_threads": "planning.resources",
+        "missing_gpus": "job.warnings",
+        "net_warnings": "job.warnings",
+        "on_dask": "job.tasks",
+        "on_each_worker": "job.tasks",
+        "plan_processes": "planning.placement",
+        "prepare": "job.checks",
+        "remote_hosts": "job.detaching",
+        "this_user": "job.user",
+        "threads_by_host": "job.cluster",
+        "wait_for_room": "job.placing",
+        "worker_warnings": "job.warnings",
+    },
+)

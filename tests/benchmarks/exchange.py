@@ -12,7 +12,7 @@ from distributed import get_worker
 from distributed.comm import connect, listen
 from distributed.protocol import to_serialize
 
-from singa_dask.train import ALGORITHMS, Algorithm
+from singa_dask.training import ALGORITHMS, Algorithm
 
 __all__ = ["raw_exchange", "raw_open", "ready"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, load
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from tests.benchmarks.contender import Net, trained_layers
 
 __all__ = ["BATCH", "ROOT", "WIDTHS", "job_on_made_records", "mnist_mlp"]

@@ -11,7 +11,7 @@ from singa_dask.conf import AlgConf, JobConf, Phase
 from singa_dask.layers import LAYERS, Context, InputLayer, Param, Records
 from singa_dask.net import NetBuilder
 from singa_dask.ops import BFLOAT16, NumpyOps
-from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
+from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 __all__ = ["FixedBatch", "Loop", "dtype_of"]
 

@@ -24,7 +24,7 @@ import numpy as np
 from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
-from singa_dask.train import ALGORITHMS, BP
+from singa_dask.training import ALGORITHMS, BP
 from tests.benchmarks.contender import NETS, peak_mb, say
 from tests.benchmarks.jobs import job_on_made_records
 

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from singa_dask.conf import JobConf, UpdaterConf
 from singa_dask.ops import get_ops
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
-from singa_dask.train import UPDATERS
+from singa_dask.training import UPDATERS
 from tests.benchmarks.jobs import BATCH, WIDTHS, mnist_mlp
 
 CLASSES = WIDTHS[-1]

@@ -13,6 +13,7 @@ import pytest
 
 from singa_dask.cli import job
 from singa_dask.conf import Phase
+from singa_dask.jobs.checking import complete
 from singa_dask.runtime import plan_processes, prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT
@@ -50,7 +51,7 @@ def test_jobs_are_right(path: Path) -> None:
     if made.checkpoint_path:  # what another job has to leave is not there
         build_nets(made)
     else:
-        prepare(job.complete(job.read(str(path), (), None)).job, check_sources=False)
+        prepare(complete(job.read(str(path), (), None)).job, check_sources=False)
 
 
 @pytest.mark.parametrize("folder", ["rbm", "rbm/fashion"])

@@ -172,7 +172,7 @@ def test_words(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["npy", "a", "b.arrow"], 2, "unknown kind of source 'npy'. Did you mean 'npz'?"),
+        (["nzp", "a", "b.arrow"], 2, "unknown kind of source 'nzp'. Did you mean 'npz'?"),
         (["npz", "missing.npz", "b.arrow"], 1, "missing.npz: no such file"),
         (["npz", "a", "b.arrow", "--split", "train"], 2, "expected name=share"),
         (["npz", "a", "b.arrow", "--shape", "2,2"], 2, "unknown option 'shape' of sources of kind npz"),
@@ -180,7 +180,7 @@ def test_words(call: Call, tmp_path: Path) -> None:
         (["image-folder", "a", "b.arrow", "--resize", "32"], 2, "--resize '32': expected numbers, e.g. 32x32"),
         (["idx", "a", "b.arrow", "--resize", "3x2"], 2, "unknown option 'resize' of sources of kind idx"),
         (["image-folder", "a", "b.arrow", "--resize", "0x32"], 2, "--resize '0x32': expected numbers from 1 on"),
-        (["npy", "a", "b"], 2, "unknown kind of source 'npy'."),
+        (["nzp", "a", "b"], 2, "unknown kind of source 'nzp'."),
         (["npz", "a", "b"], 2, "by the suffix. Give it. Known: arrow, csv, kvfile, lmdb, npz, parquet, textfile."),
         (["npz", "a", "b.arrow", "--split", "a=2,b=3"], 2, "split 'a=2,b=3': shares must be above 0"),
         (["npz", "a"], 2, "Missing argument"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
+from tests.contracts.foreign import write_foreign
 from tests.contracts.records import floats, pixels, written
 
 
@@ -23,14 +24,18 @@ def test_inspect(call: Call, url: str) -> None:
     facts = json.loads(result.stdout)
     assert len(facts.pop("fingerprint")) == 16
     assert facts.pop("bytes") >= 600 * 24
-    assert facts == {
+    assert {name: value for name, value in facts.items() if not isinstance(value, (list, dict))} == {
         "url": url,
         "format": "arrow",
         "record": "pixel (4, 5) uint8, label () int32",
+        "files": 1,
         "records": 600,
         "blocks": 3,
         "block_rows": "88 to 256",
-        "manifest": "none that fits",
+        "manifest": "none",
+        "records_seen": 600,
+        "labels_seen": 600,
+        "layout": None,
     }
     lines = call("data", "inspect", url, "--backend", "arrow").stdout.splitlines()
     assert "records      600" in lines
@@ -55,7 +60,7 @@ def test_verify(call: Call, tmp_path: Path) -> None:
     result = call("data", "verify", url)
     assert result.exit_code == 0
     readable = f"{url}: 600 records in 3 blocks, all can be read"
-    assert result.stdout.splitlines() == [readable, "no manifest that fits: no checksums compared"]
+    assert result.stdout.splitlines() == [readable, "no manifest: no checksums compared"]
 
 
 def test_verify_by_checksums(call: Call, url: str) -> None:
@@ -76,10 +81,36 @@ def test_verify_by_checksums(call: Call, url: str) -> None:
     assert call("data", "verify", url).exit_code == 0
 
 
-def test_a_format_that_has_no_use_for_a_manifest(call: Call, tmp_path: Path) -> None:
-    url = written(tmp_path, "parquet", pixels(6))
+@pytest.mark.parametrize("backend", ["kvfile", "csv"])
+def test_data_that_does_not_fit_its_manifest(backend: str, call: Call, tmp_path: Path) -> None:
+    urls = [written(tmp_path, backend, pixels(100), name=name) for name in ("a", "b", "c")]
+    pattern = str(tmp_path / f"*{Path(urls[0]).suffix}")
+    for url in urls[:2]:
+        call("data", "verify", url, "--write-manifest")
+    # the third has none
+    assert "checksums of 2 blocks are right" in call("data", "verify", pattern).stdout
+    path = Path(urls[1])
+    lines = path.read_bytes().splitlines(keepends=True)
+    # ends between two records, so all that is left can be read
+    path.write_bytes(b"".join(lines[:50]) if backend == "csv" else path.read_bytes()[: path.stat().st_size // 2])
+    manifest = tmp_path / "_singa" / f"{path.name}.json"
+    for url in (path, pattern):
+        result = call("data", "verify", url)
+        assert result.exit_code == 1
+        assert f"{path}: does not fit its manifest {manifest}: truncated, replaced, or" in result.stderr
+    assert call("data", "verify", path, "--write-manifest").exit_code == 0
+    assert call("data", "verify", pattern).exit_code == 0
+
+
+def test_a_folder_of_pictures_has_a_manifest(call: Call, tmp_path: Path) -> None:
+    url = write_foreign(tmp_path, "image-folder", pixels(6, (3, 4, 5)))
     lines = call("data", "verify", url, "--write-manifest").stdout.splitlines()
-    assert lines[-1] == "written: none, this format has no use for one"
+    assert lines[-1] == f"written: {tmp_path}/_singa/{Path(url).name}.json"
+    assert call("data", "verify", url).stdout.splitlines()[1] == "checksums of 1 block are right"
+    next(Path(url).glob("*/*.png")).unlink()
+    result = call("data", "verify", url)
+    assert result.exit_code == 1
+    assert "block 0: of 6 files in its manifest, missing: " in result.stderr
 
 
 def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from singa_dask.cli import job as job_files
 from singa_dask.conf import InitConf, JobConf, Phase, load
+from singa_dask.jobs.checking import complete
 from singa_dask.layers import Param
 from singa_dask.ops import philox
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.train import initial_values, with_initialisers
+from singa_dask.training import initial_values, with_initialisers
 from tests.cli.conftest import ROOT, Call
 
 NET = """\
@@ -56,7 +57,7 @@ def net(tmp_path: Path) -> Path:
 
 
 def test_a_convnet(net: Path) -> None:
-    made = job_files.complete(job_files.read(str(net), (), None))
+    made = complete(job_files.read(str(net), (), None))
     assert inits(made.job) == {
         "conv": [("Uniform", pytest.approx((6 / (25 + 6 * 25)) ** 0.5)), ZERO],
         "norm": [ONE, ZERO, ZERO, ONE],
@@ -112,7 +113,7 @@ def test_the_forget_gate_of_an_lstm_starts_open() -> None:
 
 def test_what_the_job_says_stays(net: Path) -> None:
     net.write_text(NET.replace("param: {name: w}", "param: {name: w, init: {type: Gaussian, std: 3}}"))
-    made = job_files.complete(job_files.read(str(net), (), None)).job
+    made = complete(job_files.read(str(net), (), None)).job
     assert inits(made)["fc"] == [("Gaussian", 3.0), ZERO]
 
 
@@ -126,7 +127,7 @@ def test_a_param_that_is_shared_needs_none(net: Path) -> None:
             "srclayers: fc, innerproduct_conf: {num_output: 10", "srclayers: mid, innerproduct_conf: {num_output: 10"
         )
     )
-    job = job_files.complete(job_files.read(str(net), (), None)).job
+    job = complete(job_files.read(str(net), (), None)).job
     assert job.neuralnet.layer[4].param[1].init is None
 
 
@@ -134,7 +135,7 @@ def test_a_param_that_is_shared_needs_none(net: Path) -> None:
 @pytest.mark.parametrize("dim", [-1, 0, 1])
 def test_the_same_bits_for_any_partition(net: Path, cluster: dict[str, int], dim: int) -> None:
     def values(path: Path, *sets: str) -> dict[str, Any]:
-        job = job_files.complete(job_files.read(str(path), sets, None)).job
+        job = complete(job_files.read(str(path), sets, None)).job
         start, found = InitialState(job), dict[str, Any]()
         for layer, _ in build_nets(job)[Phase.TRAIN].layers_of_job():
             for param in layer.params:
@@ -181,7 +182,7 @@ def test_a_run_without_any_init(call: Call, net: Path, tmp_path: Path, monkeypat
         result = call(*words)
         assert result.exit_code == 0, result.output
     resolved = load(tmp_path / "run" / "resolved.yaml").job
-    assert inits(resolved) == inits(job_files.complete(job_files.read(str(net), (), None)).job)
+    assert inits(resolved) == inits(complete(job_files.read(str(net), (), None)).job)
     # values of a checkpoint come first, and with one a missing param is a mistake
     more = ["run", net, "--quiet", "--init-from", tmp_path / "run", "--set", "updater.learning_rate.base_lr=0"]
     assert call(*more, "--run-dir", tmp_path / "more").exit_code == 0

@@ -75,16 +75,16 @@ def test_names_of_other_programs(call: Call, job: Path, ours: str, theirs: str, 
 
 @pytest.mark.parametrize(
     ("name", "verb"),
-    [("train", "run"), ("trian", "run"), ("rnu", "run"), ("eval", "test"), ("valdate", "validate"), ("plot", "graph")],
+    [("train", "run"), ("trian", "run"), ("rnu", "run"), ("eval", "test"), ("valdate", "validate"), ("draw", "graph")],
 )
 def test_verbs_of_other_programs(call: Call, name: str, verb: str) -> None:
     result = call(name, "job.yaml")
     assert result.exit_code == 2
-    assert f"No such command {name!r}. Did you mean {verb!r}? Known: convert, data" in result.stderr
+    assert f"No such command {name!r}. Did you mean {verb!r}? Known: attach, checkpoint" in result.stderr
 
 
 def test_a_verb_like_no_other(call: Call) -> None:
-    assert "No such command 'xyzzy'. Known: convert" in call("xyzzy").stderr
+    assert "No such command 'xyzzy'. Known: attach" in call("xyzzy").stderr
 
 
 # -- clusters by name ------------------------------------------------------------------------------------------

@@ -209,6 +209,18 @@ def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
     assert Path("job.yaml").read_text() == "mine"
 
 
+def test_a_table_with_named_columns(call: Call) -> None:
+    rows = "".join(f"{i},{i % 7},{['oak', 'elm'][i % 2]},a{i}\n" for i in range(40))
+    Path("train.csv").write_text(f"age,height,species,name\n{rows},,oak,b\n")
+    Path("test.csv").write_text("species,height,age\nelm,1,2\n")
+    layers = written(call, "train.csv")
+    store = store_of(layers[0])
+    assert (store["features"], store["label"], store["missing"]) == (["age", "height"], ["species"], "mean")
+    assert store["shape"] == [2]
+    result = call("run", "job.yaml", "--set", "train_steps=2", "--quiet")
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -216,7 +228,7 @@ def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
         (["empty"], 1, "empty: no store of records, and no folder of pictures or with a training set in it."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
-        (["nan.csv"], 1, "nan.csv, line 2, column 2"),
+        (["nan.csv"], 1, "nan.csv, block 0, line 2, column 2"),
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
         (["packed.csv.gz"], 1, "packed.csv.gz: a packed table. Expected a file as it is. Unpack it"),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),

@@ -19,19 +19,20 @@ from tests.cli.test_stops import started
 pytestmark = pytest.mark.cluster
 
 STEPS = 30
-# with tests that make a step take long beside the time that a kill needs
-SETS = [f"train_steps={STEPS}", "checkpoint_freq=10", "disp_freq=1", "test_freq=1", "test_steps=20"]
+SETS = [f"train_steps={STEPS}", "checkpoint_freq=10", "disp_freq=1", "test_freq=1", "test_steps=1"]
 FRAMEWORKS = [
     "single",
     pytest.param("sandblaster", marks=pytest.mark.long),
     pytest.param("allreduce", marks=pytest.mark.long),
 ]
-# in every process of a run: kills all of them at the moment that a test names
+# in every process of a run: kills all of them at the moment that a test names, or waits there to be killed
 HOOK = """
-import os, signal, sys
+import os, signal, sys, threading
 def kill(event, args):
     wanted = os.environ["KILL_EVENT"]
     if event == wanted and os.environ["KILL_PATH"] in str(args[wanted == "os.rename"]):
+        if "KILL_LATER" in os.environ:
+            threading.Event().wait()
         os.killpg(0, signal.SIGKILL)
 sys.addaudithook(kill)
 """
@@ -92,13 +93,31 @@ def check_alike(run: Path, other: Path, before: list[tuple[Any, ...]]) -> None:
     assert found == [each for each in wanted if each in found or each not in lost]
 
 
+@pytest.fixture
+def hook(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Give the environment of processes that look for the moment to be killed."""
+    folder = tmp_path / "hook"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(HOOK)
+    yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("step", [3, pytest.param(17, marks=pytest.mark.long)])
 def test_killed_in_mid_run(
-    call: Call, job: Path, tmp_path: Path, undisturbed: Any, tmp_path_factory: Any, framework: str, step: int
+    call: Call,
+    job: Path,
+    tmp_path: Path,
+    hook: dict[str, str],
+    undisturbed: Any,
+    tmp_path_factory: Any,
+    framework: str,
+    step: int,
 ) -> None:
+    """The run does not end before it is killed: its last checkpoint waits for that."""
     run = tmp_path / "run"
-    with started(*command(job, framework, run)) as process:
+    environment = {**hook, "KILL_LATER": "", "KILL_EVENT": "os.rename", "KILL_PATH": f"step-{STEPS}/part-0"}
+    with started(*command(job, framework, run), env=environment) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith(f"Train @ step {step}:"):
@@ -108,15 +127,6 @@ def test_killed_in_mid_run(
     result = call(*command(job, framework, run, "--resume", "--json"))
     assert result.exit_code == 0, result.output
     check_alike(run, whole(call, job, framework, undisturbed, tmp_path_factory), before)
-
-
-@pytest.fixture
-def hook(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Give the environment of processes that look for the moment to be killed."""
-    folder = tmp_path / "hook"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(HOOK)
-    yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from singa_dask.cli import loading
 from tests.cli.conftest import ROOT, Call
+from tests.runtime.processes import wait_until
 
 PROGRAM = "from singa_dask.cli import main; main(prog_name='singa-dask')"
 # Ctrl-C while the cluster starts
@@ -39,14 +39,11 @@ ALLREDUCE = ["--cluster", str(ROOT / "configs/cluster/allreduce.yaml")]
 def started(*arguments: Any, code: str = PROGRAM, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Start ``singa-dask`` in a session of its own; nothing of it may be left at the end."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
+    # under nohup the tests themselves ignore it, and a program keeps what it inherits
+    options = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL), **options}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, **options) as process:
         yield process
-    nobody = threading.Event()
-    for _ in range(200):
-        if not (left := list(session(process.pid))):
-            return
-        nobody.wait(0.05)
-    raise AssertionError(f"still there: {left}")
+    wait_until(lambda: not list(session(process.pid)), "all of its processes have ended")
 
 
 def session(leader: int) -> Iterator[list[str]]:

@@ -12,11 +12,12 @@ import pytest
 from rich.console import Console
 
 from singa_dask.cli.tasks import shown
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
+from singa_dask.data.convert import tasks as convert_tasks
 from singa_dask.data.convert.tasks import Task, reporting
 from singa_dask.errors import DataError
-from singa_dask.runtime import local_cluster, on_dask
+from singa_dask.runtime import local_cluster, on_dask, on_each_worker
 from tests.cli.conftest import Call
 from tests.contracts.records import pixels, written
 
@@ -43,7 +44,11 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     monkeypatch.setattr(convert_plan, "RUN_BYTES", 1500)
     for n in (1, 3):
         with local_cluster(n, processes=False) as client:
-            convert("arrow", [source], str(tmp_path / str(n) / "{split}.arrow"), **OPTIONS, run=on_dask(client))
+            run, everywhere = on_dask(client), on_each_worker(client)
+            convert(
+                "arrow", [source], str(tmp_path / str(n) / "{split}.arrow"), **OPTIONS, run=run, everywhere=everywhere
+            )
+            assert convert_tasks._KEPT == {}
     expected = contents(tmp_path / "here")
     for name in ("processes", "1", "3"):
         assert contents(tmp_path / name) == expected
@@ -76,7 +81,7 @@ def steps(tasks: Sequence[Task]) -> Iterator[int]:
         ({"quiet": True, "line_s": 0.0}, ""),
         (
             {"line_s": 0.0},
-            r"written: 10 of 20 records, \d+/s, 0:00:0\d left\nwritten: 20 of 20 records, \d+/s, 0:00:00 left\n",
+            r"written: 10 of 20 records, \d+/s, 0:0\d left\nwritten: 20 of 20 records, \d+/s, 0:00 left\n",
         ),
         ({}, ""),
     ],

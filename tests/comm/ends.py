@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from singa_dask.comm import Address, Message
+from singa_dask.comm.secret import Secret
 from singa_dask.comm.transport import Transport
 
-__all__ = ["TIMEOUT_S", "End", "update"]
+__all__ = ["SECRET", "TIMEOUT_S", "End", "end", "transport_threads", "update"]
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
+SECRET = Secret(b"of the tests")
 
 
 class End:
@@ -28,7 +32,7 @@ class End:
             host,
             on_message or self.messages.put,
             lambda address, reason: self.lost.put((address, reason)),
-            **{"job": "job", "life": 0, "process": 0, **given},
+            **{"job": "job", "life": 0, "process": 0, "secret": SECRET, **given},
         )
         self.address = self.transport.address
 
@@ -45,7 +49,19 @@ class End:
         self.transport.close()
 
 
+def end(stack: ExitStack, **given: Any) -> End:
+    """Open a transport that is closed with the stack."""
+    opened = End(**given)
+    stack.callback(opened.close)
+    return opened
+
+
 def update(step: int, array: np.ndarray | None = None, slice: int = 0) -> Message:
     """Return a message of a worker with an array."""
     arrays = () if array is None else (array,)
     return Message("update", Address.worker(0, 0), Address.server(0, 0), slice=slice, step=step, arrays=arrays)
+
+
+def transport_threads() -> set[threading.Thread]:
+    """Return the threads of transports that run now. Those of other libraries and of earlier tests come and go."""
+    return {thread for thread in threading.enumerate() if thread.name == "transport"}

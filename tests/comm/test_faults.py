@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,22 +12,10 @@ import pytest
 
 from singa_dask.comm import Address, Message, outbox
 from singa_dask.comm.wire import Wire
-from tests.comm.ends import TIMEOUT_S, End, update
+from tests.comm.ends import TIMEOUT_S, End, end, update
 from tests.comm.proxy import Proxy
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    before = set(threading.enumerate())
-    with ExitStack() as opened:
-        yield opened
-    assert set(threading.enumerate()) == before
-
-
-def end(stack: ExitStack, **given: Any) -> End:
-    opened = End(**given)
-    stack.callback(opened.close)
-    return opened
+from tests.runtime.processes import wait_until
+from tests.selection import mostly_long
 
 
 def proxy(stack: ExitStack, target: End, **given: Any) -> Proxy:
@@ -62,7 +49,7 @@ def test_one_in_a_hundred_messages_meets_a_reset(stack: ExitStack) -> None:
         assert each.messages.empty() and each.lost.empty()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_long(range(3), 3))
 def test_arrays_are_used_again_as_soon_as_they_are_answered(stack: ExitStack, seed: int) -> None:
     """Both sides change an array the moment that it may change; no resent message may have the new values."""
     n_slices, n_steps, size = 4, 30, 20_000
@@ -139,10 +126,10 @@ def test_a_slow_connection(stack: ExitStack) -> None:
 def test_frames_that_come_twice_or_in_another_order(
     stack: ExitStack, host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    generator, honest = random.Random(1), outbox.wire_on
+    generator, honest = random.Random(1), outbox.connect
 
-    def wire_on(comm: Any) -> Wire:
-        wire, kept = honest(comm), []
+    async def connect(*given: Any) -> Wire:
+        wire, kept = await honest(*given), []
         write = wire.write
 
         def mix(number: int, message: Message) -> None:
@@ -158,7 +145,7 @@ def test_frames_that_come_twice_or_in_another_order(
         monkeypatch.setattr(wire, "write", mix)
         return wire
 
-    monkeypatch.setattr(outbox, "wire_on", wire_on)
+    monkeypatch.setattr(outbox, "connect", connect)
     sender, receiver = end(stack, host=host), end(stack, host=host)
     for step in range(300):
         sender.send(receiver.address, update(step, np.full(step, step)))
@@ -178,6 +165,8 @@ def test_a_peer_that_was_replaced_at_the_same_address_is_lost(stack: ExitStack) 
         sender.send(link.address, update(step))
     for _ in range(300):
         receiver.get()
+    (sent,) = sender.transport._outboxes.values()
+    wait_until(lambda: sent._arrived > 0, "some are acknowledged")
     link.target = other.address
     link.cut()
     link.mend()

@@ -8,25 +8,22 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
-from distributed.comm.core import connect
 
-from singa_dask.comm.wire import Hello, wire_on
-from tests.comm.ends import TIMEOUT_S, End, update
+from singa_dask.comm.greeting import introduce
+from singa_dask.comm.hello import Hello
+from singa_dask.comm.sockets import connect
+from singa_dask.comm.wire import RefusedError
+from singa_dask.errors import CommError
+from tests.comm.ends import SECRET, TIMEOUT_S, End, end, transport_threads, update
 from tests.comm.proxy import Proxy
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -35,12 +32,6 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
     logger = logging.getLogger("singa_dask.comm.inbox")
     monkeypatch.setattr(logger, "warning", lambda text, *args, **_: queue.put(text % args))
     return queue
-
-
-def end(stack: ExitStack, **given: Any) -> End:
-    opened = End(**given)
-    stack.callback(opened.close)
-    return opened
 
 
 def guarded(stack: ExitStack, **given: Any) -> tuple[End, np.ndarray]:
@@ -64,45 +55,42 @@ def test_a_process_of_another_job_or_life_is_refused(
     assert not memory.any() and receiver.messages.empty()
 
 
-def talk(address: str, speak: Callable[[Any], None]) -> None:
-    """Connect as Dask does, call ``speak`` with the stream, and wait until the other end has closed it."""
+def talk(address: str, hello: bytes, speak: Callable[[Any], None] = lambda wire: None) -> None:
+    """Say a hello with the job's secret, call ``speak`` with the wire, and wait until the other end has closed it."""
 
     async def run() -> None:
-        comm = await connect(address)
-        stream = comm.stream  # type: ignore[attr-defined]
-        speak(comm)
+        wire: Any = await connect(address, TIMEOUT_S, {})
         try:
-            await asyncio.wait_for(stream.read_until_close(), TIMEOUT_S)
+            with suppress(CommError):
+                await introduce(wire, SECRET, hello)
+                speak(wire)
+            await asyncio.wait_for(wire._stream.read_until_close(), TIMEOUT_S)
         finally:
-            comm.abort()
+            wire.close()
 
     asyncio.run(run())
 
 
 def test_another_protocol_is_refused(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
     receiver, memory = guarded(stack)
-    talk(receiver.address, lambda comm: wire_on(comm).write_note(0, Hello("job", 0, 1, "", "a", version=99).pack()))
+    with pytest.raises(RefusedError, match="protocol 99"):
+        talk(receiver.address, Hello("job", 0, 1, "", "a", version=99).pack())
     assert "protocol 99" in warnings.get(timeout=TIMEOUT_S)
-    for header in (b"", b"\xff", msgpack.packb(3), msgpack.packb({"job": "job"}), msgpack.packb({"colour": "red"})):
-        talk(receiver.address, lambda comm, header=header: wire_on(comm).write_note(0, header))  # type: ignore[misc]
+    for hello in (b"", b"\xff", msgpack.packb(3), msgpack.packb({"job": "job"}), msgpack.packb({"colour": "red"})):
+        talk(receiver.address, hello)
         assert "no hello" in warnings.get(timeout=TIMEOUT_S)
-    talk(receiver.address, lambda comm: wire_on(comm).write(1, update(0, np.ones(1000))))
-    assert "no hello" in warnings.get(timeout=TIMEOUT_S)
     assert not memory.any() and receiver.messages.empty()
 
 
-@pytest.mark.parametrize("hello", [b"", Hello("job", 0, 1, "", "a").pack()])
-def test_random_bytes_harm_nothing(stack: ExitStack, warnings: SimpleQueue[str], hello: bytes) -> None:
+def test_random_bytes_harm_nothing(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
     receiver, memory = guarded(stack)
     generator = random.Random(0)
 
-    def speak(comm: Any) -> None:
-        if hello:
-            wire_on(comm).write_note(0, hello)
-        comm.stream.write(generator.randbytes(generator.randrange(100, 5000)))
+    def speak(wire: Any) -> None:
+        wire._stream.write(generator.randbytes(generator.randrange(100, 5000)))
 
     for _ in range(20):
-        talk(receiver.address, speak)
+        talk(receiver.address, Hello("job", 0, 1, "", "a").pack(), speak)
         assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S)
     assert not memory.any() and receiver.messages.empty()
     end(stack).send(receiver.address, update(5))
@@ -237,7 +225,7 @@ STATES = [
 @pytest.mark.parametrize("receiver_first", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_close_leaves_no_thread_and_no_socket(state: Callable[[End, End, Proxy], None], receiver_first: bool) -> None:
-    threads, before = set(threading.enumerate()), sockets()
+    threads, before = transport_threads(), sockets()
     sender, receiver = End(retry_s=0.5), End()
     link = Proxy(receiver.address)
     state(sender, receiver, link)
@@ -247,6 +235,6 @@ def test_close_leaves_no_thread_and_no_socket(state: Callable[[End, End, Proxy],
         each.send(link.address, update(9))  # changes nothing
         each.transport.drop(link.address)
     link.close()
-    assert set(threading.enumerate()) == threads
+    assert transport_threads() <= threads
     gc.collect()  # warns of a socket that is open
     assert sockets() <= before

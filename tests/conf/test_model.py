@@ -235,6 +235,22 @@ def test_numbers_of_processes_that_a_job_cannot_have(cluster: Any, key: tuple[st
     assert words in message
 
 
+@pytest.mark.parametrize(
+    ("ports", "numbers"), [("", [0]), (9000, [9000]), ("9000", [9000]), ("9000-9002", [9000, 9001, 9002])]
+)
+def test_ports_to_listen_on(ports: Any, numbers: list[int]) -> None:
+    listen = conf.ClusterConf.model_validate({"listen": {"ports": ports}}).listen
+    assert list(listen.port_range) == numbers
+    assert conf.ClusterConf.model_validate_json(conf.ClusterConf(listen=listen).model_dump_json()).listen == listen
+
+
+@pytest.mark.parametrize("ports", ["9002-9000", "0", "65536", "1-65536", "9000,9001", "any", -1])
+def test_ports_that_there_are_not(ports: Any) -> None:
+    [(path, message)] = mistakes(conf.ClusterConf, {"listen": {"ports": ports}})
+    assert path == ("listen", "ports")
+    assert "expected a port or a range, as 9000-9100" in message
+
+
 def test_a_job_may_have_fewer_processes() -> None:
     cluster = conf.ClusterConf.model_validate({"nworkers_per_group": 4, "elastic": {"min_processes": 2}})
     assert (cluster.elastic.min_processes, cluster.elastic.max_processes, cluster.max_restarts) == (2, None, 10)
@@ -318,3 +334,41 @@ def test_nets_that_are_not_built_may_lack_a_source() -> None:
     [(path, message)] = mistakes(conf.JobConf, {**JOB, "neuralnet": net, "test_freq": 1, "test_steps": 1})
     assert path == ("neuralnet", "layer", 1, "srclayers", 0)
     assert message == "layer 'data' is not in the test net, which 'fc1' is in."
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_wrong"), [([16, 12, 3], True), ([3, 16, 12], False), ([576], False), ([3, 8, 24], False)]
+)
+def test_axes_of_a_layer_have_one_order_in_all_phases(shape: list[int], is_wrong: bool) -> None:
+    layers = [
+        {"name": "data", "type": "RecordInput", "include": [phase], "store_conf": {"path": "x", "shape": each}}
+        for phase, each in (("train", [3, 16, 12]), ("test", shape))
+    ]
+    found = [message for path, message in conf.NetConf.rules({"layer": layers}) if path[-1] == "shape"]
+    assert len(found) == is_wrong
+    for message in found:
+        assert message.startswith("[16, 12, 3] has the axes of [3, 16, 12], the shape of this layer in another phase")
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, None),
+        ({"shape": [1], "mean_value": 3}, None),
+        ({"shuffle": "full"}, "shuffle"),
+        ({"missing": "skip", "features": ["b"]}, "features, missing"),
+    ],
+)
+def test_targets_are_of_the_records_of_the_features(changes: dict[str, Any], keys: str | None) -> None:
+    store = {"path": "x.csv", "features": ["a"], "target": ["y"], "shape": [1], "batchsize": 4}
+    layers = [
+        {"name": "data", "type": "RecordInput", "include": ["train"], "store_conf": store},
+        {"name": "y", "type": "TargetInput", "include": ["train"], "store_conf": {**store, **changes}},
+    ]
+    found = list(conf.NetConf.rules({"layer": layers}))
+    assert [path for path, _ in found] == ([("layer", 1, "store_conf")] if keys else [])
+    assert all(f"same store_conf: {keys} differ, so targets" in message for _, message in found)
+    alone = list(conf.NetConf.rules({"layer": layers[1:]}))
+    assert [message.split(",")[0] for _, message in alone] == [
+        "no other input layer of the train net has the same store_conf"
+    ]

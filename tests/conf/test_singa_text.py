@@ -21,10 +21,10 @@ from singa_dask.layers.image import RGBImageConf
 from singa_dask.layers.neuron import InnerProductConf, ReLUConf
 from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.records import StoreConf
-from singa_dask.train.schedules.inverse import InverseConf
-from singa_dask.train.schedules.linear import LinearConf
-from singa_dask.train.schedules.step import StepConf
-from singa_dask.train.updaters.adam import AdamConf, AdamMaxConf
+from singa_dask.training.schedules.inverse import InverseConf
+from singa_dask.training.schedules.linear import LinearConf
+from singa_dask.training.schedules.step import StepConf
+from singa_dask.training.updaters.adam import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS
 
 HERE = Path(__file__).parent / "singa"

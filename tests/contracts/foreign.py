@@ -18,19 +18,23 @@ from singa_dask.data.types import Arrays
 
 NAMES = {
     "cifar": "batch.bin",
+    "hdf5": "records.h5",
     "idx": "train-images-idx3-ubyte",
     "image-folder": "classes",
     "image-list": "list.txt",
+    "npy": "images.npy",
     "npz": "records.npz",
     "tfrecord": "records.tfrecord",
     "webdataset": "records.tar",
+    "zarr": "records.zarr",
 }
 FOREIGN = sorted(NAMES)
 
 
 def shape_of(backend: str) -> tuple[int, ...]:
     """Return a shape that records of a format may have."""
-    return {"cifar": (3, 32, 32), "idx": (4, 5), "npz": (4, 5), "tfrecord": (20,)}.get(backend, (3, 4, 5))
+    known = {"cifar": (3, 32, 32), "tfrecord": (20,)} | dict.fromkeys(("hdf5", "idx", "npy", "npz", "zarr"), (4, 5))
+    return known.get(backend, (3, 4, 5))
 
 
 def write_foreign(folder: Path, backend: str, records: Arrays) -> str:
@@ -40,9 +44,16 @@ def write_foreign(folder: Path, backend: str, records: Arrays) -> str:
     if backend == "cifar":
         rows = np.concatenate([label[:, None].astype(np.uint8), pixel.reshape(len(pixel), -1)], axis=1)
         path.write_bytes(rows.tobytes())
+    elif backend == "hdf5":
+        write_hdf5(path, records, compression="gzip", shuffle=True, fletcher32=True)
+    elif backend == "zarr":
+        write_zarr(path, records)
     elif backend == "idx":
         path.write_bytes(idx(pixel))
         (folder / "train-labels-idx1-ubyte").write_bytes(idx(label))
+    elif backend == "npy":
+        np.save(path, pixel)
+        np.save(folder / "labels.npy", label.astype(np.int64))
     elif backend == "npz":
         np.savez(path, images=pixel, labels=label.astype(np.int64))
     elif backend == "tfrecord":
@@ -60,6 +71,30 @@ def write_foreign(folder: Path, backend: str, records: Arrays) -> str:
         path.write_bytes(tar(files))
     else:
         write_images(folder, backend, records)
+    return str(path)
+
+
+def write_hdf5(path: Path, records: Arrays, rows: int = 16, **options: object) -> str:
+    """Write images in chunks of some records, and labels, and return where they are."""
+    pixel = records["pixel"]
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=pixel, chunks=(min(rows, len(pixel)), *pixel.shape[1:]), **options)
+        file.create_dataset("labels", data=records["label"].astype(np.int64))
+    return str(path)
+
+
+def write_zarr(path: Path, records: Arrays, version: int = 3, rows: int = 16, **options: object) -> str:
+    """Write images in chunks of some records, and labels, and return where they are."""
+    # it needs Python 3.11
+    import zarr
+
+    pixel = records["pixel"]
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    chunks = (min(rows, len(pixel)), *pixel.shape[1:])
+    group.create_array("images", data=pixel, chunks=chunks, **options)
+    group.create_array("labels", data=records["label"].astype(np.int64))
     return str(path)
 
 

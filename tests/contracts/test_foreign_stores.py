@@ -10,16 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import fs, open_store
+from singa_dask.data import STORES, fs, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, NAMES, shape_of, write_foreign, zipped
-from tests.contracts.records import assert_same, pixels, read_all
+from tests.contracts.records import SUFFIX, assert_decodes_what_it_fetches, assert_same, pixels, read_all
 
-FILES = [backend for backend in FOREIGN if not backend.startswith("image-")]
+FILES = [backend for backend in FOREIGN if not backend.startswith("image-") and backend != "zarr"]
 # Formats without checksums, or whose checksums are of more than is read at a time: a wrong byte is a wrong
 # value, or an unknown name of an array.
-UNCHECKED = ["cifar", "idx", "npz"]
+UNCHECKED = ["cifar", "idx", "npy", "npz"]
+# in these a wrong byte may also be another place or order of whole chunks
+UNORDERED = ["hdf5"]
 ZIPPED = ["cifar", "idx", "tfrecord", "webdataset"]
 
 
@@ -27,6 +29,13 @@ def records_of(backend: str, n: int) -> Arrays:
     records = pixels(n, shape_of(backend))
     records["label"] = np.sort(np.arange(n, dtype=np.int32) % 3)
     return records
+
+
+def test_every_store_is_tested() -> None:
+    # these read text and tables, whose records are not arrays of bytes, or files of others, and have tests of their own
+    others = {"image-parquet", "jsonl", "lines", "shards", "table"}
+    assert {*FOREIGN, *SUFFIX, *others} == set(STORES.names())
+    assert {name for name in STORES.names() if "write" in vars(STORES.find(name))} == set(SUFFIX)
 
 
 @pytest.mark.parametrize("backend", FOREIGN)
@@ -43,7 +52,7 @@ def test_records_come_back_and_travel(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", FOREIGN)
 def test_many_blocks(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("column", "image"):
+    for module in ("array_store", "column", "image"):
         monkeypatch.setattr(f"singa_dask.data.stores.{module}.BLOCK_BYTES", 1000)
     monkeypatch.setattr("singa_dask.data.stores.store.cut_blocks.__defaults__", (1000,))
     records = records_of(backend, 90)
@@ -100,7 +109,8 @@ def test_damage_anywhere_is_a_data_error_or_does_no_harm(backend: str, tmp_path:
             shapes = {name: (values.shape, values.dtype) for name, values in found.items()}
             assert shapes == {name: (records[name].shape, records[name].dtype) for name in found}
             n_wrong = sum(np.count_nonzero(records[name] != values) for name, values in found.items())
-            assert n_wrong + len(set(records) - set(found)) <= (backend in UNCHECKED)
+            if backend not in UNORDERED:
+                assert n_wrong + len(set(records) - set(found)) <= (backend in UNCHECKED)
 
 
 @pytest.mark.parametrize("backend", FOREIGN)
@@ -112,6 +122,7 @@ def test_a_url_that_is_not_local(backend: str, tmp_path: Path) -> None:
             fs.write_atomic(f"memory://foreign/{path.relative_to(tmp_path)}", path.read_bytes())
     with open_store(f"memory://foreign/{NAMES[backend]}", backend) as store:
         assert_same(read_all(store), records)
+        assert_decodes_what_it_fetches(store)
     fs.remove_tree("memory://foreign")
 
 

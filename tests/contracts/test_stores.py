@@ -12,7 +12,16 @@ import pytest
 from singa_dask.data import STORES, fs, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
-from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, stored, written
+from tests.contracts.records import (
+    SUFFIX,
+    assert_decodes_what_it_fetches,
+    assert_same,
+    floats,
+    pixels,
+    read_all,
+    stored,
+    written,
+)
 
 BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "npz", "parquet", "textfile"]
 OURS = ["arrow", "kvfile", "lmdb", "npz", "parquet"]
@@ -120,6 +129,7 @@ def test_a_url_that_is_not_local(backend: str, tmp_path: Path) -> None:
     with open_store(url) as store:
         assert len(store.blocks) > 2
         assert_same(read_all(store), as_read(backend, records))
+        assert_decodes_what_it_fetches(store)
     fs.remove_tree("memory://contract")
 
 
@@ -148,10 +158,22 @@ def test_content_counts_more_than_the_name(tmp_path: Path) -> None:
         assert store.count == 10
 
 
+def test_a_format_whose_package_is_missing_does_not_disturb_others(tmp_path: Path) -> None:
+    url = written(tmp_path, "arrow", pixels(10))
+    STORES.add("absent", "absent_package:Store", "Install absent_package.")
+    try:
+        with open_store(url) as store:
+            assert store.count == 10
+        with pytest.raises(ConfigError, match="Install absent_package"):
+            open_store(url, "absent")
+    finally:
+        STORES._lazy.pop("absent")
+
+
 def test_unknown_formats(tmp_path: Path) -> None:
     path = tmp_path / "file.xyz"
     path.write_bytes(b"what")
-    with pytest.raises(DataError, match=r"unknown format.*Known: arrow, cifar, csv, idx, image-folder,"):
+    with pytest.raises(DataError, match=rf"unknown format.*Known: {', '.join(STORES.names())}\."):
         open_store(str(path))
     with pytest.raises(ConfigError, match=r"unknown store backend 'arow'\. Did you mean 'arrow'\? Known: arrow, cifar"):
         open_store(str(path), "arow")

@@ -1,8 +1,7 @@
-"""What documents take for granted: a reader's own pictures and downloads, a free port, a hand at the keyboard."""
+"""What documents take for granted: a reader's own pictures and downloads, a hand at the keyboard."""
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
@@ -12,16 +11,9 @@ from singa_dask.data import open_store
 from tests.contracts.foreign import example, frame, png
 from tests.snippets import ROOT
 
-__all__ = ["digits", "free_port", "interrupted", "write_cifar", "write_flowers", "write_photos", "write_tfrecords"]
+__all__ = ["digits", "interrupted", "write_cifar", "write_flowers", "write_photos", "write_tfrecords"]
 
 INTERRUPT = Path(__file__).with_name("interrupt.py")
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def interrupted(run_dir: str, command: str) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.docs import material
+from tests.ports import free_port
 from tests.snippets import ROOT, Block, Session, read_blocks
 
 __all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page"]
@@ -56,7 +58,7 @@ class Page:
 
     def table(self) -> dict[str, str]:
         """Return what runs in place of text of the page."""
-        port = material.free_port()
+        port = free_port()
         # another scheduler may have the port
         addresses = {
             "--port 8786": f"--host 127.0.0.1 --port {port}",
@@ -105,6 +107,14 @@ def write_photos(session: Session) -> None:
     session.shell("singa-dask run OTHER.yaml --run-dir runs/of-reader")
 
 
+def check_equal_bits(session: Session) -> None:
+    """Check that both runs have ended with the same params, and have learned."""
+    runs = sorted((session.directory / "runs").glob("python-digits-*"))
+    assert [json.loads((run / "summary.json").read_text())["test"]["accuracy"] > 0.9 for run in runs] == [True, True]
+    found = [{name: each.values.tobytes() for name, each in load_values(str(run)).items()} for run in runs]
+    assert found[0] == found[1]
+
+
 def check_features(session: Session) -> None:
     """Check that there is a store of features for each layer."""
     assert len(list(session.directory.glob("features-*.arrow"))) == 2
@@ -139,8 +149,16 @@ def simulated_gpu() -> dict[str, str]:
 
 
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/singa-dask run configs/digits/mlp.yaml"
-TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest"
+TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest -n 2 --dist loadfile"
 STOPPED = "singa-dask run JOB.yaml --run-dir runs/mine   "
+
+COMPARED = (
+    "singa-dask compare configs/digits/mlp.yaml --clusters configs/cluster/*.yaml --seeds 3 --until accuracy=0.95"
+)
+
+LEFT = [
+    f"singa-dask run configs/digits/mlp.yaml --cluster allreduce {more}" for more in ("--detach", "--queue --detach")
+]
 
 # Without a stated reason a line runs as it is.
 PAGES = [
@@ -152,11 +170,16 @@ PAGES = [
     Page(DOCS / "job-files.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
-    Page(DOCS / "cluster.md", ports=True, check=learned(1)),
+    Page(DOCS / "python.md", check=check_equal_bits),
+    Page(DOCS / "cluster.md", ports=True, check=learned(1),
+         not_run=dict.fromkeys(LEFT, "it goes on after the page: tests/runtime/job/test_detached.py")),
+    Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},
+         not_run={f"{COMPARED} --set test_freq=50": "the same command as above"}),
     Page(DOCS / "runs.md"),
     # a hand at the keyboard
     Page(DOCS / "checkpoints.md", {STOPPED: material.interrupted("runs/mine", STOPPED)}, prepare=write_jobs,
          check=check_resumed),
+    Page(DOCS / "export.md"),
     Page(DOCS / "nets.md"),
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",

@@ -56,6 +56,7 @@ class Loaded(HTMLParser):
 def test_every_page_is_built(site: Path) -> None:
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {f"{path.stem}.html" for path in DOCS.glob("*.md")} <= built
+    assert {f"notebooks/{path.stem}.html" for path in DOCS.glob("notebooks/*.ipynb")} <= built
     assert not list(site.rglob("*.py"))
 
 

@@ -12,7 +12,7 @@ import pytest
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Phase
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Context, Feature, Layer
 from tests.cli.conftest import ROOT

@@ -108,10 +108,10 @@ class Network:
 
 
 @contextmanager
-def network(directory: Path, n_workers: int) -> Iterator[Network]:
-    """Start a scheduler and workers without nannies, each on a host of its own."""
+def network(directory: Path, n_workers: int, n_clients: int = 0) -> Iterator[Network]:
+    """Start a scheduler and workers without nannies, each on a host of its own; hosts for clients come after them."""
     with ExitStack() as stack:
-        made = Network(stack, directory, n_workers)
+        made = Network(stack, directory, n_workers + n_clients)
         made.start(0, "scheduler", "--port", "0")
         for i in range(1, n_workers + 1):
             made.start(i, "worker", "--no-nanny", "--nthreads", "2", "--memory-limit", "0", "--name", f"host{i}",

@@ -152,5 +152,5 @@ def check_left(client: Client, before: dict[str, Any]) -> None:
         return not last[-1]
 
     with contextlib.suppress(AssertionError):
-        wait_until(clean, "", 10)
+        wait_until(clean, "")
     assert last[-1] == {}, f"left: {last[-1]}"

@@ -1,4 +1,4 @@
-"""A layer that harms its process once."""
+"""What Dask workers load for these tests: a layer that harms its process once, and jobs that wait for their fault."""
 
 from __future__ import annotations
 
@@ -7,14 +7,45 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from singa_dask.conf import Phase
+from singa_dask.gate import pause
 from singa_dask.layers import LAYERS, Layer
+from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["Fatal"]
+__all__ = ["HELD", "Fatal", "dask_setup"]
+
+HELD = "held"
+"""A file in a run directory, with a number: no worker of the job begins that step, or a later one, while it exists."""
+
+
+def dask_setup(worker: object) -> None:
+    """Let jobs wait for their fault: this module is for ``--preload`` of a Dask worker."""
+    init = Worker.__init__
+
+    def init_and_wait(self: Worker, *arguments: Any, **given: Any) -> None:
+        init(self, *arguments, **given)
+        checkpoint_url = arguments[5]
+        for name in ("train", "test"):
+            real = getattr(self._trainer, name)
+            setattr(self._trainer, name, partial(_call_unless_held, real, Path(checkpoint_url).with_name(HELD)))
+
+    setattr(Worker, "__init__", init_and_wait)  # noqa: B010
+
+
+def _call_unless_held(real: Callable[..., Any], held: Path, *arguments: Any) -> Any:
+    """Call a method of a trainer, whose last argument is a step, when that may begin."""
+    with suppress(FileNotFoundError):
+        while arguments[-1] >= int(held.read_text()):
+            pause(0.01)
+    return real(*arguments)
 
 
 @LAYERS.register()

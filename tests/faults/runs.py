@@ -19,10 +19,12 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, Result
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.faults.machines import Machines
+from tests.faults.parts import HELD
 from tests.runtime.harness import Outcome
 
 # A job that does not end is stopped after this, and its test fails.
-LIMIT_S = 75.0
+LIMIT_S = 240.0
+ENDLESS = 1_000_000
 NUMBERS = itertools.count()
 
 Event = dict[str, Any]
@@ -45,6 +47,11 @@ class Run:
         URL of a checkpoint.
     limit_s : float
         A job that takes longer is ended.
+    queue : bool
+        The job waits in line for room.
+    held_at : int, optional
+        Step that no worker begins before the script is over: so the job does not end before its faults, however slow
+        this process is. By default one in its last quarter; none of a job that others stop.
 
     Attributes
     ----------
@@ -65,6 +72,8 @@ class Run:
         resume: str | None = None,
         limit_s: float = LIMIT_S,
         job_id: str = "",
+        queue: bool = False,
+        held_at: int | None = None,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.url = str(directory / f"run{len(list(directory.iterdir()))}")
@@ -77,9 +86,17 @@ class Run:
         self.hangs = False
         self._script = list(script)
         self._timers: list[threading.Timer] = []
+        if script and job.train_steps < ENDLESS:
+            self._held.write_text(str(job.train_steps * 3 // 4 if held_at is None else held_at))
         self.job_id = job_id or f"{job.name}-{next(NUMBERS)}"
         self.driver = Driver(
-            job, machines.client, run_url=self.url, on_event=self._on_event, job_id=self.job_id, resume=resume
+            job,
+            machines.client,
+            run_url=self.url,
+            on_event=self._on_event,
+            job_id=self.job_id,
+            resume=resume,
+            queue=queue,
         )
         self.later(limit_s, self._end)
         try:
@@ -88,6 +105,14 @@ class Run:
             for timer in self._timers:
                 timer.cancel()
                 timer.join()
+
+    @property
+    def _held(self) -> Path:
+        return Path(self.url) / HELD
+
+    def release(self) -> None:
+        """Let the job go on to its end; for faults that need that. It is done after the last fault."""
+        self._held.unlink(missing_ok=True)
 
     def later(self, seconds: float, act: Callable[[], Any]) -> None:
         """Do something after some seconds, unless the job has ended: for faults that last."""
@@ -109,6 +134,8 @@ class Run:
             _, fault = self._script.pop(0)
             self.fault_times.append(time.monotonic())
             fault(self)
+            if not self._script:
+                self.release()
 
     # -- what was seen ---------------------------------------------------------------------------------
 
@@ -128,8 +155,8 @@ class Run:
         return self._first_time(lambda event: "The job goes on." in event.get("message", "")) - self.fault_times[0]
 
     def recovery_s(self) -> float:
-        """Return the time from the first fault to the first new metrics after the next start."""
-        restarted = self._first_time(lambda event: event["event"] == "restart")
+        """Return the time from the first fault to the first new metrics after units were placed again."""
+        restarted = self._first_time(lambda event: event["event"] == "placed", self.fault_times[0])
         return self._first_time(lambda event: event["event"] == "metrics", restarted) - self.fault_times[0]
 
     def _first_time(self, is_it: Callable[[Event], bool], since: float = 0.0) -> float:

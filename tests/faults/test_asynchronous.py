@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.faults.jobs import first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run, at_step, check_done, killed
 from tests.runtime.harness import Outcome
-from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
 
@@ -36,11 +36,25 @@ def check_as_accurate(run: Run, calm: Outcome) -> None:
         assert final_accuracy(shown) > wanted - TOLERANCE
 
 
-@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS, 5))
+@pytest.mark.long
+@pytest.mark.parametrize(("topology", "process"), VICTIMS)
 def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology, 600)
     nannies.grow(1)
-    nannies.client.wait_for_workers(3, timeout=60)
+    nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed(first_unit(made, process))))
     check_done(run)
     check_as_accurate(run, calm(made))
+
+
+@pytest.mark.long
+def test_each_update_is_applied_once_although_a_worker_group_is_killed(nannies: Machines, tmp_path: Path) -> None:
+    """The servers stay, and count: the group that starts again repeats steps that they have."""
+    made = job("downpour", 400, {"nworkers_per_procs": 1})
+    nannies.grow(1)
+    nannies.client.wait_for_workers(3, timeout=240)
+    run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed("worker-1-0")))
+    check_done(run)
+    updates = run.result.updates
+    n_slices = len(JobPlan.make(made).slices)
+    assert updates["applied"] == 400 * 2 * n_slices

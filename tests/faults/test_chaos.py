@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_a_kill_at_a_random_step(
     there: Machines = request.getfixturevalue("nannies" if kind == "nannies" else "bare")
     if kind == "spare":
         there.grow(1)
-        there.client.wait_for_workers(3, timeout=60)
+        there.client.wait_for_workers(3, timeout=240)
     made = job(topology)
     process = int(random.integers(len(units_by_process(made))))
     moment = at_step(int(random.integers(STEPS // 2)))
@@ -59,6 +60,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.n_kills = 0
+        self._shown: Counter[int] = Counter()  # steps of each group since units were placed or killed
         self._random = np.random.default_rng(seed)
         self._began = time.monotonic()
         self._next = 0.0
@@ -68,10 +70,17 @@ class Chaos:
         now = time.monotonic() - self._began
         if self._is_over or event["event"] not in ("metrics", "placed", "restart"):
             return False
+        if event["event"] == "metrics":
+            self._shown[event["group"]] += 1
+        else:
+            self._shown.clear()
         if now >= SECONDS:
-            if event["event"] == "metrics":
-                self._is_over = True
-                run.driver.stop()
+            # results of fewer steps say nothing; and if a loss is still to be noticed, they may be lost with it
+            if all(self._shown[group] >= STEPS for group in range(run.job.cluster.nworker_groups)):
+                self._shown.clear()  # to look takes so long that events pile up: not at each of them
+                if _all_alive(run):
+                    self._is_over = True
+                    run.driver.stop()
         elif now >= self._next:
             self._strike(run)
             n_processes = len(set(run.placed.values())) or 1
@@ -84,6 +93,14 @@ class Chaos:
             with suppress(AssertionError, ProcessLookupError):  # it is dead already
                 killed(units[int(self._random.integers(len(units)))])(run)
                 self.n_kills += 1
+                self._shown.clear()
+
+
+def _all_alive(run: Run) -> bool:
+    try:
+        return all(run.machines.pid(address) for address in set(run.placed.values()))
+    except AssertionError:
+        return False
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -94,19 +111,18 @@ def test_processes_that_live_for_seconds(
     nannies.settle(2)
     before = residue(nannies.client)
     nannies.grow(1)
-    nannies.client.wait_for_workers(3, timeout=60)
+    nannies.client.wait_for_workers(3, timeout=240)
     chaos = Chaos(seed)
     made = job(topology, 1_000_000, MANY_RESTARTS)
-    run = Run(made, nannies, tmp_path / "runs", (chaos, lambda run: None), limit_s=4 * SECONDS + 60)
+    run = Run(made, nannies, tmp_path / "runs", (chaos, lambda run: None), limit_s=4 * SECONDS + 180)
     assert not run.hangs
     assert run.result.state == "stopped", run.result
     assert chaos.n_kills > 0
     assert run.result.restarts >= 1
     print(f"{topology}, seed {seed}: {chaos.n_kills} kills, {run.result.steps} steps, {run.result.restarts} restarts, "
           f"{run.result.recomputed_steps} recomputed, longest pause {run.longest_pause_s():.1f} s")  # fmt: skip
-    undisturbed = calm(job(topology, run.result.steps, MANY_RESTARTS))
     if topology in SYNCHRONOUS:
-        check_params(run.url, undisturbed)
-    else:
-        check_as_accurate(run, undisturbed)
+        check_params(run.url, calm(job(topology, run.result.steps, MANY_RESTARTS)))
+    else:  # each group has trained for so many steps since the last loss, maybe from the first params
+        check_as_accurate(run, calm(job(topology, STEPS)))
     check_left(nannies.client, before)

@@ -41,7 +41,7 @@ def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology
 @pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[1:], 5))
 def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     bare.grow(1)
-    bare.client.wait_for_workers(3, timeout=60)
+    bare.client.wait_for_workers(3, timeout=240)
     made = job(topology)
     run = run_with_a_kill(made, bare, tmp_path / "runs", process)
     check_same(run, calm(made))
@@ -77,7 +77,7 @@ def test_during_the_start(bare: Machines, tmp_path: Path, calm: Any, process: in
 @pytest.mark.parametrize("process", [0, 1])
 def test_during_a_recovery(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
     bare.grow(2)
-    bare.client.wait_for_workers(4, timeout=60)
+    bare.client.wait_for_workers(4, timeout=240)
     made = job("allreduce")
     first, second = killed("worker-0-0"), killed(first_unit(made, process))
     run = Run(made, bare, tmp_path / "runs", (at_step(40), first), (at("placed", life=1), second))
@@ -103,7 +103,7 @@ def test_during_a_checkpoint(bare: Machines, tmp_path: Path, calm: Any, path: st
 
 @pytest.mark.long
 def test_during_the_last_test(bare: Machines, tmp_path: Path, calm: Any) -> None:
-    made = job("allreduce", test_freq=STEPS, test_steps=200)
-    run = Run(made, bare, tmp_path / "runs", (at_step(STEPS - 1), killed("worker-0-1")))
+    made = job("allreduce", test_freq=STEPS, test_steps=50)
+    run = Run(made, bare, tmp_path / "runs", (at_step(STEPS - 1), killed("worker-0-1")), held_at=STEPS)
     check_same(run, calm(made))
     assert run.metrics("test").keys() == calm(made).losses("test").keys()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import pytest
 from distributed import Client
 
 from singa_dask.runtime.checkpoints.lookup import find
-from tests.faults.jobs import job, units_by_process
+from tests.faults.jobs import first_unit, job
 from tests.faults.machines import BARE, Machines, check_left, machines
-from tests.faults.runs import Run, at_step, check_params, check_same, signalled
+from tests.faults.runs import Fault, Run, at_step, check_params, check_same, signalled
 from tests.runtime.processes import ROOT, program, residue, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -27,21 +29,36 @@ def check_went_on(run: Run, calm: Any) -> None:
     check_same(run, calm(run.job), run.result.restarts, n_lives - 1 - run.result.restarts)
 
 
-@pytest.mark.parametrize("process", [1, pytest.param(0, marks=pytest.mark.long)])
+def once_it_leaves(unit: str, act: Callable[[Run], Any]) -> Fault:
+    """Return a fault that makes the Dask worker of a unit leave; the job may end only when it does."""
+
+    def strike(run: Run) -> None:
+        address = run.placed[unit]
+        run.later(0, partial(act, run))
+        wait_until(lambda: run.machines.workers().get(address, {}).get("status") != "running", "it leaves")
+
+    return strike
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("process", [1, 0])
 def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
     made = job("allreduce", 1000)
+    unit = first_unit(made, process)
 
     def retire(run: Run) -> None:
-        run.machines.client.retire_workers([run.placed[units_by_process(made)[process][0]]])
+        with Client(run.machines.client.scheduler.address, set_as_default=False) as other:
+            other.retire_workers([run.placed[unit]])
 
-    run = Run(made, bare, tmp_path / "runs", (at_step(40), retire))
+    run = Run(made, bare, tmp_path / "runs", (at_step(40), once_it_leaves(unit, retire)))
     check_went_on(run, calm)
     assert run.result.restarts == 0, run.result
 
 
 def test_a_worker_with_sigterm(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", 1000)
-    run = Run(made, bare, tmp_path / "runs", (at_step(40), signalled(signal.SIGTERM, "worker-0-1")))
+    leaves = once_it_leaves("worker-0-1", signalled(signal.SIGTERM, "worker-0-1"))
+    run = Run(made, bare, tmp_path / "runs", (at_step(40), leaves))
     check_went_on(run, calm)
 
 
@@ -52,7 +69,8 @@ def test_a_worker_whose_nanny_has_sigterm_hands_over(nannies: Machines, tmp_path
     def end(run: Run) -> None:
         psutil.Process(nannies.pid(run.placed["worker-0-1"])).parent().terminate()
 
-    check_same(Run(made, nannies, tmp_path / "runs", (at_step(40), end)), calm(made), restarts=0, moves=1)
+    run = Run(made, nannies, tmp_path / "runs", (at_step(40), once_it_leaves("worker-0-1", end)))
+    check_same(run, calm(made), restarts=0, moves=1)
 
 
 @pytest.mark.long

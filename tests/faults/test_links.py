@@ -16,7 +16,7 @@ from singa_dask.conf import JobConf
 from tests.faults.jobs import job
 from tests.faults.links import Network, has_namespaces, network
 from tests.faults.runs import LIMIT_S, check_params
-from tests.runtime.processes import ROOT, program
+from tests.runtime.processes import ROOT, program, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -53,6 +53,97 @@ def run_on(net: Network, made: JobConf, directory: Path, cut: Cut, seconds: floa
         healed.cancel()
     assert run.returncode == 0, said[-20:]
     return json.loads((directory / "run" / "summary.json").read_text())
+
+
+# -- the client ------------------------------------------------------------------------------------------------------
+
+CLIENT = 3
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    """Start two workers, and a host for clients. Connections without an answer are given up soon."""
+    if not has_namespaces():
+        pytest.skip("no network namespaces here, or no veth")
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP", "12s")
+    (tmp_path / "net").mkdir()
+    with network(tmp_path / "net", 2, n_clients=1) as made:
+        yield made
+
+
+def call(net: Network, host: int, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``singa-dask`` on a host."""
+    command = [*net.inside(host), *program(*arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def cut_off(process: subprocess.Popen[str], net: Network, seconds: float = 0.0) -> list[str]:
+    """Cut a client off when it has shown some steps, for some seconds or for ever; return what it prints."""
+    assert process.stderr is not None
+    healed = threading.Timer(seconds, net.mend, [CLIENT])
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("Train @ step") and int(line.split()[3].rstrip(":")) >= 40:
+            net.cut(CLIENT)
+            if seconds:
+                healed.start()
+            break
+    said += process.stderr
+    healed.cancel()
+    return said
+
+
+def rows(net: Network) -> list[dict[str, Any]]:
+    """Return what the scheduler knows of jobs."""
+    said, _ = call(net, 0, "list", "--json", "--scheduler-file", str(net.file)).communicate()
+    return json.loads(said)
+
+
+def started(net: Network, directory: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a job without end from the host of clients."""
+    (directory / "job.yaml").write_text(job("allreduce", 1_000_000).model_dump_json(exclude_unset=True))
+    where = ["--scheduler-file", str(net.file), "--run-dir", str(directory / "run"), "--wait", "60"]
+    return call(net, CLIENT, "run", str(directory / "job.yaml"), *where, *options)
+
+
+def test_a_client_that_is_cut_off_for_some_time_goes_on(far: Network, tmp_path: Path) -> None:
+    with started(far, tmp_path, "--set", f"train_steps={STEPS}") as run:
+        said = cut_off(run, far, seconds=3)
+    assert run.returncode == 0, said
+    shown = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in shown if each["event"] == "metrics"] == list(range(STEPS))
+
+
+def test_a_job_whose_client_is_cut_off_stops_with_a_checkpoint(far: Network, tmp_path: Path) -> None:
+    with started(far, tmp_path) as run:
+        said = cut_off(run, far)
+    assert run.returncode == 4, said
+    assert any("the scheduler is gone" in line for line in said), said
+    wait_until(lambda: rows(far)[0]["ended"] is not None, "the job has ended")
+    assert rows(far)[0]["reason"] == "stopped by the loss of its client"
+    assert list((tmp_path / "run/checkpoint").glob("step-*/manifest.json"))
+
+
+def test_a_detached_job_goes_on_when_those_who_watch_it_are_cut_off(far: Network, tmp_path: Path) -> None:
+    with started(far, tmp_path, "--detach") as run:
+        job_id, said_by_run = run.communicate()
+    assert run.returncode == 0, said_by_run
+    with call(far, CLIENT, "attach", job_id.strip(), "--scheduler-file", str(far.file)) as watcher:
+        said = cut_off(watcher, far)
+    assert watcher.returncode == 3, said
+    assert any("the scheduler is gone" in line for line in said), said
+    before = rows(far)[0]
+    assert (before["id"], before["state"]) == (job_id.strip(), "running")
+    wait_until(lambda: rows(far)[0]["step"] > before["step"], "it trains on")
+    with call(far, 0, "stop", job_id.strip(), "--scheduler-file", str(far.file)) as stop:
+        output = stop.communicate()
+    assert stop.returncode == 0, output
+
+
+# -- the workers -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seconds", "restarts"), [(3, (0, 1)), (10, (1, 2)), (60, (1, 1))])

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import ROOT, TINY
 from tests.docs import material
 
-WITHIN_S = 90
+WITHIN_S = 240
 STORE = "neuralnet.layer[data].store_conf"
 
 

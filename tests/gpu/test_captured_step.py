@@ -13,7 +13,7 @@ from singa_dask.errors import DataError, NumericError
 from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.ops import NumpyOps
-from singa_dask.train import BP
+from singa_dask.training import BP
 from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
 from tests.layers import test_recurrent
 from tests.net.jobs import DATA, dense, job, layer, mlp

@@ -70,9 +70,10 @@ CASES = [
     Case("Sampling", [(4, 6)], {"sampling_conf": {"temperature": 0.7}}, fixed=1),
     *all_cases(),
 ]
-# Those that a test below computes, and the input layer of test_nets.py.
+# Those that a test below computes, and the input layers of test_nets.py and test_jobs.py.
 OTHERS = {"RBMVis", "RBMHid", "BridgeSrc", "BridgeDst", "ImagePreprocess", "RecordInput", "CSVInput", "CharRNN"}
-OTHERS |= {"Feed", "CharRNNOutput", "CSVOutput", "RecordOutput", "Embedding", "OneHot", "RNNLabel"}
+OTHERS |= {"TargetInput", "LabelInput", "Feed", "CharRNNOutput", "CSVOutput", "RecordOutput", "Embedding", "OneHot"}
+OTHERS |= {"RNNLabel"}
 
 
 def context() -> Context:

@@ -17,14 +17,14 @@ from singa_dask.errors import NumericError
 from singa_dask.layers import Context, Param
 from singa_dask.net import NetBuilder
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
-from singa_dask.train import ALGORITHMS, UPDATERS, Algorithm, initial_values
+from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 from tests.backends import backend
 from tests.layers import test_recurrent
 from tests.net import test_partition
 from tests.net.group import Group
 from tests.net.jobs import DATA, TEST, UNIFORM, dense, job, layer, mlp
 from tests.net.test_images import images
-from tests.train.test_cd import rbm
+from tests.training.test_cd import rbm
 
 ROOT = Path(__file__).parents[2]
 CPU = get_ops("numpy")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import urllib.request
@@ -15,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+import psutil
+
 from tests.hdfs.jars import Missing, hadoop_jars, java, webhdfs_jars
+from tests.ports import free_port
 
 __all__ = ["BLOCK_BYTES", "HOSTS", "MiniHdfs", "wait_until"]
 
@@ -60,19 +62,19 @@ class MiniHdfs:
             self.has_webhdfs = True
         except Missing:
             self.has_webhdfs = False
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            two.bind(("127.0.0.1", 0))
-            addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)]
+        addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.url, self.http = f"hdfs://{addresses[0]}", f"http://{addresses[1]}"
         self._class_path = os.pathsep.join([str(directory / "conf"), *map(str, jars)])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._addresses: dict[str, str] = {}
+        self._stopped: set[str] = set()
+        self.namenodes: tuple[str, ...] = ("namenode",)
         self._old_addresses: set[str] = set()
         self._configure(addresses, replication)
 
-    def _configure(self, addresses: Sequence[str], replication: int) -> None:
-        settings = {
+    def _settings(self, addresses: Sequence[str], replication: int) -> dict[str, Any]:
+        """Return Hadoop's settings for all servers and clients."""
+        return {
             "fs.defaultFS": self.url,
             "hadoop.tmp.dir": self.directory / "tmp",
             "dfs.namenode.name.dir": (self.directory / "name").as_uri(),
@@ -93,11 +95,13 @@ class MiniHdfs:
             "dfs.replication": replication,
             "dfs.webhdfs.enabled": str(self.has_webhdfs).lower(),
         }
+
+    def _configure(self, addresses: Sequence[str], replication: int) -> None:
         conf = self.directory / "conf"
         conf.mkdir(parents=True)
         properties = "".join(
             f"<property><name>{name}</name><value>{escape(str(value))}</value></property>\n"
-            for name, value in settings.items()
+            for name, value in self._settings(addresses, replication).items()
         )
         for name in ("core-site.xml", "hdfs-site.xml"):
             (conf / name).write_text(f"<configuration>\n{properties}</configuration>\n")
@@ -112,7 +116,7 @@ class MiniHdfs:
         with ExitStack() as stack:
             stack.callback(self.close)
             self._run("format", NAMENODE, "-format", "-nonInteractive").wait(READY_WITHIN_S)
-            self.start_namenode()
+            self.start_namenode("namenode")
             for host in self.hosts:
                 self.start_datanode(host)
             wait_until(self.is_ready, f"the HDFS in {self.directory} is ready")
@@ -128,9 +132,9 @@ class MiniHdfs:
         for name in list(self._processes):
             self.kill(name)
 
-    def start_namenode(self) -> None:
-        """Start the NameNode."""
-        self._run("namenode", NAMENODE)
+    def start_namenode(self, name: str) -> None:
+        """Start a NameNode that is formatted."""
+        self._run(name, NAMENODE)
 
     def start_datanode(self, host: str) -> None:
         """Start the DataNode of a name."""
@@ -139,16 +143,32 @@ class MiniHdfs:
 
     def kill(self, name: str) -> None:
         """Kill ``"namenode"`` or the DataNode of a name, as a loss of power would."""
+        self._stopped.discard(name)
         process = self._processes.pop(name)
         self._old_addresses.add(self._addresses.get(name, ""))
         assert process.stdin is not None
         process.stdin.close()
         process.wait(READY_WITHIN_S)
 
+    def stop(self, name: str) -> None:
+        """Stop ``"namenode"`` or the DataNode of a name: its connections stay open, and it answers nothing."""
+        self.java_of(name).suspend()
+        self._stopped.add(name)
+
+    def java_of(self, name: str) -> psutil.Process:
+        """Return the process of a server."""
+        children = psutil.Process(self._processes[name].pid).children()
+        return next(child for child in children if child.name() == "java")
+
     def restart_killed(self) -> None:
-        """Start again what was killed."""
-        if "namenode" not in self._processes:
-            self.start_namenode()
+        """Start again what was killed, and let go on what was stopped."""
+        while self._stopped:
+            name = self._stopped.pop()
+            if name in self._processes:
+                self.java_of(name).resume()
+        for name in self.namenodes:
+            if name not in self._processes:
+                self.start_namenode(name)
         for host in self.hosts:
             if host not in self._processes:
                 self.start_datanode(host)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from distributed import Client
@@ -17,13 +18,21 @@ from tests.runtime.processes import cluster
 DEMANDED = os.environ.get("CI") == "true" or os.environ.get("SINGA_DASK_REQUIRE_HDFS") == "1"
 
 
-def _start(factory: pytest.TempPathFactory) -> MiniHdfs:
+Made = TypeVar("Made", bound=MiniHdfs)
+
+
+def start_or_skip(make: Callable[[], Made]) -> Made:
+    """Make an HDFS; the test is skipped where it cannot be had."""
     try:
-        return MiniHdfs(factory.mktemp("hdfs") / "cluster")
+        return make()
     except Missing as reason:
         if DEMANDED:
             pytest.fail(f"a real HDFS is demanded, but: {reason}")
         pytest.skip(f"no real HDFS: {reason}")
+
+
+def _start(factory: pytest.TempPathFactory) -> MiniHdfs:
+    return start_or_skip(lambda: MiniHdfs(factory.mktemp("hdfs") / "cluster"))
 
 
 @pytest.fixture(scope="package")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from singa_dask.data import convert, fs
+from singa_dask.data import fs, open_store
+from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.tasks import Task
-from tests.contracts.records import pixels, written
+from tests.contracts.records import assert_same, pixels, read_all, written
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}
 
@@ -21,6 +22,26 @@ def stopped(tasks: Sequence[Task]) -> list[int]:
         tasks[0]()
         raise KeyboardInterrupt
     return [task() for task in tasks]
+
+
+def test_a_source_that_is_replaced_by_one_of_its_length(folder: str, tmp_path: Path) -> None:
+    source, target = fs.join(folder, "source.arrow"), fs.join(folder, "out", "x.arrow")
+
+    def write(seed: int) -> dict[str, Any]:
+        records = pixels(500, (4, 5), seed=seed)
+        fs.write_atomic(source, Path(written(tmp_path, "arrow", records, f"{seed}")).read_bytes())
+        return records
+
+    write(1)
+    length, said = fs.size(source), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        convert("arrow", [source], target, shards=3, run=stopped)
+    records = write(2)
+    assert fs.size(source) == length
+    convert("arrow", [source], target, shards=3, log=said.append)
+    assert said[0].endswith(f"removing an unfinished conversion, as {source} has changed.")
+    with open_store(target.replace(".arrow", "-*.arrow")) as store:
+        assert_same(read_all(store), records)
 
 
 @pytest.mark.long

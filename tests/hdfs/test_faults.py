@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
+from tests.runtime.ahead import read_little_ahead
 
 DATA = os.urandom(4 * BLOCK_BYTES)
 
@@ -31,17 +33,47 @@ def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> Non
     assert fs.read_bytes(url) == DATA
 
 
-def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs) -> None:
+def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_little_ahead(monkeypatch.setattr)
     url, records = f"{faulty.url}/epoch.arrow", pixels(6000, (1000,))
     ArrowStore.write(url, records)
     with open_store(url) as store:
         order = Sampler([block.n for block in store.blocks], 100, "none", seed=1)
-        with Loader(store, order, bytes_bound=1 << 20) as loader:
+        with Loader(store, order, bytes_bound=10 << 20, in_flight_bytes=0) as loader:
             for step in range(60):
                 if step == 20:
                     faulty.kill("node-a")
                 batch = loader.next()
                 np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
+
+
+def test_a_datanode_that_hangs_costs_one_deadline(faulty: MiniHdfs, capsys: pytest.CaptureFixture[str]) -> None:
+    url, data = f"{faulty.url}/hangs", os.urandom(12 * BLOCK_BYTES)
+    fs.write_atomic(url, data, {"dfs.replication": 3})
+    # of each reader the NameNode names the replicas in another order
+    readers = [RangeReader(url) for _ in range(6)]
+    faulty.stop("node-b")
+    waits = []
+    for i in range(12):
+        for reader in readers:
+            began = time.monotonic()
+            at = i * BLOCK_BYTES
+            assert bytes(reader.read(at, BLOCK_BYTES)) == data[at : at + BLOCK_BYTES]
+            waits.append(time.monotonic() - began)
+    with capsys.disabled():
+        print(f"\nDataNode stopped: longest read {max(waits):.1f} s, {sum(each > 0.2 for each in waits)} of 72 waited")
+
+
+@pytest.mark.parametrize("replication", [2, 3])
+def test_files_are_written_without_one_datanode(faulty: MiniHdfs, replication: int) -> None:
+    folder, options = f"{faulty.url}/written-{replication}", {"dfs.replication": replication}
+    fs.makedirs(folder)
+    faulty.kill("node-c")
+    for i in range(3):
+        fs.write_atomic(f"{folder}/{i}", DATA[: 2 * BLOCK_BYTES + i], options)
+    assert fs.ls(folder) == ["0", "1", "2"]
+    for i in range(3):
+        assert fs.read_bytes(f"{folder}/{i}") == DATA[: 2 * BLOCK_BYTES + i]
 
 
 def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
@@ -111,4 +143,4 @@ def test_a_file_that_was_replaced_is_not_mixed_with_the_old_one(faulty: MiniHdfs
     reader = filesystem.reader(path)
     fs.write_atomic(url, DATA[:100])
     with pytest.raises(OSError, match="100 bytes, but it had 4194304 when opened"):
-        reader._reader = reader._open()
+        reader._open(1.0)

@@ -171,7 +171,7 @@ def test_a_forked_child_is_told_to_be_spawned(url: str) -> None:
     answers = context.SimpleQueue()
     child = context.Process(target=_read_in_child, args=(reader, url, answers))
     child.start()
-    child.join(30)
+    child.join(60)
     try:
         assert child.exitcode == 0
         for _ in range(2):
@@ -234,6 +234,30 @@ def test_block_locations_name_the_hosts(mini: MiniHdfs) -> None:
     assert fs.get_block_locations(url, BLOCK_BYTES + 5, 10, options)[0]["offset"] == BLOCK_BYTES
     assert fs.get_block_locations(url, storage_options={"http": "http://127.0.0.1:9"}) == []
     fs.remove_tree(url)
+
+
+def test_webhdfs_replaces_files(mini: MiniHdfs) -> None:
+    pytest.importorskip("requests", reason="the client webhdfs needs it")
+    if not mini.has_webhdfs:
+        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
+    user = fs.resolve(mini.url)[0].info("/")["owner"]
+    web = {"user": user, "data_proxy": dict.fromkeys(HOSTS, "127.0.0.1")}
+    folder = f"{mini.url}/replaced"
+    for url, options in (
+        (f"{folder}/a", {"client": "webhdfs", "http": mini.http, **web}),
+        (f"{mini.http.replace('http', 'webhdfs')}/replaced/b", web),
+    ):
+        for data in (b"old", b"the new one"):
+            fs.write_atomic(url, data, options)
+            assert fs.read_bytes(url, storage_options=options) == data
+        fs.write_atomic(f"{url}-other", b"moved", options)
+        fs.move(f"{url}-other", url, options)
+        assert fs.read_bytes(url, storage_options=options) == b"moved"
+        with pytest.raises(DataError, match=r"a folder: cannot be replaced by a rename: "):
+            fs.makedirs(f"{url} is a folder/with/content", options)
+            fs.write_atomic(f"{url} is a folder", b"x", options)
+    assert fs.ls(folder) == ["a", "a is a folder", "b", "b is a folder"]
+    fs.remove_tree(folder)
 
 
 def test_webhdfs_reads_the_same(mini: MiniHdfs) -> None:

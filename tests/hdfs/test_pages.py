@@ -15,6 +15,7 @@ from singa_dask.data import fs, open_store
 from tests.docs import material
 from tests.docs.pages import DOCS, ON_HDFS
 from tests.hdfs.cluster import HOSTS, MiniHdfs
+from tests.ports import free_port
 from tests.snippets import Block, Session, read_blocks, session
 
 BLOCKS = [block for name in ON_HDFS for block in read_blocks(DOCS / name)]
@@ -49,7 +50,7 @@ def reader(mini: MiniHdfs, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     write_program(folder, mini)
     path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     fs.makedirs(f"{mini.url}/data")
-    table = substitutions(mini.url, material.free_port())
+    table = substitutions(mini.url, free_port())
     with session(folder / "copy", table, environment={"PATH": path}) as made:
         material.write_flowers(made.directory / "flowers")
         material.write_tfrecords(made.directory)

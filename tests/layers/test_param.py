@@ -44,7 +44,7 @@ def test_waiting_ends_when_the_version_comes() -> None:
         for version in (1, 3, 2):
             sharer.publish(version)
         for wait in waits:
-            wait.result(timeout=10)
+            wait.result(timeout=60)
     assert owner.version == 3
     owner.wait(2)
 
@@ -55,6 +55,6 @@ def test_a_closed_gate_ends_every_wait() -> None:
         wait = pool.submit(param.wait, 0)
         param.gate.close("server-0-0 failed")
         with pytest.raises(Aborted, match="server-0-0 failed"):
-            wait.result(timeout=10)
+            wait.result(timeout=60)
     with pytest.raises(Aborted):
         param.wait(5)

@@ -95,6 +95,21 @@ def test_lines_are_the_same_in_blocks_of_any_size(tmp_path: Path) -> None:
         assert read == lines
 
 
+def test_one_long_line_does_not_make_each_record_long(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"x\n" * 2000 + b"y" * (1 << 18) + b"\nz\n")
+    with pytest.raises(DataError) as caught:
+        open_store(str(path), "lines")
+    assert str(caught.value) == (
+        f"{path}, line 2001: 262,144 bytes. Each record is padded to the longest line, and 2,002 records of a block "
+        "would need 0.5 GiB, expected at most 256 MiB. Split long lines, or read smaller blocks: block_bytes: 1024."
+    )
+    with open_store(str(path), "lines", block_bytes=1024) as store:
+        assert store.count == 2002
+        lines = [line for block in store.blocks for line in store.read_block(block.id)["line"][-2:]]
+        assert bytes(lines[-1]).rstrip(b"\0") == b"z"
+
+
 class Reading(StoreInput):
     """Numbers of SINGA's records, of which the first is the label."""
 

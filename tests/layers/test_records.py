@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.data import STORES, convert
+from singa_dask.data import STORES
+from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers.records import StoreConf, check_shape
 from tests.layers.test_input import layer_of, read
@@ -56,8 +57,13 @@ def test_channels_last_are_refused_with_what_to_do(urls: tuple[str, str]) -> Non
             {"shape": [3, 6, 5], "layout": "NHWC"},
             r"expected \(6, 5, 3\), .*channels first: leave layout out",
         ),
+        ((5, 6, 3), {"shape": [3, 6, 5]}, r"axes in another order: store array\.transpose\(0, 3, 2, 1\), or set shape"),
         ((9, 10), {"shape": [3, 6, 5]}, r"Set shape: \[9, 10\], or shape: \[90\] for values in a row"),
-        ((28, 29), {"shape": [29, 28]}, r"records of \(28, 29\), expected \(29, 28\), .* Set shape: \[28, 29\]"),
+        (
+            (28, 29),
+            {"shape": [29, 28]},
+            r"records of \(28, 29\), expected \(29, 28\), .*transpose\(0, 2, 1\), or set shape: \[28, 29\]",
+        ),
         ((8, 7), {"shape": [55]}, r"records of \(8, 7\), expected \(55,\), as shape says\.$"),
         ((90,), {"shape": [3, 6, 6]}, r"records of \(90,\), expected \(3, 6, 6\), as shape says\.$"),
     ],

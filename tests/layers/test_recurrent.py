@@ -14,7 +14,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
-from singa_dask.train import BP
+from singa_dask.training import BP
 from tests.layers.exam import backward, check_gradients, forward, source, wire
 
 Array = np.ndarray[Any, Any]

@@ -16,11 +16,11 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import NumpyOps, get_ops
-from singa_dask.train import BP, initial_values
+from singa_dask.training import BP, initial_values
 
 __all__ = ["Group", "Post", "merged", "run_all"]
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 240.0
 
 
 class Post:
@@ -81,7 +81,7 @@ class Desk:
             post.condition.notify_all()
 
     def has(self, key: str) -> bool:
-        return bool(self.post.arrived[self.worker, key])
+        return bool(self.post.arrived.get((self.worker, key)))
 
     def wait(self, condition: Callable[[], bool], what: str = "") -> None:
         with self.post.condition:

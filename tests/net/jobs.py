@@ -8,7 +8,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import NumpyOps, get_ops
-from singa_dask.train import initial_values
+from singa_dask.training import initial_values
 
 DATA = {"name": "data", "type": "Feed", "user_conf": {"shape": [8, 6], "classes": 3}}
 UNIFORM = {"type": "Uniform", "low": -0.5, "high": 0.5}

@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.layers import Context
 from singa_dask.net import NetBuilder, NeuralNet
-from singa_dask.train import ALGORITHMS, initial_values
+from singa_dask.training import ALGORITHMS, initial_values
 from tests.backends import backend
 from tests.net.jobs import UNIFORM, dense, job, layer
 

@@ -13,7 +13,7 @@ from singa_dask.net import NetBuilder
 from singa_dask.ops import NumpyOps
 from tests.net.jobs import TEST, job, mlp
 from tests.net.test_images import images
-from tests.train.test_cd import rbm
+from tests.training.test_cd import rbm
 
 
 class Counting(NumpyOps):

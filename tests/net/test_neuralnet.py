@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError
-from singa_dask.train import BP
+from singa_dask.training import BP
 from tests.net.jobs import DATA, TEST, build, dense, layer, mlp, ready
 
 

@@ -17,7 +17,7 @@ from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.layers import Context
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
-from singa_dask.train import BP, initial_values
+from singa_dask.training import BP, initial_values
 from tests.net.group import Group, Post, merged, run_all
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.test_partition import placed

@@ -15,7 +15,7 @@ from singa_dask.net import NetBuilder, NeuralNet, plan
 from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.ops import get_ops
-from singa_dask.train import BP, initial_values
+from singa_dask.training import BP, initial_values
 from tests.net.jobs import dense, job, layer
 from tests.net.recurrent import Columns, Decay, Gain, Sum
 

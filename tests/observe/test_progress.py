@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
+from rich.progress import Task
 
 from singa_dask.observe import BarProgress, LinesProgress, Progress, join_if_fits, metrics_line, start_progress
+from singa_dask.observe.bars import Epoch
 
 
 def metrics(**given: Any) -> dict[str, Any]:
@@ -39,6 +42,40 @@ def text(shown: Console) -> str:
 def test_a_line_says_what_singas_did(event: dict[str, Any], n_groups: int, line: str) -> None:
     rate = "  (1234 samples/s)" if "samples_per_s" in event else ""
     assert metrics_line(event, n_groups) == line + rate
+
+
+class Clock:
+    """A clock that shows what it is set to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_lines_say_how_much_time_is_left() -> None:
+    shown = console(terminal=False)
+    with LinesProgress(shown, 1, 200) as progress:
+        for time, step in ((10.0, 0), (20.0, 100), (20.0, 199)):
+            progress.on_event(metrics(step=step, time=time, samples_per_s=8.0))
+    assert [line.rpartition("  ")[2] for line in text(shown).splitlines()] == [
+        "(8 samples/s)",
+        "(8 samples/s, 0:10 left)",
+        "(8 samples/s, 0:00 left)",
+    ]
+
+
+def test_a_long_job_prints_some_hundred_lines_and_the_last() -> None:
+    shown, clock, n = console(terminal=False), Clock(), 50_000
+    with LinesProgress(shown, 1, n, clock) as progress:
+        for step in range(n):
+            clock.now += 0.1
+            progress.on_event(metrics(step=step))
+    lines = text(shown).splitlines()
+    assert 100 < len(lines) < 1000
+    assert lines[100] == "Fewer lines from here on; metrics.jsonl has all."
+    assert [int(re.findall(r"step (\d+)", line)[0]) for line in lines[:100]] == list(range(100))
+    assert f"step {n - 1}:" in lines[-1]
 
 
 def test_losses_of_several_layers_come_first() -> None:
@@ -112,6 +149,25 @@ def test_bars_show_what_fits_the_terminal(width: int, names: str) -> None:
     assert row.split()[-2:] == ["0.4512", "0.8594"] or width == 120
     assert ("10.0 0.0125" in row and "18048" in row) == (width >= 60)
     assert ("━" in row) == (width >= 60)
+
+
+@pytest.mark.parametrize(
+    ("completed", "speed", "expected"),
+    [
+        (1250, 12.5, (10.0, 10.0)),
+        (1300, 12.5, (10.4, 6.0)),
+        (2400, 10.0, (19.2, 10.0)),
+        (2500, 10.0, (20.0, 0.0)),
+        (1250, None, (10.0, None)),
+    ],
+)
+def test_an_epoch_ends_when_its_records_are_done(
+    completed: int, speed: float | None, expected: tuple[float, float | None]
+) -> None:
+    row = SimpleNamespace(completed=completed, remaining=2500 - completed, speed=speed)
+    found = Epoch.of(cast(Task, row), STEP_1250)
+    assert tuple(found) == pytest.approx(expected)
+    assert Epoch.of(cast(Task, row), {"step": 3}) == (None, None)
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -191,3 +247,10 @@ def test_quiet_shows_nothing() -> None:
         assert type(progress) is Progress
         progress.on_event(metrics())
     assert text(shown) == ""
+
+
+def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert type(start_progress(1, 100)) is LinesProgress

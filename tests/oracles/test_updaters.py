@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LRGenConf, UpdaterConf
-from singa_dask.train import SCHEDULES, UPDATERS
+from singa_dask.training import SCHEDULES, UPDATERS
 from tests.oracles.compare import TINY, assert_close, numbers, tensor
 
 torch = pytest.importorskip("torch")

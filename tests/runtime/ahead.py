@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
-from singa_dask.data import Loader
-from singa_dask.layers import input as input_layer
+from singa_dask.data.loading import budget
 
-__all__ = ["LittleAhead", "dask_setup"]
+__all__ = ["dask_setup", "read_little_ahead"]
 
-LittleAhead = partial(Loader, bytes_bound=1 << 19)
+
+def read_little_ahead(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Let loaders read half a MiB ahead; takes the ``setattr`` of pytest's monkeypatch."""
+    set_attribute(budget, "SLAB_BYTES", 1 << 18)
+    set_attribute(budget, "BATCHES_BYTES", 1 << 19)
 
 
 def dask_setup(worker: object) -> None:
     """Read little ahead in a Dask worker: this module is for its ``--preload``."""
-    vars(input_layer)["Loader"] = LittleAhead
+    read_little_ahead(setattr)

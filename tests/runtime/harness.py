@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.comm.secret import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
-from singa_dask.layers import input as input_layer
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
-from tests.runtime.ahead import LittleAhead
+from tests.runtime.ahead import read_little_ahead
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @dataclass
@@ -63,7 +63,7 @@ def start_hosts(
     """Start one host for each process of a job; for ``given`` see `UnitHost`."""
     layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
-    transport = partial(Transport, "tcp://127.0.0.1") if several else None
+    transport = partial(Transport, "tcp://127.0.0.1", secret=Secret(b"of the test")) if several else None
     hosts = [
         UnitHost("test", process, job, transport, emit, deals, layout=layout, **given)
         for process in range(len(layout.processes))
@@ -106,7 +106,7 @@ def run_to_its_end(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(TIMEOUT_S)
+            thread.join(TIMEOUT_S + job.train_steps / 10)
             assert not thread.is_alive(), f"a unit hangs; reports so far: {outcome.reports}"
     finally:
         for host in hosts:
@@ -120,7 +120,7 @@ def run_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ou
 
     ``on_event`` takes the hosts and each event, in the thread of the unit that tells it.
     """
-    monkeypatch.setattr(input_layer, "Loader", LittleAhead)
+    read_little_ahead(monkeypatch.setattr)
     counter = iter(range(1000))
 
     def run(job: JobConf, *args: Any, url: str | None = None, **given: Any) -> Outcome:
@@ -220,4 +220,11 @@ FRAMEWORKS = {
 def last_event(layout: Layout, reports: Mapping[str, Any], failure: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the last event of a job that was never restarted."""
     ends = {"restarts": 0, "recomputed_steps": 0, "lost_s": 0.0, "signal": "", "stuck": []}
-    return {**ends, "reports": reports, "failure": failure, "processes": layout.describe()["processes"]}
+    return {
+        **ends,
+        "latest": {},
+        "seconds": 1.0,
+        "reports": reports,
+        "failure": failure,
+        "processes": layout.describe()["processes"],
+    }

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 from singa_dask.conf import Phase
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.train import ALGORITHMS, BP, UPDATERS, Updater
+from singa_dask.training import ALGORITHMS, BP, UPDATERS, Updater
 
 __all__ = ["BadUpdater", "Impatient", "Remembers", "Trap"]
 

@@ -19,11 +19,11 @@ from distributed import Client, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, Patience, Result, connect
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE
+from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
 from singa_dask.runtime.job.site import Site
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 # threads of pools that stay: of Dask, and of the package's worker plug-in
 POOLS = re.compile(r".*Dask-|asyncio_|singa-dask-site")
 FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybrid"]
@@ -37,7 +37,11 @@ class Cluster:
     file : str
         The scheduler's file.
     client : distributed.Client
+    before_worker : tuple of str
+        Begin the command line of each worker.
     """
+
+    before_worker: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT) -> None:
         self.cwd = cwd
@@ -58,7 +62,8 @@ class Cluster:
     def _start(self, role: str, *options: str) -> None:
         log = (self.directory / f"{role}-{len(self.processes)}.log").open("wb")
         with log:
-            command = [sys.executable, "-m", "dask", role, *options]
+            before = self.before_worker if role == "worker" else ()
+            command = [*before, sys.executable, "-m", "dask", role, *options]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             self.processes.append(subprocess.Popen(command, cwd=self.cwd, env=environment, stdout=log, stderr=log))
 
@@ -190,7 +195,9 @@ def _on_worker(dask_worker: Worker) -> dict[str, Any]:
 
 def _of_jobs(names: Iterable[str]) -> list[str]:
     """Return names without those that the package leaves on a cluster for good."""
-    return sorted(name for name in names if name not in (SITE, JOBS, EVENTS) and not name.startswith("singa_dask_"))
+    return sorted(
+        name for name in names if name not in (SITE, JOBS, EVENTS, DRIVERS) and not name.startswith("singa_dask_")
+    )
 
 
 def check_gone(client: Client, before: dict[str, Any]) -> None:
@@ -203,7 +210,7 @@ def check_gone(client: Client, before: dict[str, Any]) -> None:
 
     after: dict[str, Any] = {}
     with contextlib.suppress(AssertionError):  # what is left is shown below
-        wait_until(lambda: known() == {place: before[place] for place in before if place in after}, "", 10)
+        wait_until(lambda: known() == {place: before[place] for place in before if place in after}, "")
     assert known() == {place: before[place] for place in before if place in after}
     for place in after.keys() - before.keys():
         assert "singa-dask" not in str(after[place])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask.comm import Address, Message
+from singa_dask.comm.secret import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
@@ -75,7 +76,7 @@ class Running:
             host.close()
 
     def _new_host(self, process: int, rejoin: Rejoin | None = None) -> UnitHost:
-        transport = partial(Transport, "tcp://127.0.0.1")
+        transport = partial(Transport, "tcp://127.0.0.1", secret=Secret(b"of the test"))
         return UnitHost(
             "test", process, self.job, transport, self._emit, layout=self.layout, keep=self._keep, rejoin=rejoin
         )

@@ -8,10 +8,11 @@ import click
 
 from singa_dask.cli import job
 from singa_dask.cli.inference import PHASES, Inference, Workers, ends_at_once
+from singa_dask.cli.tasks import reported
 from singa_dask.data import fs
 from singa_dask.data.convert import backend_of
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.job import classifier
+from singa_dask.runtime.inference.job import classifier, label_layer
 from singa_dask.runtime.inference.results import check_writes, folder_beside, url_of_layer, write_records
 
 __all__ = ["extract"]
@@ -53,9 +54,13 @@ def extract(
         stack.enter_context(ends_at_once())
         # a few values a record travel with the answers
         folder = "" if predictions else stack.enter_context(folder_beside(out))
-        inference = Inference(read, PHASES[phase], init_from, layers=layers, topk=int(predictions), folder=folder)
+        labels = tuple(label_layer(read.job, PHASES[phase], layer) for layer in layers)
+        inference = Inference(
+            read, PHASES[phase], init_from, layers=layers, label_layers=labels, topk=int(predictions), folder=folder
+        )
         facts, parts = inference.run(Workers(workers, scheduler, scheduler_file, wait, quiet), steps or 0, quiet)
         for i, url in enumerate(urls):
-            count = write_records(parts, i, url, backend, facts.class_names)
+            with reported("written", sum(each.part.n_records for each in parts), quiet):
+                count = write_records(parts, i, url, backend, facts.class_names[i])
             if not quiet:
                 click.echo(f"{url}: {count} records", err=True)

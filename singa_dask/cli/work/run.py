@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import time
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import click
 from distributed import Client
 
-from singa_dask import __version__
 from singa_dask.cli import job
-from singa_dask.cli.resume import Place, choose_place, given_arguments, how_to_go_on
+from singa_dask.cli.detaching import detach_run
+from singa_dask.cli.options import LATEST
+from singa_dask.cli.resume import given_arguments, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError, Problem
-from singa_dask.observe import RunDirectory, join_if_fits, short_url, start_progress, to_json
-from singa_dask.runtime import Driver, Patience, Result, connect, embedded_cluster, plan_processes, wait_for_room
+from singa_dask.errors import ConfigError
+from singa_dask.jobs.datasets.hosts import placed
+from singa_dask.jobs.place import Place
+from singa_dask.jobs.preparing import prepare_run
+from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
+from singa_dask.runtime import (
+    Patience,
+    Result,
+    connect,
+    embedded_cluster,
+    plan_processes,
+    wait_for_room,
+)
 from singa_dask.runtime.checkpoints.lookup import find_values
 
 __all__ = ["run"]
@@ -35,68 +45,62 @@ def run(
     scheduler: str | None,
     scheduler_file: str | None,
     wait: float,
+    listen: str | None,
     run_dir: str | None,
     resume: str | None,
     overwrite: bool,
     init_from: tuple[str, ...],
+    detach: bool,
+    queue: bool,
+    priority: int,
+    profile: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Train a net as a job file says."""
     if resume and init_from:
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
+    sets = (*sets, *sets_of_listen(listen))
     read = job.read(job_file, sets, cluster_file)
-    conf = read.job
-    if not conf.trains:
-        message = "there is nothing to train: no updater, no train_steps."
-        message += " For tests say singa-dask test, for text singa-dask sample."
-        raise read.locate(ConfigError(Problem((), message)))
+    if profile and read.job.profile is None:  # else the job says which steps
+        read = job.read(job_file, (*sets, "profile=true"), cluster_file)
     if overwrite and (resume or not run_dir):
         raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
-    place = choose_place(conf, run_dir, resume, overwrite, init_from)
     elsewhere = bool(scheduler or scheduler_file)
-    read = job.complete(read, place.init_from)
-    conf = read.job
-    nets = job.check(read, resume=place.checkpoint, init_from=place.init_from, check_sources=not elsewhere)
-    if not elsewhere:
-        job.refuse_missing_gpus(read)
-    job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
-    directory = RunDirectory(
-        place.url,
-        read.text,
-        read.resolved(),
-        place.goes_on,
-        replaces=place.replaces,
-        steps=place.steps(),
-        command=describe_command(ctx, place),
+    for option in ("--detach",) * detach + ("--queue",) * queue if not elsewhere else ():
+        message = f"{option} needs a cluster that is there without this program. Give its --scheduler, or set"
+        raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")
+    prepared = prepare_run(
+        read,
+        run_dir=run_dir,
+        resume=resume == LATEST or resume or False,
+        overwrite=overwrite,
+        init_from=init_from,
+        elsewhere=elsewhere,
     )
+    read, place, nets = prepared.job_file, prepared.place, prepared.nets
+    conf = read.job
+    job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
+    job_run = prepared.job_run([*ctx.command_path.split(), *given_arguments(ctx)], queue, priority)
+    directory = job_run.directory()
+    try:
+        observers = job_run.observers()
+    except ConfigError as error:
+        raise read.locate(error) from None
+    if detach:
+        detach_run(job_run, scheduler, scheduler_file, patience_of(wait, quiet), as_json=as_json, quiet=quiet)
+        return
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
         patience = patience_of(wait, quiet)
-        client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file, patience))
+        client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file, patience, queue))
+        job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
             tell_start(conf, place)
-        stack.enter_context(directory)
         progress = stack.enter_context(
             start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
         )
-
-        def on_event(event: dict[str, Any]) -> None:
-            directory.on_event(event)
-            progress.on_event(event)
-
-        driver = Driver(
-            conf,
-            client,
-            run_url=place.url,
-            on_event=on_event,
-            job_id=place.job_id,
-            resume=place.checkpoint,
-            init_from=place.init_from,
-        )
-        signals.hand_to(driver)
-        result = driver.run()
-        summary = directory.finish(result.summary())
+        result, summary = job_run.carry_out(client, directory, observers, progress.on_event, signals.hand_to)
     tell_end(result, place.url, quiet)
     if not quiet:
         job.show_outputs(job.outputs(nets.values()))
@@ -108,23 +112,21 @@ def run(
     ctx.exit(result.exit_code)
 
 
-def describe_command(ctx: click.Context, place: Place) -> dict[str, Any]:
-    """Return what the run directory records about this command."""
-    return {
-        "time": time.time(),
-        "arguments": [*ctx.command_path.split(), *given_arguments(ctx)],
-        "directory": os.getcwd(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-        "resume": place.checkpoint,
-    }
+def sets_of_listen(listen: str | None) -> tuple[str, ...]:
+    """Return the values of ``--listen`` as those of ``--set``."""
+    if listen is None:
+        return ()
+    found = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
+    if found is None:
+        message = f"--listen: expected INTERFACE[:PORTS], with an IPv6 address in brackets, got {listen!r}."
+        raise click.UsageError(message)
+    values = {"interface": found[1] or found[2], "ports": found[3]}
+    return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
 
 
 @contextlib.contextmanager
 def choose_cluster(
-    conf: JobConf, scheduler: str | None, scheduler_file: str | None, patience: Patience
+    conf: JobConf, scheduler: str | None, scheduler_file: str | None, patience: Patience, queue: bool
 ) -> Iterator[Client]:
     """Use the named cluster once there is room for the job, or start one of its size for this run."""
     layout = plan_processes(conf.cluster)
@@ -132,7 +134,7 @@ def choose_cluster(
         if scheduler or scheduler_file:
             named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": scheduler}
             client = stack.enter_context(connect(**named, patience=patience))
-            if patience.seconds:
+            if patience.seconds and not queue:
                 wait_for_room(client, layout, patience)
         else:
             with hidden_from_children():
@@ -164,3 +166,5 @@ def tell_end(result: Result, url: str, quiet: bool) -> None:
         memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
         end = f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}"
         click.echo(join_if_fits(end, f"see {short_url(url)}"), err=True)
+        run = shlex.quote(short_url(url))
+        click.echo(join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)

@@ -11,6 +11,7 @@ from singa_dask.cli import job
 from singa_dask.cli.sample import LENGTH
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.checking import check
 from singa_dask.runtime.inference.sampling import sample as write_sample
 from singa_dask.runtime.inference.sampling_job import sampling_job, writes
 
@@ -34,7 +35,7 @@ def sample(
     if not (init_from or read.job.checkpoint_path):
         raise click.UsageError("the net has no values. Give a checkpoint: --init-from, or checkpoint_path in the job.")
     if not writes(read.job):
-        job.check(read, init_from=init_from, check_sources=False)
+        check(read, init_from=init_from, check_sources=False)
     elif length is None:
         length = read.job.test_steps or None
     job.warn(read, strict=strict)

@@ -9,6 +9,7 @@ import click
 from singa_dask.cli import job
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
+from singa_dask.jobs.checking import check, complete
 from singa_dask.runtime import absent_records, n_threads, plan_processes
 from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
@@ -17,9 +18,9 @@ __all__ = ["validate"]
 
 def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
     """Check a job file and show what it makes; start nothing."""
-    read = job.complete(job.read(job_file, sets, cluster_file))
+    read = complete(job.read(job_file, sets, cluster_file))
     absent = absent_records(read.job)
-    nets = job.check(read, absent=absent)
+    nets = check(read, absent=absent)
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
     for phase, net in nets.items():
         click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")

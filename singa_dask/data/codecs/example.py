@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from singa_dask.data.types import Arrays
 __all__ = ["decode_examples"]
 
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
-LABEL_NAMES = ("image/class/label", "label", "labels", "y")
+LABEL_NAMES = ("image/class/label", "label", "labels", "y", "image/class/text")
+MAX_NAME = 40
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 
 Rows = npt.NDArray[np.uint8]
@@ -25,12 +26,17 @@ Feature = tuple[int, npt.NDArray[np.generic]]
 
 
 def decode_examples(
-    rows: Rows, shape: Sequence[int] = (), resize: Sequence[int] | None = None, channels: int = 3
+    rows: Rows,
+    shape: Sequence[int] = (),
+    resize: Sequence[int] | None = None,
+    channels: int = 3,
+    classes: Mapping[bytes, int] | None = None,
 ) -> Arrays | None:
     """Decode messages of the same layout.
 
     The image is the first of the features named image/encoded, image_raw, image, images, pixel, data or x: PNG, JPEG or
-    bytes (``pixel``), or floats (``data``). The label is image/class/label, label, labels or y.
+    bytes (``pixel``), or floats (``data``). The label is image/class/label, label, labels, y or image/class/text: an
+    integer, or text.
 
     Parameters
     ----------
@@ -39,6 +45,8 @@ def decode_examples(
         Shape of a record that is not PNG or JPEG; flat by default.
     resize, channels
         See `image.decode_image`.
+    classes : mapping of bytes to int, optional
+        Label of each class, by its name in UTF-8, for labels that are text.
 
     Returns
     -------
@@ -59,18 +67,30 @@ def decode_examples(
         raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
     arrays = _image(image, shape, resize, channels)
     if label is not None:
-        arrays["label"] = _label(label)
+        arrays["label"] = _label(label, classes or {})
     return arrays
 
 
-def _label(feature: Feature) -> npt.NDArray[np.int32]:
+def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int32]:
     kind, values = feature
+    if kind == BYTES_LIST:
+        return np.array([_class(value.tobytes(), classes) for value in values], np.int32)
     if kind != INT64_LIST or values.ndim != 1:
         raise ValueError("the label is not one integer")
     wrong = find_wrong_label(values)
     if wrong is not None:
         raise ValueError(wrong[1])
     return values.astype(np.int32)
+
+
+def _class(name: bytes, classes: Mapping[bytes, int]) -> int:
+    label = classes.get(name)
+    if label is None:
+        shown = repr(name.decode(errors="replace"))[:MAX_NAME]
+        if not classes:
+            raise ValueError(f"the label {shown} is text. Give classes, the names in order, in user_conf")
+        raise ValueError(f"the label {shown} is not among the {len(classes)} names in classes")
+    return label
 
 
 def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None, channels: int) -> Arrays:

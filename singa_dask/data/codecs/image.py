@@ -16,10 +16,13 @@ try:
 except ImportError:
     Image = None  # type: ignore[assignment]
 
-__all__ = ["IMAGE_STORES", "IMAGE_SUFFIXES", "decode_image", "image_size", "is_image"]
+# errors of Pillow; the last ones say that an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS allows
+DAMAGE: tuple[type[Exception], ...] = (OSError, SyntaxError, ValueError)
+if Image is not None:
+    DAMAGE += (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
-# stores of encoded images, which have the options resize and channels
-IMAGE_STORES = ("image-folder", "image-list", "webdataset")
+__all__ = ["IMAGE_SUFFIXES", "decode_image", "image_pixels", "image_size", "is_image"]
+
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MODES = {1: "L", 3: "RGB"}
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
@@ -50,7 +53,7 @@ def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
             yield file
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except DAMAGE as error:
         raise DataError(f"{where}: not a PNG or JPEG image, or a damaged one: {error}.") from error
 
 
@@ -77,11 +80,30 @@ def decode_image(
     DataError
         The image is damaged, or Pillow is not installed.
     """
+    _check_channels(where, channels)
+    with _opened(data, where) as file:
+        return _pixels(file, resize, channels)
+
+
+def image_pixels(
+    image: Image.Image, where: str, resize: Sequence[int] | None = None, channels: int = 3
+) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image of Pillow; see `decode_image`."""
+    _check_channels(where, channels)
+    try:
+        return _pixels(image, resize, channels)
+    except DAMAGE as error:
+        raise DataError(f"{where}: a damaged image: {error}.") from error
+
+
+def _check_channels(where: str, channels: int) -> None:
     if Image is not None and channels not in MODES:
         raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
-    with _opened(data, where) as file:
-        image = file.convert(MODES[channels])
-        if resize:
-            image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
-        pixels = np.asarray(image)
+
+
+def _pixels(image: Image.Image, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    image = image.convert(MODES[channels])
+    if resize:
+        image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))

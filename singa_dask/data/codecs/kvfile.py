@@ -9,7 +9,7 @@ import base64
 import itertools
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["KVFile", "KVFileWriter", "Known", "write_pairs"]
-
-Known = Callable[[str, int], Mapping[str, Any] | None]
+__all__ = ["KVFile", "KVFileWriter", "file_url", "write_pairs"]
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"
@@ -40,11 +39,10 @@ class KVFile:
 
     Parameters
     ----------
-    url : str
-        The file, or a directory with ``shard.dat``.
-    storage_options : mapping, optional
-    known : callable, optional
-        (url, size in bytes) -> an earlier result of `index_info`, or None. It saves a scan of the file.
+    reader : Bytes
+        The file.
+    known : mapping, optional
+        An earlier result of `index_info`. It saves a scan of the file.
 
     Attributes
     ----------
@@ -52,19 +50,22 @@ class KVFile:
         Where each pair begins, and the end of the last complete pair.
     stride : int
         Bytes of a pair if all keys have the same length and all values too, otherwise 0.
-    torn_bytes : int
+    truncated_bytes : int
         Bytes of an incomplete pair at the end of the file.
     """
 
-    def __init__(self, url: str, storage_options: fs.Options = None, known: Known | None = None) -> None:
-        self.url = file_url(url, storage_options)
-        self.reader = RangeReader(self.url, storage_options)
+    def __init__(self, reader: Bytes, known: Mapping[str, Any] | None = None) -> None:
+        self.url, self.reader = reader.url, reader
         self._chunk = (0, memoryview(b""))
-        info = known(self.url, self.reader.size) if known else None
-        if info is None or not self._load_index(info):
+        if known is None or not self._load_index(known):
             self.stride = self._constant_stride()
             self.offsets = self._even_offsets() if self.stride else self._scan()
         self.truncated_bytes = self.reader.size - int(self.offsets[-1])
+
+    @classmethod
+    def open(cls, url: str, storage_options: fs.Options = None) -> KVFile:
+        """Open the file at a URL, or ``shard.dat`` of the directory there."""
+        return cls(RangeReader(file_url(url, storage_options), storage_options))
 
     def _even_offsets(self) -> npt.NDArray[np.int64]:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
@@ -84,12 +85,14 @@ class KVFile:
             if self.stride:
                 self.offsets = self._even_offsets()
             else:
-                lengths = np.frombuffer(zlib.decompress(base64.b64decode(info["pairs"])), "<i8")
+                # a pair has at least two lengths of 8 bytes, so the index is no larger than the file
+                packed = base64.b64decode(info["pairs"])
+                lengths = np.frombuffer(zlib.decompressobj().decompress(packed, self.reader.size), "<i8")
                 self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             first = bytes(self.reader.scan(0, int(self.offsets[1])))
             (key_length,) = LENGTH.unpack_from(first, 0)
             (value_length,) = LENGTH.unpack_from(first, 8 + key_length)
-        except (DataError, KeyError, LookupError, TypeError, ValueError, struct.error, zlib.error):
+        except (DataError, LookupError, OverflowError, TypeError, ValueError, struct.error, zlib.error):
             return False
         return int(self.offsets[-1]) <= self.reader.size and 16 + key_length + value_length == len(first)
 
@@ -201,7 +204,7 @@ class KVFileWriter:
         path = fs.local_path(file_url(url, storage_options))
         if path is None:
             raise DataError(f"{url}: only a local file can be appended to.")
-        index = KVFile(url, storage_options)
+        index = KVFile.open(url, storage_options)
         self._keys = {key for key, _ in index.pairs()}
         file = Path(path).open("r+b")
         file.seek(int(index.offsets[-1]))

@@ -7,6 +7,7 @@ that a killed conversion can be resumed, and a target is never incomplete.
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.plan import Plan, Shard, make_plan
+from singa_dask.data.convert.plan import SOURCES, Plan, Shard, first_change, make_plan, source_versions
 from singa_dask.data.convert.request import ConvertRequest, backend_of, key_options, make_request
 from singa_dask.data.convert.sources import open_source
-from singa_dask.data.convert.tasks import ORDER, POSITIONS, Task, keep_source, release_source, staged_url, write_arrays
+from singa_dask.data.convert.tasks import (
+    ORDER,
+    POSITIONS,
+    Task,
+    keep_source,
+    release_session,
+    release_source,
+    staged_url,
+    write_arrays,
+)
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError
 
@@ -54,6 +64,7 @@ def convert(
     run: Run = run_here,
     log: Callable[[str], None] = lambda text: None,
     before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
+    everywhere: Callable[[Callable[[], None]], None] = lambda call: call(),
 ) -> dict[str, int]:
     """Write the records of some files as one store, or as one store per part of a split.
 
@@ -62,7 +73,7 @@ def convert(
     Parameters
     ----------
     kind : str
-        Format of the sources, one of KINDS: idx, cifar, csv, npz, image-folder, webdataset, ...
+        Format of the sources, one of `sources.kinds`: idx, cifar, csv, npz, image-folder, ...
     sources, destination : URLs
         With a split, ``{split}`` in the destination is replaced by the name of the part; without ``{split}``, the
         name is inserted before the suffix.
@@ -71,7 +82,8 @@ def convert(
     shuffle : int, optional
         Seed of a random order; by default records keep the order of the sources.
     split : mapping of name to share, optional
-        Shares of the records, stratified by label if there are labels, e.g. ``{"train": 0.8, "test": 0.2}``.
+        Shares of the records, stratified by label if there are labels, by the first of several, e.g.
+        ``{"train": 0.8, "test": 0.2}``.
     limit : int, optional
         Maximum number of records.
     shards : int
@@ -93,6 +105,8 @@ def convert(
         Called with messages, e.g. that a conversion is resumed.
     before_replacing : function
         Called with the existing URLs that will be replaced, before anything is written. May raise to stop.
+    everywhere : function
+        Calls a function without arguments in each process that executes tasks; at the end, to close the sources there.
 
     Returns
     -------
@@ -113,14 +127,16 @@ def convert(
     session = secrets.token_hex(8)
     try:
         keep_source(session, source := _open_source(request, storage_options, log))
-        plan = make_plan(request, storage_options, source)
+        versions = source_versions(request, storage_options, source)
+        plan = make_plan(request, storage_options, source, versions)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}
-        _begin(plan, log, before_replacing)
+        _begin(plan, versions, log, before_replacing)
         if not fs.exists(fs.join(plan.folder, DONE), storage_options):
             _make(plan, source, session, run, verify)
         _move(plan)
         _do(plan, "manifest", _sizes(plan.shards), session, run)
         _remove(plan)
+        everywhere(functools.partial(release_session, session))
     finally:
         release_source()
     return counts
@@ -139,13 +155,20 @@ def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Call
 # -- the plan's directory ------------------------------------------------------------------------------
 
 
-def _begin(plan: Plan, log: Callable[[str], None], before_replacing: Callable[[Sequence[str]], None]) -> None:
+def _begin(
+    plan: Plan,
+    versions: Mapping[str, str],
+    log: Callable[[str], None],
+    before_replacing: Callable[[Sequence[str]], None],
+) -> None:
     """Create the plan's directory, or resume in it. Only a directory left by another plan is replaced."""
     options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)
     left = fs.ls(plan.folder, options) if is_there else []
     if PLAN_FILE in left and json.loads(fs.read_bytes(plan_file, storage_options=options))["digest"] == plan.digest:
         log(f"{plan.folder}: resuming a conversion that was stopped.")
+        if SOURCES not in left:
+            _write_sources(plan, versions)
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: exists, but was not made by a conversion. Move it away.")
@@ -156,9 +179,23 @@ def _begin(plan: Plan, log: Callable[[str], None], before_replacing: Callable[[S
         if there:
             before_replacing(there)
     if PLAN_FILE in left:
-        log(f"{plan.folder}: removing an unfinished conversion of other sources or with other arguments.")
+        changed = _changed_source(plan, versions) if SOURCES in left else ""
+        what = f", as {changed} has changed" if changed else " of other sources or with other arguments"
+        log(f"{plan.folder}: removing an unfinished conversion{what}.")
     _remove(plan)
     fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1).encode(), options)
+    _write_sources(plan, versions)
+
+
+def _write_sources(plan: Plan, versions: Mapping[str, str]) -> None:
+    content = json.dumps(versions, indent=0).encode()
+    fs.write_atomic(fs.join(plan.folder, SOURCES), content, plan.storage_options)
+
+
+def _changed_source(plan: Plan, versions: Mapping[str, str]) -> str:
+    """Return a source that has changed since an unfinished conversion of the same files; empty if there is none."""
+    before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
+    return first_change(before, versions) if before.keys() == versions.keys() else ""
 
 
 def _remove(plan: Plan) -> None:
@@ -184,6 +221,7 @@ def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> No
         _do(plan, "verify", _sizes(plan.shards), session, run)
     if plan.request.mean:
         _write_mean(plan, source)
+    plan.check_source(source)
     fs.write_atomic(fs.join(plan.folder, DONE), b"", plan.storage_options)
 
 

@@ -7,10 +7,12 @@ everything else follows from the arguments and the number of records.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import json
+import math
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,18 +23,24 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.convert.request import ConvertRequest
 from singa_dask.data.convert.sources import open_source, source_files
+from singa_dask.data.fs.versions import versions
 from singa_dask.data.order.shuffle import permutation
+from singa_dask.data.stores.class_names import has_several_labels
 from singa_dask.data.stores.shards import shard_url
-from singa_dask.data.stores.store import Store
+from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError
 
-__all__ = ["DIRECT_BYTES", "RUN_BYTES", "Plan", "Shard", "make_plan"]
+__all__ = ["DIRECT_BYTES", "RUN_BYTES", "SOURCES", "Plan", "Shard", "first_change", "make_plan", "source_versions"]
 
-VERSION = 1
+VERSION = 3
+# file of a plan's directory: the version of each source file
+SOURCES = "sources.json"
 # up to so many bytes read in total, shuffled shards are made directly from the sources; beyond that, with buckets
 DIRECT_BYTES = 1 << 28
-# approximate memory of one task: a run of source blocks, or a bucket
+# approximate memory of one task: a run of source blocks, or a bucket. More for large sources, as the runs' shares of a
+# bucket are read one by one: RUN_BYTES / MIN_SHARE each, until a task takes MAX_RUNS times as much
 RUN_BYTES = 1 << 26
+MIN_SHARE, MAX_RUNS = 64, 8
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,8 +68,10 @@ class Plan:
     fingerprint : str
         Fingerprint of the sources.
     class_names : tuple of str
-    written : tuple of str
-        Modification time of each source file, where known.
+    table_facts : mapping or None
+        `TableFacts.to_dict` of sources with named columns.
+    versions : str
+        Hash of the versions of all source files, see `source_versions`.
     direct_bytes, run_bytes : int
         Bounds on memory; the output does not depend on them.
     """
@@ -73,7 +83,8 @@ class Plan:
     labelled: bool
     fingerprint: str
     class_names: tuple[str, ...]
-    written: tuple[str, ...]
+    table_facts: Mapping[str, Any] | None
+    versions: str
     direct_bytes: int = DIRECT_BYTES
     run_bytes: int = RUN_BYTES
 
@@ -90,7 +101,8 @@ class Plan:
             self.count,
             self.fingerprint,
             self.class_names,
-            self.written,
+            *([self.table_facts] if self.table_facts else []),
+            self.versions,
             self.direct_bytes,
             self.run_bytes,
         )
@@ -179,28 +191,81 @@ class Plan:
             The sources have changed since the plan was made.
         """
         store = open_source(self.request.kind, self.request.sources, self.storage_options, **self.request.reading)
-        if (store.fingerprint, store.class_names) != (self.fingerprint, self.class_names):
+        try:
+            self.check_source(store)
+        except DataError:
             store.close()
-            raise DataError(f"{store.url}: changed during the conversion. Convert it again.")
+            raise
         return store
 
+    def check_source(self, store: Store) -> None:
+        """Check that the sources are those that the plan was made for.
 
-def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Store) -> Plan:
-    """Make the plan of a conversion of open sources."""
-    files: Sequence[str] = source_files(request.sources, storage_options)
+        Raises
+        ------
+        DataError
+            A source has changed. Names it.
+        """
+        found = source_versions(self.request, self.storage_options, store)
+        facts = hash_of(found), store.fingerprint, store.class_names
+        if facts != (self.versions, self.fingerprint, self.class_names):
+            content = fs.read_bytes(fs.join(self.folder, SOURCES), storage_options=self.storage_options)
+            changed = first_change(json.loads(content), found) or store.url
+            raise DataError(f"{changed}: changed during the conversion. Convert it again.")
+
+
+def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
+    """Return the version of each file that a conversion reads; empty where the filesystem does not know."""
+    # images in directories are files of their own
+    files = source.record_files(0, source.count) or source_files(request.sources, storage_options, request.kind)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
+    return versions((*files, *vocabulary), storage_options)
+
+
+def hash_of(found: Mapping[str, str]) -> str:
+    """Return a hash of the versions of files."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return the first file whose version differs, or that is in one of both only; empty if there is none."""
+    return next((url for url in sorted({*before, *after}) if before.get(url) != after.get(url)), "")
+
+
+def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Store, found: Mapping[str, str]) -> Plan:
+    """Make the plan of a conversion of open sources, of which ``found`` are the `source_versions`."""
+    _check_labels(request, source)
     return Plan(
         request,
         dict(storage_options or {}),
         source.count,
-        sum(field.size_bytes for field in source.schema.values()),
+        source.record_bytes,
         "label" in source.schema,
         source.fingerprint,
         source.class_names,
-        tuple(fs.modified(url, storage_options) for url in (*files, *vocabulary)),
+        source.table_facts.to_dict() if source.table_facts else None,
+        hash_of(found),
         DIRECT_BYTES,
-        RUN_BYTES,
+        _run_bytes(source.count * source.record_bytes),
     )
+
+
+def _check_labels(request: ConvertRequest, source: Store) -> None:
+    """Raise a `DataError` if records have targets or several labels, which the format to write cannot keep."""
+    named = "table_facts" in inspect.signature(STORES.find(request.backend).write).parameters
+    if "target" in source.schema and not named:
+        text = f"{request.destination}: {request.backend} has no targets, and the records of {source.url} have."
+        raise DataError(f"{text} Write arrow or parquet, or leave the target out.")
+    if has_several_labels(source) and not named:
+        raise DataError(
+            f"{request.destination}: {request.backend} has one label for each record, and {source.url} several. Write "
+            "arrow or parquet, or choose one label."
+        )
+
+
+def _run_bytes(total: int) -> int:
+    """Return the size of runs and buckets for sources of ``total`` bytes."""
+    return max(RUN_BYTES, min(math.isqrt(total * RUN_BYTES // MIN_SHARE), MAX_RUNS * RUN_BYTES))
 
 
 def _part_url(destination: str, name: str) -> str:

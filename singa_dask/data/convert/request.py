@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singa_dask.data import fs
-from singa_dask.data.convert.sources import KINDS, kind_options
+from singa_dask.data.convert.sources import kind_options, kinds
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError
 from singa_dask.registry import suggest
@@ -19,7 +19,7 @@ __all__ = ["ConvertRequest", "backend_of", "key_options", "make_request", "parse
 # pattern of keys, by kind of the sources
 KEYS = {"cifar": "%05d"}
 # parameters of all writers
-BASICS = ("url", "records", "storage_options", "class_names", "_", "options")
+BASICS = ("url", "records", "storage_options", "class_names", "table_facts", "_", "options")
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def make_request(
     ConfigError
         An argument is invalid.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, KINDS)}")
+    if kind not in kinds():
+        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, kinds())}")
     backend = to or backend_of(destination)
     request = ConvertRequest(
         kind=kind,
@@ -142,12 +142,12 @@ def backend_of(destination: str) -> str:
     Raises
     ------
     ConfigError
-        No backend has that suffix.
+        No backend that can be written has that suffix.
     """
-    for name in STORES.names():
+    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
+    for name in known:
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name
-    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     raise ConfigError(
         f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
     )

@@ -22,25 +22,12 @@ from singa_dask.data.stores.idx import idx_shape
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import ShardedStore, shard_urls
 from singa_dask.data.stores.store import STORES, Store, rows_per_block
+from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table_files import table_files
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
-__all__ = ["KINDS", "kind_options", "open_source", "source_files"]
-
-# kinds that are backends of stores
-BACKENDS = (
-    "arrow",
-    "cifar",
-    "csv",
-    "image-folder",
-    "image-list",
-    "kvfile",
-    "lmdb",
-    "npz",
-    "parquet",
-    "tfrecord",
-    "webdataset",
-)
+__all__ = ["kind_options", "kinds", "open_source", "source_files"]
 
 
 def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Store:
@@ -49,7 +36,7 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
     Parameters
     ----------
     kind : str
-        One of KINDS.
+        One of `kinds`.
     urls : sequence of str
         Each may be a pattern (``part-*.parquet``).
     options
@@ -60,15 +47,31 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
     DataError
         A file is missing or damaged, or its schema is not that of the first.
     """
+    if kind == "table":
+        return _open_table(urls, storage_options, options)
     files = source_files(urls, storage_options)
     if kind in READERS:
         return READERS[kind](files, storage_options, **options)
     return ShardedStore(", ".join(urls), storage_options, kind, files=files, **options)
 
 
-def source_files(urls: Sequence[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files of URLs, with patterns expanded."""
+def _open_table(urls: Sequence[str], storage_options: fs.Options, options: Mapping[str, Any]) -> Store:
+    if len(urls) != 1:
+        raise DataError(f"{', '.join(urls)}: expected one table: a file, a pattern or a directory.")
+    return TableStore(urls[0], storage_options, **options)
+
+
+def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: str = "") -> list[str]:
+    """Return the files of URLs, with patterns expanded, and directories of tables."""
+    if kind == "table":
+        return [each.url for url in urls for each in table_files(url, storage_options)]
     return [file for url in urls for file in (shard_urls(url, storage_options) if is_pattern(url) else [url])]
+
+
+def kinds() -> list[str]:
+    """Return the kinds of sources: formats of stores, each by its first name, and those that are read here."""
+    found = {name: STORES.find(name) for name in STORES.names()}
+    return sorted({*READERS, *(name for name, cls in found.items() if cls.is_source and cls.backend_name() == name)})
 
 
 def kind_options(kind: str) -> list[str]:
@@ -78,7 +81,19 @@ def kind_options(kind: str) -> list[str]:
     return [name for name in inspect.signature(reader).parameters if name not in given]
 
 
-class IdxFiles(Store):
+class _Files(Store):
+    """Records of several files, given by their URLs."""
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(", ".join(urls), storage_options, **options)
+        self._urls = tuple(urls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reopen, (cls, _, *others) = super().__reduce__()
+        return reopen, (cls, self._urls, *others)
+
+
+class IdxFiles(_Files):
     """Files of images and of labels in MNIST's idx format, gzipped or not.
 
     Parameters
@@ -94,7 +109,7 @@ class IdxFiles(Store):
     """
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options = None) -> None:
-        super().__init__(", ".join(urls), storage_options)
+        super().__init__(urls, storage_options)
         # of each block the file, and its offset there
         self._images: list[tuple[Bytes, int]] = []
         labels: list[npt.NDArray[np.int32]] = []
@@ -138,14 +153,14 @@ class IdxFiles(Store):
             source.close()
 
 
-class InMemory(Store):
+class InMemory(_Files):
     """Records made from texts, in memory."""
 
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays) -> None:
-        super().__init__(", ".join(urls), storage_options)
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays, **options: Any) -> None:
+        super().__init__(urls, storage_options, **options)
         self._records = records
         self.schema = schema_of(self._records)
-        size = sum(field.size_bytes for field in self.schema.values())
+        size = self.record_bytes
         count, n = len(next(iter(self._records.values()))), rows_per_block(size)
         self.blocks = tuple(
             Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
@@ -170,7 +185,8 @@ class Text(InMemory):
         vocabulary: str = "vocab.txt",
         window: int = 50,
     ) -> None:
-        super().__init__(urls, storage_options, read_text(urls, storage_options, vocabulary, window))
+        records = read_text(urls, storage_options, vocabulary, window)
+        super().__init__(urls, storage_options, records, vocabulary=vocabulary, window=window)
 
 
 class Words(InMemory):
@@ -183,8 +199,8 @@ class Words(InMemory):
         vocabulary: str = "vocab.txt",
         class_size: int = 100,
     ) -> None:
-        super().__init__(urls, storage_options, read_words(urls, storage_options, vocabulary, class_size))
+        records = read_words(urls, storage_options, vocabulary, class_size)
+        super().__init__(urls, storage_options, records, vocabulary=vocabulary, class_size=class_size)
 
 
 READERS: Mapping[str, Callable[..., Store]] = {"idx": IdxFiles, "text": Text, "words": Words}
-KINDS = sorted((*BACKENDS, *READERS))

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import Plan
-from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.manifest import write_manifest
+from singa_dask.data.stores.manifest_writer import write_manifest
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store, rows_per_block
@@ -32,7 +32,9 @@ __all__ = [
     "Task",
     "keep_source",
     "read_numbers",
+    "release_session",
     "release_source",
+    "report",
     "reporting",
     "staged_url",
     "write_arrays",
@@ -80,9 +82,11 @@ class Task:
 
     def source(self) -> Store:
         """Return the sources, opened once per session and thread."""
-        if getattr(_HERE, "session", None) != self.session:
-            keep_source(self.session, self.plan.open_source())
-        source: Store = _HERE.source
+        kept = _KEPT.get(threading.get_ident())
+        if kept is not None and kept[0] == self.session:
+            return kept[1]
+        source = self.plan.open_source()
+        keep_source(self.session, source)
         return source
 
     def url(self, name: str = "") -> str:
@@ -93,19 +97,29 @@ class Task:
 # -- open sources, by thread: not all stores can be read by several threads ---------------------------
 
 _HERE = threading.local()
+# session and sources of each thread
+_KEPT: dict[int, tuple[str, Store]] = {}
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Let the tasks of a session in this thread use an open store."""
+    """Let the tasks of a session in this thread use an open store; closes that of another session."""
     release_source()
-    _HERE.session, _HERE.source = session, source
+    _KEPT[threading.get_ident()] = session, source
 
 
 def release_source() -> None:
     """Close the sources of this thread."""
-    if getattr(_HERE, "source", None) is not None:
-        _HERE.source.close()
-    _HERE.session = _HERE.source = None
+    _, source = _KEPT.pop(threading.get_ident(), ("", None))
+    if source is not None:
+        source.close()
+
+
+def release_session(session: str) -> None:
+    """Close the sources of a session in all threads of this process. None of its tasks may be running."""
+    for thread, (kept, source) in list(_KEPT.items()):
+        if kept == session:
+            del _KEPT[thread]
+            source.close()
 
 
 @contextlib.contextmanager
@@ -118,7 +132,8 @@ def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
         del _HERE.on_records
 
 
-def _report(n: float) -> None:
+def report(n: float) -> None:
+    """Report that ``n`` records more are done; nothing unless this thread is `reporting`."""
     on_records = getattr(_HERE, "on_records", None)
     if on_records is not None:
         on_records(n)
@@ -133,13 +148,15 @@ def gather_labels(task: Task) -> None:
     first, last = task.plan.runs(source.starts)[task.index]
     labels = []
     for block in range(first, last):
-        labels.append(source.read_block(block)["label"])
-        _report(len(labels[-1]))
+        found = source.read_labels(block)
+        # of several labels the first
+        labels.append(np.ascontiguousarray(found[:, 0]) if found.ndim > 1 else found)
+        report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
 
 
 def scatter(task: Task) -> None:
-    """Write the records of a run sorted by position: starts of buckets, positions, then each field."""
+    """Write the records of a run by bucket: starts of the buckets; for each its positions, then each field."""
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
@@ -148,8 +165,10 @@ def scatter(task: Task) -> None:
     order = order[int(np.searchsorted(positions[order], 0)) :]
     offsets = np.searchsorted(positions[order], plan.buckets)
     records = _gather(source, start + order)
-    write_arrays(task.url(), [offsets, positions[order], *records.values()], plan.storage_options)
-    _report(len(order) / 2)
+    sorted_arrays = [positions[order], *records.values()]
+    pieces = [array[low:high] for low, high in pairwise(offsets.tolist()) if high > low for array in sorted_arrays]
+    write_arrays(task.url(), [offsets, *pieces], plan.storage_options)
+    report(len(order) / 2)
 
 
 def write_shard(task: Task) -> None:
@@ -160,7 +179,7 @@ def write_shard(task: Task) -> None:
     if plan.request.mean and task.index < plan.request.shards:
         records = _summed(Rechunker(plan.shards[task.index].url, records), sums)
     target = STORES.find(plan.request.backend)
-    options = {**plan.request.writing, **write_options(target, plan.class_names)}
+    options = {**plan.request.writing, **write_options(target, plan.class_names, plan.table_facts)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
     # written last: a store can have several files
     write_arrays(task.url(), sums, plan.storage_options)
@@ -178,7 +197,7 @@ def verify(task: Task) -> None:
                 raise DataError(f"{url}: {store.count} records were written, expected {stop - start}.")
             for block in store.blocks:
                 _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
-                _report(block.n / 2)
+                report(block.n / 2)
     except DataError:
         # so that a resumed conversion writes the shard again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
@@ -196,7 +215,8 @@ def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
     written = expected.take(n) or {}
     values = next(array for name, array in written.items() if name != "label")
     for name, array in found.items():
-        other = written["label"] if name == "label" else values
+        # a format can have another name for values
+        other = written.get(name, values)
         wrong = (array.reshape(n, -1) != other.reshape(n, -1)).any(axis=1)
         if wrong.any():
             raise DataError(f"{where}, record {expected.taken - n + int(wrong.argmax())}: {name} differs.")
@@ -221,9 +241,11 @@ def _records(task: Task) -> Iterator[Arrays]:
     plan, shard, source = task.plan, task.plan.shards[task.index], task.source()
     if plan.by_buckets:
         first, last = np.searchsorted(plan.buckets, [shard.start, shard.stop]).tolist()
-        n_runs = len(plan.runs(source.starts))
-        for bucket in range(first, last):
-            yield _bucket(task, source, bucket, n_runs)
+        runs = [task.url(f"scatter-{i:05d}") for i in range(len(plan.runs(source.starts)))]
+        starts = [read_numbers(url, first, last + 1, plan.storage_options).tolist() for url in runs]
+        for i in range(last - first):
+            pieces = [(url, at[i], at[i + 1]) for url, at in zip(runs, starts, strict=True)]
+            yield _bucket(task, source, first + i, pieces)
         return
     rows = read_numbers(task.url(ORDER), shard.start, shard.stop, plan.storage_options)
     if plan.request.shuffle is not None:
@@ -242,31 +264,31 @@ def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
     taken = {name: np.empty((len(rows), *field.shape), field.dtype) for name, field in source.schema.items()}
     for block in np.flatnonzero(np.diff(cuts)).tolist():
         chosen = order[cuts[block] : cuts[block + 1]]
-        records = source.read_block(block)
+        records = source.read_rows(block, rows[chosen] - source.starts[block])
         for name, array in taken.items():
-            array[chosen] = records[name][rows[chosen] - source.starts[block]]
-        _report(len(chosen) / 2)
+            array[chosen] = records[name]
+        report(len(chosen) / 2)
     return taken
 
 
-def _bucket(task: Task, source: Store, bucket: int, n_runs: int) -> Arrays:
-    """Collect the records of a bucket from all runs."""
-    buckets = task.plan.buckets
+def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int, int]]) -> Arrays:
+    """Collect the records of a bucket; ``pieces`` are the URL of each run, and the first and last of its records."""
+    buckets, options = task.plan.buckets, task.plan.storage_options
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}
-    for i in range(n_runs):
-        run = RangeReader(task.url(f"scatter-{i:05d}"), task.plan.storage_options)
-        first, last = np.frombuffer(run.read(8 * bucket, 16), np.int64).tolist()
-        (n,) = np.frombuffer(run.read(8 * len(buckets) - 8, 8), np.int64).tolist()
-        at = 8 * len(buckets)
-        positions = np.frombuffer(run.read(at + 8 * first, 8 * (last - first)), np.int64) - start
-        at += 8 * n
-        for name, field in source.schema.items():
-            data = run.read(at + first * field.size_bytes, (last - first) * field.size_bytes)
-            taken[name][positions] = np.frombuffer(data, field.dtype).reshape(-1, *field.shape)
-            at += n * field.size_bytes
-        run.close()
-    _report((stop - start) / 2)
+    kinds = [np.dtype(np.int64), *(np.dtype((field.dtype, field.shape)) for field in source.schema.values())]
+    size = sum(kind.itemsize for kind in kinds)
+    for url, first, last in pieces:
+        if first == last:
+            continue
+        data, at = fs.read_bytes(url, 8 * len(buckets) + first * size, (last - first) * size, options), 0
+        arrays = []
+        for kind in kinds:
+            arrays.append(np.frombuffer(data, kind, last - first, at))
+            at += (last - first) * kind.itemsize
+        for name, values in zip(taken, arrays[1:], strict=True):
+            taken[name][arrays[0] - start] = values
+    report((stop - start) / 2)
     return taken
 
 
@@ -277,7 +299,7 @@ def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
         n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)
         for first in range(0, n, n_rows):
             yield {name: array[first : first + n_rows] for name, array in chunk.items()}
-            _report(min(n_rows, n - first) / 2)
+            report(min(n_rows, n - first) / 2)
 
 
 def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from singa_dask.data.fs import files
+from singa_dask.data.fs.decompression import gunzip, limit_of
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["Bytes", "Memory", "ReadAhead", "open_bytes"]
+__all__ = ["Bytes", "Memory", "Range", "ReadAhead", "open_bytes"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD_BYTES = 1 << 22
 
 
 class Bytes(Protocol):
-    """A source of bytes that is read by ranges."""
+    """A source of bytes that is read by ranges.
+
+    Attributes
+    ----------
+    url : str
+    size : int
+        Bytes.
+    is_local : bool
+        Whether reading takes no request: the bytes are mapped, or in memory.
+    """
 
     url: str
     size: int
+    is_local: bool
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
@@ -28,17 +37,33 @@ class Bytes(Protocol):
     def scan(self, offset: int, length: int) -> memoryview:
         """Do the same, bypassing any cache."""
 
+    def reread(self, offset: int, length: int) -> memoryview:
+        """Do the same by another connection, bypassing any cache: for a read that takes too long."""
+
+    def is_cached(self, offset: int, length: int) -> bool:
+        """Return whether `read` takes no request."""
+
     def close(self) -> None:
         """Close the source."""
+
+
+class Range(NamedTuple):
+    """A range of a source."""
+
+    source: Bytes
+    offset: int
+    length: int
 
 
 class Memory:
     """Bytes in memory that came from a URL."""
 
-    def __init__(self, url: str, data: bytes) -> None:
+    is_local = True
+
+    def __init__(self, url: str, data: bytes | bytearray | memoryview) -> None:
         self.url = url
         self.size = len(data)
-        self._data = memoryview(data)
+        self._data = memoryview(data).toreadonly()
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on."""
@@ -46,7 +71,11 @@ class Memory:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         return self._data[offset : offset + length]
 
-    scan = read
+    scan = reread = read
+
+    def is_cached(self, offset: int, length: int) -> bool:
+        """Return True."""
+        return True
 
     def close(self) -> None:
         """Release the memory."""
@@ -76,19 +105,17 @@ class ReadAhead:
 
 
 def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
-    """Open a file; a gzipped one is decompressed into memory.
+    """Open a file; a gzipped one is decompressed, see `decompression.gunzip`.
 
     Raises
     ------
     DataError
-        The file is missing, or its gzip is damaged.
+        The file is missing, its gzip is damaged, or it decompresses to more than the limit.
     """
     reader = RangeReader(url, storage_options)
     if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:
         return reader
     try:
-        return Memory(url, gzip.decompress(reader.read(0, reader.size)))
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{url}: a damaged gzip file: {error}.") from error
+        return Memory(url, gunzip(reader, limit_of(storage_options)))
     finally:
         reader.close()

@@ -1,51 +1,38 @@
-"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
-
-Layout of the directory: ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a
-seal; ``tmp/`` holds entries being written; ``locks/`` holds 256 empty lock files, chosen by the first byte of the key;
-``usage`` holds the total number of bytes.
-"""
+"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import logging
 import mmap
 import os
-import re
-import secrets
-import struct
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
+from singa_dask.data.fs.cache_folder import SEAL, CachedFile, CacheFolder, is_whole, seal_of
 from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.fs.mapped_file import map_file
 from singa_dask.errors import DataError
-from singa_dask.gate import pause
 
 __all__ = ["Cache", "default_folder", "key_of", "open_cache"]
 
 LOG = logging.getLogger(__name__)
 
-MARKER = "singa-dask-cache"
-MAGIC = b"SDCACHE1"
-# magic, key, bytes, crc32c
-SEAL = struct.Struct("<8s32sQI12x")
-KEY = re.compile(r"[0-9a-f]{64}")
-LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
-COUNTER = struct.Struct("<Q")
-
 DEFAULT_LIMIT_GB = 20.0
-POLL_S = 0.01
+# seconds for which a block that another process fetches is waited for
 WAIT_S = 10.0
-WAIT_FOR_FILE_S = 600.0
-# eviction frees at least this fraction of the limit: 1 / SLACK
-SLACK = 16
+# seconds without progress after which another process that fetches a file is no longer waited for
+STALL_S = 120.0
+# seconds until writing is tried again after an error of the disk
+RETRY_S = 60.0
+# maximum number of maps, beyond which entries of up to MAX_COPY_BYTES are copied
 MAX_MAPS = 256
+MAX_COPY_BYTES = 1 << 26
 
 
 def key_of(*parts: Any) -> str:
@@ -59,6 +46,7 @@ def default_folder() -> str:
 
 
 _OPEN: dict[tuple[str, int], Cache] = {}
+_OPENING = threading.Lock()
 # each map in use keeps a file open
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -79,9 +67,10 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
     given = settings or {}
     folder = os.path.abspath(os.path.expanduser(given.get("dir") or default_folder()))
     limit = int(given.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
-    if (folder, limit) not in _OPEN:
-        _OPEN[folder, limit] = Cache(Path(folder), limit)
-    return _OPEN[folder, limit]
+    with _OPENING:  # files of a store are opened in several threads
+        if (folder, limit) not in _OPEN:
+            _OPEN[folder, limit] = Cache(Path(folder), limit)
+        return _OPEN[folder, limit]
 
 
 class Cache:
@@ -101,36 +90,20 @@ class Cache:
     Raises
     ------
     DataError
-        The directory cannot be written, or contains other files.
+        The directory cannot be written, contains other files, or is on a network file system.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.hits = self.misses = 0
-        self._writes = True
+        # after an error of the disk nothing is written until this time
+        self._paused_until = 0.0
+        self._is_warned = False
+        self._pausing = threading.Lock()
         # key -> inode of the file whose checksum was verified
         self._whole: dict[str, int] = {}
-        try:
-            self._claim()
-            with self._usage() as usage:
-                if usage is not None:
-                    self._remove_leftovers()
-                    _set_count(usage, sum(size for _, size, _ in self._entries()))
-        except OSError as error:
-            text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
-            raise DataError(f"{text} Set cache.dir or SINGA_DASK_CACHE to a writable directory.") from error
-
-    def _claim(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = os.listdir(self.folder)
-        if MARKER not in names and names:
-            text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
-            raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
-        # the marker is created first, so that a process that sees the other entries sees it too
-        (self.folder / MARKER).touch()
-        for name in ("entries", "locks", "tmp"):
-            (self.folder / name).mkdir(exist_ok=True)
+        self._folder = CacheFolder(folder, limit_bytes)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -164,29 +137,40 @@ class Cache:
         self.hits += 1
         return found
 
-    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> Path:
-        """Return the path of an entry, for readers that need a file. Its bytes are followed by the seal.
+    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
+        """Return an entry as an open file, for readers that need one. It is not evicted until it is closed.
+
+        While another process fetches the entry, this one waits as long as there is progress. If the other one ends, or
+        makes no progress for `STALL_S` seconds, the entry is fetched here.
 
         Raises
         ------
         DataError
-            The entry exceeds the limit, the disk is full, or another process has been fetching it for too long.
+            The entry exceeds the limit, or the disk is full.
         """
         self.check_fits(length)
-        with self._lock(key, WAIT_FOR_FILE_S) as locked:
-            if self.find(key) is not None:
-                self.hits += 1
-            elif not locked:
-                text = f"{self.folder}: another process has been fetching a file for {WAIT_FOR_FILE_S:g} s."
-                raise DataError(f"{text} Is that process stopped?")
-            else:
-                self.misses += 1
-                try:
+        pin: CachedFile | None = None
+        try:
+            pin = self._folder.pin(key)
+            with self._folder.lock(key, STALL_S) as locked:
+                if self.find(key) is not None:
+                    self.hits += 1
+                else:
+                    self.misses += 1
+                    if not locked:
+                        LOG.warning(
+                            "%s: another process fetches a file, but makes no progress. It is fetched here, too.",
+                            self.folder,
+                        )
                     self._write(key, length, chunks())
-                except OSError as error:
-                    text = f"{self.folder}: a file of {length} bytes cannot be written: {error.strerror or error}."
-                    raise DataError(f"{text} Set cache.dir to a directory on a disk with enough space.") from error
-        return self._path(key)
+            return pin
+        except BaseException as error:
+            if pin is not None:
+                pin.close()
+            if not isinstance(error, OSError):
+                raise
+            text = f"{self.folder}: a file of {length} bytes cannot be written: {error.strerror or error}."
+            raise DataError(f"{text} Set cache.dir to a directory on a disk with enough space.") from error
 
     def check_fits(self, length: int) -> None:
         """Raise a `DataError` if an entry of this length exceeds the limit."""
@@ -197,16 +181,18 @@ class Cache:
 
     def find(self, key: str, warn: bool = True) -> memoryview | None:
         """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
-        path = self._path(key)
+        path = self._folder.entry(key)
         try:
             with path.open("rb", buffering=0) as file:
-                inode = os.fstat(file.fileno()).st_ino
-                data = _mapped(file) if len(_MAPS) < MAX_MAPS else memoryview(file.read())
+                status = os.fstat(file.fileno())
+                inode = status.st_ino
+                is_copied = len(_MAPS) >= MAX_MAPS and status.st_size <= MAX_COPY_BYTES
+                data = memoryview(file.read()) if is_copied else _mapped(file)
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
             data, inode = memoryview(b""), -1
-        if self._whole.get(key) != inode and not _is_whole(key, data):
+        if self._whole.get(key) != inode and not is_whole(key, data):
             if warn:
                 LOG.warning("%s: damaged, will be fetched again.", path)
             return None
@@ -215,27 +201,40 @@ class Cache:
             os.utime(path)
         return data[: -SEAL.size]
 
-    def _path(self, key: str) -> Path:
-        return self.folder / "entries" / key[:2] / key
+    def holds(self, key: str) -> bool:
+        """Return whether there is an entry; it may still be damaged."""
+        return self._folder.entry(key).exists()
 
     # -- writing ------------------------------------------------------------------------------------
 
     def keep(self, key: str, data: bytes | memoryview) -> None:
-        """Write an entry if it fits the limit. After a disk error, logs one warning and writes no more."""
-        if not self._writes or len(data) + SEAL.size > self.limit_bytes:
+        """Write an entry if it fits the limit. After an error of the disk, nothing is written for `RETRY_S` seconds."""
+        if time.monotonic() < self._paused_until or len(data) + SEAL.size > self.limit_bytes:
             return
         try:
             self._write(key, len(data), [data])
         except OSError as error:
             self._give_up(error)
+        else:
+            self._go_on()
 
     def _give_up(self, error: OSError) -> None:
-        if self._writes:
-            LOG.warning("%s: the cache is no longer written: %s.", self.folder, error.strerror or error)
-        self._writes = False
+        """Pause writing, with one warning until it works again. Many threads write at the same time."""
+        with self._pausing:
+            self._paused_until = time.monotonic() + RETRY_S
+            is_known, self._is_warned = self._is_warned, True
+        if not is_known:
+            text = "%s: the cache is not written: %s. It is tried again every %g s."
+            LOG.warning(text, self.folder, error.strerror or error, RETRY_S)
+
+    def _go_on(self) -> None:
+        """Take note that writing works, unless that began before the pause."""
+        with self._pausing:
+            if time.monotonic() >= self._paused_until:
+                self._is_warned = False
 
     def _write(self, key: str, length: int, chunks: Iterable[bytes | memoryview]) -> None:
-        path, file = self._path(key), self._reserve(key, length + SEAL.size)
+        path, file = self._folder.entry(key), self._folder.reserve(key, length + SEAL.size)
         try:
             with file:
                 crc = n = 0
@@ -244,65 +243,14 @@ class Cache:
                     crc, n = checksum_of(chunk, crc), n + len(chunk)
                 if n != length:
                     raise DataError(f"{path}: fetched {n} bytes, expected {length}.")
-                file.write(SEAL.pack(MAGIC, bytes.fromhex(key), length, crc))
+                file.write(seal_of(key, length, crc))
                 file.flush()
                 path.parent.mkdir(exist_ok=True)
                 os.replace(file.name, path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
-            self._release(length + SEAL.size)
+            self._folder.release(length + SEAL.size)
             raise
-
-    def _reserve(self, key: str, size: int) -> IO[bytes]:
-        """Make room and return a locked temporary file. A temporary file without a lock was left by a dead process."""
-        with self._usage() as usage:
-            if usage is None:
-                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
-            held = _count(usage)
-            if held + size > self.limit_bytes:
-                held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
-            if held + size > self.limit_bytes:
-                raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
-            file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _set_count(usage, held + size)
-        return file
-
-    def _release(self, size: int) -> None:
-        with self._usage() as usage:
-            if usage is not None:
-                _set_count(usage, max(0, _count(usage) - size))
-
-    def _evict(self, target: int) -> int:
-        """Delete the oldest entries down to ``target`` bytes; return the bytes left. Existing maps stay valid."""
-        entries = sorted(self._entries(), key=lambda entry: entry[2])
-        held = sum(size for _, size, _ in entries)
-        for path, size, _ in entries:
-            if held <= target:
-                break
-            if path.parent.name != "tmp" and _is_sealed(path):
-                path.unlink(missing_ok=True)
-                held -= size
-        return held
-
-    def _entries(self) -> Iterator[tuple[Path, int, int]]:
-        """Yield path, size in bytes and time of last use of the files with names of entries."""
-        for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
-            for folder, _, files in os.walk(self.folder / name):
-                for file in filter(pattern.fullmatch, files):
-                    path = Path(folder, file)
-                    with contextlib.suppress(FileNotFoundError):
-                        status = path.stat()
-                        yield path, status.st_size, status.st_mtime_ns
-
-    def _remove_leftovers(self) -> None:
-        """Delete the temporary files of dead processes."""
-        for path in (self.folder / "tmp").iterdir():
-            if LEFTOVER.fullmatch(path.name):
-                # its writer may just have renamed it
-                with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-                    if _try_lock(file):
-                        path.unlink()
 
     # -- locks --------------------------------------------------------------------------------------
 
@@ -311,69 +259,14 @@ class Cache:
         """Hold the lock of a key; yields False if it could not be acquired in time."""
         with contextlib.ExitStack() as held:
             try:
-                # the lock is released when the file is closed or the process ends
-                locked = _wait_for(held.enter_context((self.folder / "locks" / key[:2]).open("ab")), wait_s)
+                locked = held.enter_context(self._folder.lock(key, wait_s))
             except OSError as error:
                 self._give_up(error)
                 locked = False
             yield locked
 
-    @contextlib.contextmanager
-    def _usage(self) -> Iterator[IO[bytes] | None]:
-        """Hold the lock of the whole cache; yields the usage file, or None if it could not be locked in time."""
-        descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            yield file if _wait_for(file, WAIT_S) else None
-
 
 def _mapped(file: IO[bytes]) -> memoryview:
-    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    _MAPS.add(data)
-    return memoryview(data)
-
-
-def _wait_for(file: IO[bytes], wait_s: float) -> bool:
-    until = time.monotonic() + wait_s
-    while not _try_lock(file):
-        if time.monotonic() > until:
-            return False
-        # flock has no timeout, and no event for its release
-        pause(POLL_S)
-    return True
-
-
-def _try_lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _count(usage: IO[bytes]) -> int:
-    data = os.pread(usage.fileno(), COUNTER.size, 0)
-    return int(COUNTER.unpack(data)[0]) if len(data) == COUNTER.size else 0
-
-
-def _set_count(usage: IO[bytes], held: int) -> None:
-    os.pwrite(usage.fileno(), COUNTER.pack(held), 0)
-
-
-def _is_sealed(path: Path) -> bool:
-    """Return whether a file ends with a seal of its name: only such files are deleted."""
-    try:
-        with path.open("rb") as file:
-            n = file.seek(0, os.SEEK_END) - SEAL.size
-            seal = os.pread(file.fileno(), SEAL.size, max(n, 0))
-    except OSError:
-        return False
-    return n >= 0 and SEAL.unpack(seal)[:3] == (MAGIC, bytes.fromhex(path.name), n)
-
-
-def _is_whole(key: str, data: memoryview) -> bool:
-    """Return whether the bytes of a file match its seal."""
-    n = len(data) - SEAL.size
-    if n < 0:
-        return False
-    magic, name, length, crc = SEAL.unpack(data[n:])
-    return (magic, name, length) == (MAGIC, bytes.fromhex(key), n) and checksum_of(data[:n]) == crc
+    data = map_file(file)
+    _MAPS.add(cast(mmap.mmap, data.obj))
+    return data

@@ -10,23 +10,27 @@ import contextlib
 import hashlib
 import os
 import posixpath
+import re
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.data.fs import hdfs_clients
+from singa_dask.data.fs import hdfs_clients, hdfs_web, host_files
+from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.errors import DataError
 
 __all__ = [
     "CACHE",
+    "MAX_DECOMPRESSED",
     "Options",
     "absolute",
+    "entries",
     "errors_name",
     "exists",
     "get_block_locations",
@@ -34,9 +38,9 @@ __all__ = [
     "is_dir",
     "join",
     "local_path",
+    "look",
     "ls",
     "makedirs",
-    "modified",
     "move",
     "open",
     "read_bytes",
@@ -51,6 +55,8 @@ Options = Mapping[str, Any] | None
 
 # key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
+# key of the storage options that limits what decompresses, see `decompression`; not passed to the filesystem
+MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 
 
 @contextlib.contextmanager
@@ -65,7 +71,8 @@ def errors_name(url: str) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
     except (OSError, ValueError, ImportError) as error:
-        text = str(error)
+        # a token of WebHDFS is a secret
+        text = re.sub(r"delegation=[^&\s]+", "delegation=...", str(error))
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
 
 
@@ -85,16 +92,20 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         The protocol is unknown, or its package is missing.
     """
     options = dict(storage_options or {})
-    options.pop(CACHE, None)
+    for ours in (CACHE, MAX_DECOMPRESSED):
+        options.pop(ours, None)
     with errors_name(url):
         if url.startswith(hdfs_clients.SCHEMES):
             return hdfs_clients.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
+        hdfs_web.set_timeout(filesystem)
     return filesystem, path
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a local URL, or None if the URL is not local."""
+    """Return the path of a local URL, or None if the URL is not local. A part file on this host is local."""
+    if url.startswith(host_files.SCHEME):
+        return host_files.local_path(url)
     filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
     return Path(path) if isinstance(filesystem, LocalFileSystem) else None
 
@@ -130,11 +141,35 @@ def size(url: str, storage_options: Options = None) -> int:
         return int(filesystem.size(path))
 
 
+def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
+    """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        try:
+            info = filesystem.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    return info["type"] == "directory", int(info.get("size") or 0)
+
+
 def ls(url: str, storage_options: Options = None) -> list[str]:
     """Return the sorted names (last part of the path) of the entries of a directory."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
+
+
+def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
+    """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name."""
+    filesystem, path = resolve(url, storage_options)
+    found = []
+    with errors_name(url):
+        for info in filesystem.ls(path, detail=True):
+            name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
+            if info["type"] not in ("directory", "file"):  # a link
+                is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
+            found.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
+    return sorted(found)
 
 
 def get_block_locations(
@@ -182,16 +217,6 @@ def remove_tree(url: str, storage_options: Options = None) -> None:
             filesystem.rm(path, recursive=True)
 
 
-def modified(url: str, storage_options: Options = None) -> str:
-    """Return when a file was last written; empty if the filesystem does not know."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
-        try:
-            return str(filesystem.modified(path))
-        except (NotImplementedError, KeyError, OSError):
-            return ""
-
-
 def move(source: str, target: str, storage_options: Options = None) -> None:
     """Rename a file, or each file of a directory, within a filesystem; a file at the target is replaced atomically."""
     if is_dir(source, storage_options):
@@ -201,11 +226,11 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
     here, there = local_path(source), local_path(target)
     filesystem, path = resolve(target, storage_options)
     with errors_name(target):
-        filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+        filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
         if here and there:
             _rename_durably(here, there)
         else:
-            filesystem.mv(resolve(source, storage_options)[1], path)
+            hdfs_web.rename(filesystem, resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
@@ -213,7 +238,7 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         if "r" not in mode:
-            filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+            filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
     return file
 
@@ -245,8 +270,9 @@ def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
     """
     target = local_path(url)
     filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
-        filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+    if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
+        with errors_name(url):
+            filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
     prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
@@ -283,10 +309,14 @@ def _is_alive(pid: int) -> bool:
 
 
 def _upload(filesystem: Any, source: Path, path: str) -> None:
-    temporary = posixpath.join(filesystem._parent(path), source.name)
+    if isinstance(filesystem, HdfsFileSystem):
+        # is atomic, and written again where DataNodes or NameNodes fail
+        filesystem.put_file(str(source), path)
+        return
+    temporary = posixpath.join(hdfs_web.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
-        filesystem.mv(temporary, path)
+        hdfs_web.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.rm(temporary)
@@ -308,8 +338,14 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(url: str, data: bytes | bytearray | memoryview, storage_options: Options = None) -> None:
-    """Write a file atomically: a reader sees either the old content or the new."""
+def write_atomic(
+    url: str,
+    data: bytes | bytearray | memoryview | Sequence[bytes | memoryview],
+    storage_options: Options = None,
+) -> None:
+    """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them."""
+    chunks = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
     with staged(url, storage_options) as path:
         with errors_name(url):
-            path.write_bytes(data)
+            with path.open("wb") as file:
+                file.writelines(chunks)

@@ -1,20 +1,19 @@
-"""HdfsFileSystem: an fsspec filesystem on top of hdfs-native.
+"""HdfsFileSystem: an fsspec filesystem on top of hdfs-native, which `Connection` makes safe.
 
-It adds what hdfs-native lacks: pickled filesystems open their own client, use in a forked child is refused, reads
-stay within the file, every call has a deadline, and every error is an `OSError` that names the URL (and the offset).
+Pickled filesystems open their own client, reads stay within the file, and whole files are written atomically: from the
+start again if a DataNode fails.
 """
 
 from __future__ import annotations
 
+import datetime
 import errno
-import getpass
 import io
-import os
+import itertools
+import logging
 import posixpath
-import queue
 import re
 import secrets
-import shutil
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
@@ -22,22 +21,22 @@ import hdfs_native
 from fsspec import AbstractFileSystem
 
 from singa_dask.data.fs import hdfs_blocks
-from singa_dask.data.fs.hdfs_calls import Calls, os_error, with_errno
+from singa_dask.data.fs.hdfs_calls import with_errno
+from singa_dask.data.fs.hdfs_connection import IO_DEADLINE_S, WRITE_IDLE_S, Connection, connection
+from singa_dask.data.fs.hdfs_reader import HdfsReader
+from singa_dask.data.fs.patience import patiently
 from singa_dask.data.fs.range_file import RangeFile
-from singa_dask.gate import pause
 
-__all__ = ["HdfsFileSystem", "HdfsReader"]
+__all__ = ["HdfsFileSystem"]
 
 Result = TypeVar("Result")
 
-IO_DEADLINE_S = 60.0
-# Delays before a read is retried. There is no event to wait for: the servers may be restarting.
-BACK_OFF_S = (0.1, 0.4, 1.6)
+log = logging.getLogger(__name__)
 CHUNK_BYTES = 4 << 20
-# The first process among forks of each other that used HDFS.
-_USED_BY: dict[str, int] = {}
-# Never freed: freeing the last reference in a forked child would wait for threads that do not exist there.
-_CLIENTS: list[hdfs_native.Client] = []
+# From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
+ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
+# block sizes are multiples of the bytes that a checksum is of
+BLOCK_MULTIPLE = 1 << 20
 
 
 class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -98,51 +97,24 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             "kerberos_keytab": kerberos_keytab,
             "kerberos_cache": kerberos_cache,
         }
-        self._own: tuple[hdfs_native.Client, Calls] | None = None
+        self._own: Connection | None = None
 
-    # -- the client of this process ------------------------------------------------------------------
-
-    def _here(self) -> tuple[hdfs_native.Client, Calls]:
-        """Return the client of this process, and the threads that call it.
-
-        Raises
-        ------
-        OSError
-            This process was forked from one that has used HDFS. The client's connections would be shared, and parent
-            and child would receive each other's answers.
-        """
-        pid = _USED_BY.setdefault("pid", os.getpid())
-        if pid != os.getpid():
-            text = "HDFS was used before this process was forked. Start processes with spawn or forkserver instead."
-            raise with_errno(OSError, errno.ENOTSUP, f"{self.root}: {text}")
+    @property
+    def _connection(self) -> Connection:
+        """The connection of this process."""
         if self._own is None:
-            url = self.root if self._netloc else None
-            client = hdfs_native.Client(url, self._config or None, self._config_dir, **self._kerberos)
-            _CLIENTS.append(client)
-            self._own = (client, Calls())
+            self._own = connection(self.root, self._netloc, self._config, self._config_dir, self._kerberos)
         return self._own
 
-    def ask(self, path: str, function: Callable[[hdfs_native.Client], Result]) -> Result:
-        """Call the NameNode about a path, with the deadline."""
-        client, _ = self._here()
-        return self.guarded(path, None, self.deadline_s, lambda: function(client))
-
-    def guarded(self, path: str, offset: int | None, seconds: float, function: Callable[[], Result]) -> Result:
-        """Call a function in another thread; convert what it raises, and a timeout, to an `OSError`."""
-        where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"
-        _, calls = self._here()
-        try:
-            return calls.call(function, seconds)
-        except queue.Empty:
-            text = f"{where}: no answer within {seconds:g} s."
-            if offset is None:
-                text += f" Is the NameNode of {self.root} up, and its address right?"
-            raise with_errno(TimeoutError, errno.ETIMEDOUT, text) from None
-        except BaseException as error:
-            # a panic of the Rust library is not an Exception
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise os_error(error, where) from error
+    def ask(
+        self,
+        path: str,
+        function: Callable[[hdfs_native.Client], Result],
+        idle_s: float = WRITE_IDLE_S,
+        repeatable: bool = True,
+    ) -> Result:
+        """Call the NameNode about a path, with the deadline; see `Connection.ask`."""
+        return self._connection.ask(path, function, self.deadline_s, idle_s, repeatable)
 
     # -- fsspec ---------------------------------------------------------------------------------------
 
@@ -165,6 +137,9 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         found = self.ask(path, lambda client: list(client.list_status(path)))
         return [_entry(each) if detail else each.path for each in found]
 
+    def modified(self, path: str) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], datetime.timezone.utc)
+
     def exists(self, path: str, **_: Any) -> bool:
         # fsspec's version treats every error as "does not exist"
         try:
@@ -174,7 +149,10 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def isdir(self, path: str) -> bool:
-        return self.exists(path) and bool(self.info(path)["type"] == "directory")
+        try:
+            return bool(self.info(path)["type"] == "directory")
+        except FileNotFoundError:
+            return False
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
@@ -188,7 +166,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         """Rename; an existing file at ``path2`` is replaced atomically."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        self.ask(source, lambda client: client.rename(source, target, True))
+        self.ask(source, lambda client: client.rename(source, target, True), repeatable=False)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         for each in path if isinstance(path, list) else [path]:
@@ -202,7 +180,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _delete(self, path: str, recursive: bool) -> None:
         path = self._strip_protocol(path)
-        if not self.ask(path, lambda client: client.delete(path, recursive)):
+        if not self.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
@@ -215,17 +193,46 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._write_whole(source, rpath)
 
     def _write_whole(self, source: IO[bytes], path: str) -> None:
+        """Write a file under another name, and rename it; from the start again while DataNodes or NameNodes fail."""
         target = self._strip_protocol(path)
         folder, name = posixpath.split(target)
-        temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+        attempts, failed = itertools.count(), list[str]()
+
+        def write() -> None:
+            self.mkdir(folder)
+            failed.append(posixpath.join(folder, f".{name}.{secrets.token_hex(8)}.tmp"))
+            self._write_once(source, failed[-1], next(attempts))
+            self.mv(failed[-1], target)
+            failed.pop()
+
         try:
-            with self.open(temporary, "wb") as file:
-                shutil.copyfileobj(source, file, CHUNK_BYTES)
-            self.mv(temporary, target)
+            patiently(write)
+        finally:
+            self._remove_failed(failed)
+
+    def _write_once(self, source: IO[bytes], path: str, attempt: int) -> None:
+        block_bytes = None
+        if attempt >= ONE_BLOCK_FROM:
+            n_bytes = min(source.seek(0, io.SEEK_END), MAX_BLOCK_BYTES)
+            block_bytes = -(-max(n_bytes, 1) // BLOCK_MULTIPLE) * BLOCK_MULTIPLE
+        source.seek(0)
+        output = _Output(self._connection, path, self._writer(path, "wb", block_bytes))
+        try:
+            while chunk := source.read(CHUNK_BYTES):
+                output.write(chunk)
         except BaseException:
-            if self.exists(temporary):
-                self.rm_file(temporary)
+            output.abandon()
             raise
+        output.close()
+
+    def _remove_failed(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
+            except OSError as error:
+                log.warning("%s It is left there.", error)
+                # the others would take as long
+                return
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         reader = self.reader(path)
@@ -234,25 +241,29 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def reader(self, path: str) -> HdfsReader:
         """Open a file for ranged reads."""
-        return HdfsReader(self, self._strip_protocol(path))
+        return HdfsReader(self._connection, self._strip_protocol(path), self.deadline_s)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
         if mode == "rb":
             return io.BufferedReader(RangeFile(self.reader(path)), CHUNK_BYTES)
         if mode in ("wb", "ab"):
-            return io.BufferedWriter(_Output(self, path, self._writer(path, mode)), CHUNK_BYTES)
+            return io.BufferedWriter(_Output(self._connection, path, self._writer(path, mode)), CHUNK_BYTES)
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb) or appended to (ab).")
 
-    def _writer(self, path: str, mode: str) -> hdfs_native.FileWriter:
+    def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
         # hdfs-native takes the defaults of these from the NameNode, not from the configuration
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=True,
             replication=int(replication) if replication else None,
-            block_size=int(block_size) if block_size else None,
+            block_size=max(block_bytes or 0, int(block_size or 0)) or None,
         )
-        return self.ask(path, lambda client: client.create(path, options) if mode == "wb" else client.append(path))
+        return self.ask(
+            path,
+            lambda client: client.create(path, options) if mode == "wb" else client.append(path),
+            repeatable=mode == "wb",
+        )
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
         """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
@@ -260,80 +271,36 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         addresses = [self._http] if self._http else hdfs_blocks.web_addresses(self._netloc, settings)
         path = self._strip_protocol(path)
         length = self.info(path)["size"] - start if length is None else length
-        user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        return hdfs_blocks.block_locations(addresses, path, start, length, user, self.deadline_s)
-
-
-class HdfsReader:
-    """Reads ranges of one file; can be used by several threads.
-
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    """
-
-    def __init__(self, filesystem: HdfsFileSystem, path: str) -> None:
-        self._filesystem, self._path = filesystem, path
-        self.size = -1
-        self._reader = self._open()
-        self.size = len(self._reader)
-
-    def _open(self) -> hdfs_native.FileReader:
-        reader = self._filesystem.ask(self._path, lambda client: client.read(self._path))
-        if self.size not in (-1, len(reader)):
-            text = f"{self._filesystem.root}{self._path}: {len(reader)} bytes, but it had {self.size} when opened."
-            raise with_errno(OSError, errno.ESTALE, text)
-        return reader
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
-
-        Raises
-        ------
-        OSError
-            All retries failed. The error names URL and offset.
-        """
-        offset = max(offset, 0)
-        length = min(length, self.size - offset)
-        if length <= 0:
-            return b""
-        for wait_s in BACK_OFF_S:
-            try:
-                return self._read(offset, length)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                pause(wait_s)
-                self._reader = self._open()
-        return self._read(offset, length)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        reader = self._reader
-        return self._filesystem.guarded(self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length))
+        return hdfs_blocks.block_locations(addresses, path, start, length, hdfs_blocks.user_name())
 
 
 class _Output(io.RawIOBase):
     """A writer as a Python file object."""
 
-    def __init__(self, filesystem: HdfsFileSystem, path: str, writer: hdfs_native.FileWriter) -> None:
-        self._filesystem, self._path, self._writer, self._at = filesystem, path, writer, 0
+    def __init__(self, connection: Connection, path: str, writer: hdfs_native.FileWriter) -> None:
+        self._connection, self._path, self._writer, self._at = connection, path, writer, 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         view = bytes(data)
-        self._filesystem.guarded(self._path, self._at, IO_DEADLINE_S, lambda: self._writer.write(view))
+        self._connection.guarded(self._path, self._at, IO_DEADLINE_S, lambda: self._writer.write(view))
         self._at += len(view)
         return len(view)
+
+    def abandon(self) -> None:
+        """Close the file object without completing the file, which might wait for DataNodes that fail."""
+        # else the client's writer would complete it when it is collected, in any thread and without a deadline
+        io.RawIOBase.close(self._writer)
+        super().close()
 
     def close(self) -> None:
         if not self.closed:
             try:
-                self._filesystem.guarded(self._path, self._at, IO_DEADLINE_S, self._writer.close)
+                self._connection.guarded(self._path, self._at, IO_DEADLINE_S, self._writer.close)
             finally:
-                super().close()
+                self.abandon()
 
 
 def _entry(status: Any) -> dict[str, Any]:

@@ -5,9 +5,12 @@ Locations are hints for the placement of work, so a missing answer is not an err
 
 from __future__ import annotations
 
+import getpass
 import http.client
 import json
 import os
+import socket
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,12 +19,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["block_locations", "hadoop_settings", "web_addresses"]
+__all__ = ["block_locations", "ha_namenodes", "hadoop_settings", "name_service", "user_name", "web_addresses"]
 
 # of Hadoop 3, and of Hadoop 2
 WEB_PORTS = (9870, 50070)
 # the public operation, since Hadoop 3.2, and the private one, since 2.0
 OPERATIONS = ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS")
+# seconds: to connect, to answer, and until an address that did not answer is asked again
+CONNECT_WITHIN_S, ANSWER_WITHIN_S, SILENT_FOR_S = 1.0, 10.0, 600.0
+# by address, a value of time.monotonic
+_SILENT_UNTIL: dict[str, float] = {}
 
 
 def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
@@ -39,12 +46,31 @@ def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
     return settings
 
 
+def name_service(netloc: str, settings: Mapping[str, str]) -> str:
+    """Return the host and port of a URL, or the HA name; those of ``fs.defaultFS`` if the URL has none."""
+    return netloc or urllib.parse.urlsplit(settings.get("fs.defaultFS", "")).netloc
+
+
+def ha_namenodes(service: str, settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the NameNodes of an HA name; empty if it is none."""
+    names = settings.get(f"dfs.ha.namenodes.{service}", "").split(",")
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def user_name() -> str:
+    """Return the name of the user for HDFS. A container may run under a number without a name."""
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
     """Return candidate web addresses of the NameNode, or of all NameNodes if ``netloc`` is an HA name."""
-    netloc = netloc or urllib.parse.urlsplit(settings.get("fs.defaultFS", "")).netloc
+    netloc = name_service(netloc, settings)
     scheme = "https" if settings.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
     key = f"dfs.namenode.{scheme}-address"
-    names = [name.strip() for name in settings.get(f"dfs.ha.namenodes.{netloc}", "").split(",") if name.strip()]
+    names = ha_namenodes(netloc, settings)
     known = [settings.get(f"{key}.{netloc}.{name}") for name in names] or [settings.get(key)]
     found = [f"{scheme}://{address}" for address in known if address]
     host = urllib.parse.urlsplit(f"//{netloc}").hostname
@@ -52,10 +78,10 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
     return found or guessed
 
 
-def block_locations(
-    addresses: Iterable[str], path: str, start: int, length: int, user: str, timeout_s: float
-) -> list[dict[str, Any]]:
+def block_locations(addresses: Iterable[str], path: str, start: int, length: int, user: str) -> list[dict[str, Any]]:
     """Request block locations from each address in turn; returns the first answer, or an empty list.
+
+    An address that did not answer is not asked again in this process for some minutes.
 
     Returns
     -------
@@ -65,18 +91,35 @@ def block_locations(
     # a NameNode is not behind a proxy
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for address in addresses:
+        if not _answers(address):
+            continue
         for operation in OPERATIONS:
             query = urllib.parse.urlencode({"op": operation, "offset": start, "length": length, "user.name": user})
             url = f"{address.rstrip('/')}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
             try:
-                with opener.open(url, timeout=timeout_s) as answer:
+                with opener.open(url, timeout=ANSWER_WITHIN_S) as answer:
                     return _parse(json.load(answer))
             except urllib.error.HTTPError as error:
                 # it may support the other operation
                 error.close()
             except (OSError, ValueError, KeyError, http.client.HTTPException):
+                _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S
                 break
     return []
+
+
+def _answers(address: str) -> bool:
+    """Return whether something listens at an address; a firewall may drop packets without a word."""
+    if time.monotonic() < _SILENT_UNTIL.get(address, 0.0):
+        return False
+    parts = urllib.parse.urlsplit(address)
+    try:
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        socket.create_connection((parts.hostname or "", port), CONNECT_WITHIN_S).close()
+    except (OSError, ValueError):
+        _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S
+        return False
+    return True
 
 
 def _parse(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["Calls", "os_error", "with_errno"]
+__all__ = ["Calls", "check_gssapi", "os_error", "with_errno"]
 
 Result = TypeVar("Result")
 
@@ -19,7 +21,14 @@ KINDS = (
     ("PathIsNotEmptyDirectoryException", OSError, errno.ENOTEMPTY),
     ("FileAlreadyExistsException", FileExistsError, errno.EEXIST),
     ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
+    ("InvalidArgument", OSError, errno.EINVAL),
 )
+GSSAPI = re.compile(
+    r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
+)
+GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
+# another attempt may succeed: the KDC did not answer
+KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
 
 
 class Calls:
@@ -64,10 +73,33 @@ def os_error(error: BaseException, where: str) -> OSError:
         kind: type[OSError] = type(error)
         number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno or errno.EIO
         return with_errno(kind, number, f"{where}: {said}")
+    if match := GSSAPI.search(text):
+        return _kerberos_error(match[1], where)
     for name, kind, number in KINDS:
         if name in text:
             return with_errno(kind, number, f"{where}: {said}")
     return with_errno(OSError, errno.EIO, f"{where}: {said}")
+
+
+def check_gssapi(where: str) -> None:
+    """Raise `ImportError` if the library for Kerberos is missing, without which hdfs-native never answers."""
+    if sys.platform != "linux":
+        return
+    try:
+        ctypes.CDLL(GSSAPI_LIBRARY)
+    except OSError as error:
+        text = f"{where}: Kerberos needs {GSSAPI_LIBRARY} (Debian: apt-get install libgssapi-krb5-2): {error}."
+        raise ImportError(text) from error
+
+
+def _kerberos_error(said: str, where: str) -> OSError:
+    text = f"{where}: Kerberos: {said}."
+    if any(each in said for each in KDC_SILENT):
+        return with_errno(OSError, errno.EIO, text)
+    hint = (
+        "Get a ticket with kinit (klist lists yours), or set kerberos_principal and kerberos_keytab in storage_options."
+    )
+    return with_errno(PermissionError, errno.EACCES, f"{text} {hint}")
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import fsspec
 from fsspec.implementations.arrow import HadoopFileSystem
 
+from singa_dask.data.fs import hdfs_web
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 
 __all__ = ["CLIENTS", "SCHEMES", "Client", "connect"]
@@ -63,9 +64,11 @@ def _pyarrow(url: urllib.parse.SplitResult, options: Mapping[str, Any]) -> Any:
 def _webhdfs(url: urllib.parse.SplitResult, options: Mapping[str, Any]) -> Any:
     others = dict(options)
     web = urllib.parse.urlsplit(others.pop("http", f"http://{url.hostname}:9870"))
-    return fsspec.filesystem(
+    filesystem = fsspec.filesystem(
         "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **others
     )
+    hdfs_web.set_timeout(filesystem)
+    return filesystem
 
 
 def _hdfs3(url: urllib.parse.SplitResult, options: Mapping[str, Any]) -> Any:

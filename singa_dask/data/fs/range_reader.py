@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 
 from singa_dask.data.fs import files
 from singa_dask.data.fs.cache import Cache, key_of, open_cache
+from singa_dask.data.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.errors import DataError
 from singa_dask.gate import check_gate
 
-__all__ = ["RangeReader", "version", "with_cache"]
+__all__ = ["RangeReader", "version", "version_of", "with_cache"]
 
 # shorter reads are not cached
 MIN_CACHED_BYTES = 1 << 16
@@ -35,7 +35,11 @@ def version(url: str, storage_options: files.Options = None) -> str:
     """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
     filesystem, path = files.resolve(url, storage_options)
     with files.errors_name(url):
-        info = filesystem.info(path)
+        return version_of(filesystem.info(path))
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the `version` of a file, of which a filesystem gave this ``info``."""
     found = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
     return repr((info["size"], found)) if found else ""
 
@@ -58,6 +62,8 @@ class RangeReader:
     ----------
     size : int
         Bytes.
+    is_local : bool
+        Whether the file is mapped.
     cache : Cache or None
     version : str
         Changes if the file is overwritten, see `version`; only set if there is a cache.
@@ -69,6 +75,7 @@ class RangeReader:
         self.version = ""
         settings = (storage_options or {}).get(files.CACHE)
         local = files.local_path(url)
+        self.is_local = local is not None
         if settings is not None and local is None:
             self.cache, self.version = open_cache(settings), version(url, storage_options)
         self._filesystem, self._path = files.resolve(url, storage_options)
@@ -88,8 +95,7 @@ class RangeReader:
         with files.errors_name(self.url), path.open("rb") as file:
             self.size = os.fstat(file.fileno()).st_size
             # an empty file cannot be mapped
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(data)
+            self._view = map_file(file) if self.size else memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
@@ -101,11 +107,22 @@ class RangeReader:
         Aborted
             The job that this thread works for has ended.
         """
-        # without a version, an entry could be of an older file
-        if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
+        if self.cache is None or not self._can_cache(length):
             return self.scan(offset, length)
-        key = key_of(self.url, self.size, self.version, offset, length)
-        return self.cache.read(key, length, lambda: self.scan(offset, length))
+        return self.cache.read(self._key(offset, length), length, lambda: self.scan(offset, length))
+
+    def is_cached(self, offset: int, length: int) -> bool:
+        """Return whether `read` takes no request: the file is mapped, or the cache holds the range."""
+        if self.cache is None or not self._can_cache(length):
+            return self.is_local
+        return self.cache.holds(self._key(offset, length))
+
+    def _can_cache(self, length: int) -> bool:
+        # without a version, an entry could be of an older file
+        return bool(self.version) and length >= MIN_CACHED_BYTES
+
+    def _key(self, offset: int, length: int) -> str:
+        return key_of(self.url, self.size, self.version, offset, length)
 
     def scan(self, offset: int, length: int) -> memoryview:
         """Read bypassing the cache, for reads that do not repeat."""
@@ -113,6 +130,8 @@ class RangeReader:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_gate()
         if self._view is not None:
+            note_read(length)
+            read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
         with files.errors_name(self.url):
             data = self._read(offset, length) if length else b""
@@ -120,9 +139,23 @@ class RangeReader:
             raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
 
-    def _read(self, offset: int, length: int) -> bytes:
-        if self._reader is not None:
-            return bytes(self._reader.read(offset, length))
+    def reread(self, offset: int, length: int) -> memoryview:
+        """Read by a reader of its own, bypassing the cache: for a read that takes too long.
+
+        A filesystem with replicas can choose another one.
+        """
+        check_gate()
+        with files.errors_name(self.url):
+            reader = self._reader and self._filesystem.reader(self._path)
+            data = self._read(offset, length, reader)
+        if len(data) != length or (reader and reader.size != self.size):
+            raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
+        return memoryview(data)
+
+    def _read(self, offset: int, length: int, reader: Any = None) -> bytes:
+        reader = reader or self._reader
+        if reader is not None:
+            return bytes(reader.read(offset, length))
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
 
     def close(self) -> None:

@@ -38,6 +38,10 @@ class BlockPool:
         """Whether the pool contains all blocks of the store."""
         return self._holds_all and len(self._slot_of) == self.n_blocks
 
+    def blocks(self) -> list[int]:
+        """Return the blocks in the pool, the most recently used last."""
+        return list(self._slot_of)
+
     def missing(self, blocks: list[int]) -> list[int]:
         """Return the ``blocks`` that are not in the pool; marks the others as recently used."""
         for block in blocks:
@@ -55,9 +59,12 @@ class BlockPool:
         self._shift[block] = first - self._starts[block]
         self._slot_of[block] = slot
 
-    def take(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64], out: Arrays) -> None:
-        """Copy records to ``out``."""
-        rows = ids if self._holds_all else ids + self._shift[blocks]
+    def rows_of(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the rows of records, given their blocks, which must be in the pool."""
+        return ids if self._holds_all else ids + self._shift[blocks]
+
+    def take(self, rows: npt.NDArray[np.int64], out: Arrays) -> None:
+        """Copy rows to ``out``."""
         for name, array in self.arrays.items():
             # any other mode would need a temporary buffer
             array.take(rows, axis=0, out=out[name], mode="clip")

@@ -5,6 +5,7 @@ Batches are read in slabs of several. Without prefetching, slabs are read in the
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -15,18 +16,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data import fs
+from singa_dask.data.fs.io_threads import IoThreads, decode_threads, io_threads
 from singa_dask.data.loading.bad_records import BadLog, BadPolicy
+from singa_dask.data.loading.budget import MemoryBudget, MemoryLimit
+from singa_dask.data.loading.fetcher import Fetcher
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.loading.slabs import MAX_STEPS, Batch, Slab, SlabReader
+from singa_dask.data.loading.slabs import Batch, Slab, SlabReader
 from singa_dask.data.order.sampler import Sampler
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 
 __all__ = ["Loader"]
 
-SLAB_BYTES = 4 << 20
-KEPT_BYTES = 1 << 30
+LOG = logging.getLogger(__name__)
 
 
 class Loader:
@@ -39,8 +44,11 @@ class Loader:
     sampler : Sampler
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
-    bytes_bound : int
-        Maximum bytes of prefetched batches (at least one slab), and of blocks kept for the next epoch.
+    bytes_bound : int, optional
+        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `budget.DEFAULT_BYTES`, or more if
+        blocks are large.
+    share : int, optional
+        Maximum of that default, in bytes.
     prefetch : bool
         Whether to prefetch in a thread.
     name : str
@@ -49,9 +57,21 @@ class Loader:
         How to treat bad records; they raise errors by default.
     host_names : collection of str
         Names of this host, see `BlockReader`.
+    n_io_threads : int
+        Number of threads of this process that read from the filesystem of the store, if it is remote.
+    in_flight_bytes : int
+        Maximum bytes of ``bytes_bound`` for blocks that are requested, or decoded ahead, and not yet used, at least one
+        block; see `Fetcher`.
+
+    Raises
+    ------
+    DataError
+        One block, or two batches, take more than ``bytes_bound`` or ``share``.
 
     Attributes
     ----------
+    budget : MemoryBudget
+        How the memory is divided.
     reader : BlockReader
     bad : BadLog
         Bad records in the batches so far.
@@ -66,28 +86,29 @@ class Loader:
         worker: int = 0,
         n_workers: int = 1,
         *,
-        bytes_bound: int = 64 << 20,
+        bytes_bound: int | None = None,
+        share: int | None = None,
         prefetch: bool = True,
         name: str = "data",
         policy: BadPolicy | None = None,
         host_names: Collection[str] = (),
+        n_io_threads: int = 32,
+        in_flight_bytes: int = 64 << 20,
     ) -> None:
         self.store, self.sampler = store, sampler
         self.worker, self.n_workers = worker, n_workers
         self.name = name
         self.prefetch = prefetch
-        self.bytes_bound = bytes_bound
         self.wait_s = 0.0
-        low, high = sampler.bounds(n_workers)[worker : worker + 2]
-        record_bytes = sum(field.size_bytes for field in store.schema.values())
-        batch_bytes = (high - low) * record_bytes
-        # two slabs fit the bound: one in use, one being read
-        slab_steps = max(1, min(MAX_STEPS, min(SLAB_BYTES, bytes_bound // 2) // max(batch_bytes, 1)))
-        self._slab_bytes = slab_steps * batch_bytes
+        limit = MemoryLimit(bytes_bound, share)
+        ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
+        self.budget = MemoryBudget.divide(limit, store, sampler, n_workers, in_flight_bytes, ahead)
         policy = policy or BadPolicy()
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
-        self.reader = self._make_reader(record_bytes, policy, host_names)
-        self._slabs = SlabReader(self.reader, sampler, worker, n_workers, slab_steps, policy, self.bad)
+        self._fetcher = self._make_fetcher(n_io_threads, decode_threads() if ahead else None)
+        self.reader = self._make_reader(policy, host_names)
+        self._slabs = SlabReader(self.reader, sampler, worker, n_workers, self.budget, policy, self.bad, self._fetcher)
+        self._warn_of_shuffle()
         self._step = 0
         self._slab: Slab | None = None
         self._spare: list[Arrays] = []
@@ -97,22 +118,51 @@ class Loader:
         self._stop = self._ended = False
         self._is_aborted = False
 
-    def _make_reader(self, record_bytes: int, policy: BadPolicy, host_names: Collection[str]) -> BlockReader:
-        min_blocks, bytes_bound = 1, KEPT_BYTES
-        if self.sampler.shuffle == "none":
-            # a batch can span two blocks; keeping more only helps if all can be kept
-            fits = self.sampler.count * record_bytes <= self.bytes_bound
-            min_blocks, bytes_bound = 2, self.bytes_bound if fits else 0
+    def _make_fetcher(self, n_threads: int, decoders: IoThreads | None) -> Fetcher | None:
+        """Return what reads ahead from a remote filesystem, or decodes ahead; None if there is neither."""
+        if not isinstance(self.store, RangeStore) or not (self.store.remote or decoders):
+            return None
+        threads = io_threads(self.store.blocks[0].file, n_threads)
+        return Fetcher(self.store, threads, self.budget.in_flight, lambda: not self._is_wanted(), decoders)
+
+    def _make_reader(self, policy: BadPolicy, host_names: Collection[str]) -> BlockReader:
         return BlockReader(
             self.store,
-            min_blocks,
-            bytes_bound,
+            self.budget.n_kept,
             self.prefetch,
             lambda: not self._is_wanted(),
             tolerant=policy.on_error != "raise",
             labels=policy.labels,
             host_names=host_names,
+            fetcher=self._fetcher,
         )
+
+    def _warn_of_shuffle(self) -> None:
+        """Log what a shuffled order costs if the blocks that it alternates between do not fit in memory."""
+        kind, budget, store = self.sampler.shuffle, self.budget, self.store
+        if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
+            low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
+            n_used = (high - low) * store.record_bytes
+            n_read = self._slabs.random_bytes(budget.slab_steps * (high - low)) / budget.slab_steps
+            if n_read > 2 * n_used:
+                LOG.warning(
+                    "%s: shuffle: full reads %.1f MiB for each batch of %.3g MiB, because the records do not fit in "
+                    "memory_mb, %d, and blocks are read as a whole. Set shuffle: block, which reads each block once "
+                    "per epoch.",
+                    store.url,
+                    n_read / 2**20,
+                    n_used / 2**20,
+                    budget.bytes_bound >> 20,
+                )
+        if kind == "block" and not store.mapped and self._slabs.n_kept < budget.n_in_use:
+            LOG.warning(
+                "%s: shuffle: block alternates between %d blocks, and memory_mb, %d, has room for %d of them: blocks "
+                "are read again and again. Lower window, raise memory_mb, or write the records in smaller blocks.",
+                store.url,
+                budget.n_in_use,
+                budget.bytes_bound >> 20,
+                self._slabs.n_kept,
+            )
 
     @property
     def bytes_read(self) -> int:
@@ -195,9 +245,17 @@ class Loader:
         self._is_aborted = True
         with self._ready:
             self._ready.notify_all()
+        self._wake_fetcher()
+
+    def _wake_fetcher(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.wake()
 
     def close(self) -> None:
-        """Stop the thread, wait for the read that it is in, and free all blocks. The store stays open."""
+        """Stop the thread, wait for the read of a local file that it is in, and free all blocks.
+
+        The store stays open.
+        """
         self._halt()
         self._slabs.clear()
         self._spare.clear()
@@ -244,6 +302,7 @@ class Loader:
             with self._ready:
                 self._stop = True
                 self._ready.notify_all()
+            self._wake_fetcher()
             thread.join()
         self._thread = None
         # reuse the buffers: allocating memory costs more than filling it
@@ -276,9 +335,13 @@ class Loader:
         """Wait until another slab fits the bound; returns False if the loader is stopping."""
         with self._ready:
             # plus the slab in use by the caller, and the one to be read
-            while self._is_wanted() and (len(self._queue) + 2) * self._slab_bytes > self.bytes_bound and self._queue:
+            while self._is_wanted() and self._is_full():
                 self._ready.wait()
             return self._is_wanted()
+
+    def _is_full(self) -> bool:
+        n_bytes = (len(self._queue) + 2) * self.budget.slab_bytes
+        return bool(self._queue) and n_bytes > self.budget.batches
 
     def _is_wanted(self) -> bool:
         """Return whether somebody still wants batches of the thread."""

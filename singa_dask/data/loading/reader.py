@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.loading.block_pool import empty_arrays
+from singa_dask.data.loading.fetcher import Fetcher
 from singa_dask.data.loading.locality import Locations
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
@@ -28,10 +29,8 @@ class BlockReader:
     Parameters
     ----------
     store : Store
-    min_blocks : int
-        Number of blocks that are kept regardless of their size.
-    bytes_bound : int
-        Maximum bytes of kept blocks beyond that; blocks of a mapped store are always kept.
+    n_kept : int
+        Number of blocks that are kept, the most recently used ones; those of a mapped store are always kept.
     touch : bool
         Whether to load mapped pages into memory immediately.
     cancelled : callable
@@ -42,6 +41,8 @@ class BlockReader:
         Records whose label is not in 0 to ``labels - 1`` are bad; 0 disables the check.
     host_names : collection of str
         Names of this host, see `locality.host_names`.
+    fetcher : Fetcher, optional
+        Reads blocks ahead.
 
     Attributes
     ----------
@@ -58,26 +59,27 @@ class BlockReader:
     def __init__(
         self,
         store: Store,
-        min_blocks: int,
-        bytes_bound: int,
+        n_kept: int,
         touch: bool,
         cancelled: Callable[[], bool] = lambda: False,
         *,
         tolerant: bool = False,
         labels: int = 0,
         host_names: Collection[str] = (),
+        fetcher: Fetcher | None = None,
     ) -> None:
-        self.store = store
+        self.store, self._fetcher = store, fetcher
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
-        self._min_blocks, self._bytes_bound, self._touch = min_blocks, bytes_bound, touch
+        self.n_kept, self._touch = n_kept, touch
         self._cancelled = cancelled
-        self._kept_bytes = 0
         self._tolerant = tolerant
-        self._labels = labels if "label" in store.schema else 0
+        self._labels = labels if "label" in store.schema and not store.schema["label"].shape else 0
         self.bad: dict[int, dict[int, str]] = {}
         self._bad_ids = np.empty(0, np.int64)
+        self._checked: set[int] = set()
+        self._copied = -1
 
     def locate(self, record: int) -> tuple[int, int]:
         """Return the block of a record, and its row there."""
@@ -96,16 +98,45 @@ class BlockReader:
         DataError
             The block cannot be read. Names URL and block.
         """
-        arrays = self.kept.get(block)
-        if arrays is not None:
-            if not self.store.mapped:
-                self.kept.move_to_end(block)
-            return arrays
-        arrays = self.load(block)
-        if self._touch:
-            _touch(arrays)
-        self._keep(block, arrays)
+        arrays = self.find(block)
+        if arrays is None:
+            arrays = self.load(block)
+            if self._touch:
+                _touch(arrays)
+            self._keep(block, arrays)
         return arrays
+
+    def find(self, block: int) -> Arrays | None:
+        """Return the arrays of a block if it is kept."""
+        arrays = self.kept.get(block)
+        if arrays is not None and not self.store.mapped:
+            self.kept.move_to_end(block)
+        return arrays
+
+    def copies(self, block: int) -> bool:
+        """Return whether `copy` of a block that is not kept does less work than reading it."""
+        return block in self._checked and self.store.copies_rows(block)
+
+    def copy(self, block: int, row: int, out: Arrays) -> None:
+        """Copy consecutive records of a block, from a row on, to ``out``.
+
+        Raises
+        ------
+        DataError
+            The block cannot be read. Names URL and block.
+        """
+        arrays = self.find(block)
+        if arrays is None and not self.copies(block):
+            arrays = self.block(block)
+        if arrays is None:
+            self.store.copy_rows(block, row, out)
+            if block != self._copied:
+                self._copied = block
+                self._count(block)
+            return
+        for name, array in arrays.items():
+            target = out[name]
+            target[...] = array[row : row + len(target)]
 
     def load(self, block: int) -> Arrays:
         """Read a block without keeping it.
@@ -120,12 +151,12 @@ class BlockReader:
         if self._cancelled():
             raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
         try:
-            arrays = self.store.read_block(block)
+            arrays = self._read(block)
             bad: dict[int, str] = {}
         except Aborted:
             raise
         except Exception as error:
-            named = self._named_error(block, error)
+            named = self.store.named_error(block, error)
             # lack of memory does not mean that the block is bad
             if not self._tolerant or isinstance(error, MemoryError):
                 raise named from (error.__cause__ if named is error else error)
@@ -134,22 +165,19 @@ class BlockReader:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
         if bad:
             self._note(block, bad)
-        self.bytes_read += self.store.blocks[block].length
-        self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
+        self._checked.add(block)
+        self._count(block)
         for array in arrays.values():
             # views are handed out, and the block may be kept
             array.flags.writeable = False
         return arrays
 
-    def _named_error(self, block: int, error: Exception) -> DataError:
-        """Return an error that names URL and block."""
-        where, file = f"{self.store.url}, block {block}", self.store.blocks[block].file
-        if not isinstance(error, DataError):
-            return DataError(f"{where}: {type(error).__name__}: {error}")
-        rest = str(error).removeprefix(file)
-        if rest == str(error) or rest[:1] not in (",", ":"):
-            return DataError(f"{where}: {error}")
-        return error if ", block " in rest else DataError(f"{file}, block {block}{rest}")
+    def _count(self, block: int) -> None:
+        self.bytes_read += self.store.blocks[block].length
+        self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
+
+    def _read(self, block: int) -> Arrays:
+        return self.store.read_block(block) if self._fetcher is None else self._fetcher.read_block(block)
 
     def _salvage(self, block: int, error: DataError) -> tuple[Arrays, dict[int, str]]:
         """Read the good records of a block; all are bad if that fails."""
@@ -182,16 +210,11 @@ class BlockReader:
     def clear(self) -> None:
         """Free all blocks."""
         self.kept.clear()
-        self._kept_bytes = 0
 
     def _keep(self, block: int, arrays: Arrays) -> None:
         self.kept[block] = arrays
-        if self.store.mapped:
-            return
-        self._kept_bytes += sum(array.nbytes for array in arrays.values())
-        while len(self.kept) > self._min_blocks and self._kept_bytes > self._bytes_bound:
-            _, dropped = self.kept.popitem(last=False)
-            self._kept_bytes -= sum(array.nbytes for array in dropped.values())
+        if len(self.kept) > self.n_kept and not self.store.mapped:
+            self.kept.popitem(last=False)
 
 
 def _touch(arrays: Arrays) -> None:

@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 from singa_dask.data.loading.bad_records import BadLog, BadPolicy, BadRecord, Substituter
 from singa_dask.data.loading.block_pool import empty_arrays
+from singa_dask.data.loading.budget import MemoryBudget
 from singa_dask.data.loading.collator import Collator
+from singa_dask.data.loading.fetcher import Fetcher
+from singa_dask.data.loading.look_ahead import LookAhead
 from singa_dask.data.loading.reader import BlockReader
 from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.types import Arrays
 
-__all__ = ["MAX_STEPS", "Batch", "Slab", "SlabReader"]
-
-MAX_STEPS = 64
+__all__ = ["Batch", "Slab", "SlabReader"]
 
 
 class Batch(NamedTuple):
@@ -57,11 +58,12 @@ class SlabReader:
     sampler : Sampler
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
-    n_steps : int
-        Batches per slab, at most MAX_STEPS.
+    budget : MemoryBudget
     policy : BadPolicy
     log : BadLog
         The bad records that have been handed out, with the maximum.
+    fetcher : Fetcher, optional
+        Reads blocks ahead.
     """
 
     def __init__(
@@ -70,15 +72,18 @@ class SlabReader:
         sampler: Sampler,
         worker: int,
         n_workers: int,
-        n_steps: int,
+        budget: MemoryBudget,
         policy: BadPolicy,
         log: BadLog,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._reader, self._sampler, self._log = reader, sampler, log
-        self._worker, self._n_workers, self._n_steps = worker, n_workers, n_steps
-        self._collator = Collator(reader, sampler, n_workers)
+        self._fetcher = fetcher
+        self._collator = Collator(reader, sampler, budget.pool_blocks)
         self._substituter = Substituter(reader, policy)
-        self._ahead = (0, np.empty((0, 0), np.int64))
+        starts, n_kept = reader.store.starts, self._collator.n_kept
+        self._ahead = LookAhead(sampler, worker, n_workers, budget.slab_steps, starts, n_kept, budget.horizon)
+        self._follows = False
         self.rewind()
 
     @property
@@ -86,9 +91,22 @@ class SlabReader:
         """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
         return self._sampler.shuffle == "none" and len(self._reader.kept) == len(self._reader.store.blocks)
 
+    @property
+    def n_kept(self) -> int:
+        """Number of blocks that stay in memory."""
+        return self._collator.n_kept
+
+    def random_bytes(self, n_records: int) -> int:
+        """Return the bytes that are read for a slab of random records, on average once memory is full."""
+        blocks = self._reader.store.blocks
+        return int(self._collator.random_reads(n_records) * sum(block.length for block in blocks) / len(blocks))
+
     def rewind(self) -> None:
-        """Forget the bad records of slabs that were read but not handed out."""
+        """Forget what was fetched, and the bad records of slabs that were read but not handed out."""
         self._bad_ahead = set(self._log.records)
+        self._follows = False
+        if self._fetcher is not None:
+            self._fetcher.drop()
 
     def clear(self) -> None:
         """Free all blocks."""
@@ -103,7 +121,9 @@ class SlabReader:
         DataError
             A block cannot be read. Names URL and block.
         """
-        ids = self._ids(step)
+        if self._fetcher is not None:
+            self._follow(self._fetcher, step)
+        ids = self._ahead.ids(step)
         buffers = spare or empty_arrays(self._reader.store, ids.size)
         if self._sampler.shuffle == "none":
             batches = self._collator.consecutive(ids, buffers)
@@ -133,10 +153,9 @@ class SlabReader:
                 np.copyto(arrays[name], array)
             slab.batches[i] = Batch(arrays, self._substituter.replace(batch.ids, rows, arrays))
 
-    def _ids(self, step: int) -> npt.NDArray[np.int64]:
-        """Return the records of a slab; the sampler is called for several slabs at a time."""
-        first, ids = self._ahead
-        if not first <= step <= first + len(ids) - self._n_steps:
-            n_steps = MAX_STEPS - MAX_STEPS % self._n_steps
-            first, ids = self._ahead = step, self._sampler.rows(step, self._worker, self._n_workers, n_steps)
-        return ids[step - first : step - first + self._n_steps]
+    def _follow(self, fetcher: Fetcher, step: int) -> None:
+        """Have the blocks fetched that come next."""
+        if not self._follows:
+            self._ahead.restart(step, self._collator.kept())
+            self._follows = True
+        fetcher.follow(self._ahead, step)

@@ -41,7 +41,7 @@ class BlockOrder:
         self._records, self._seed, self._deal = records, seed, deal
         self.streams, self.width = streams, records.batch_size // streams
         self.blocks_per_window = max(1, -(-window // streams))
-        self._window_of: dict[int, tuple[tuple[int, int], int, Ids]] = {}
+        self._run_of: dict[int, tuple[int, Ids]] = {}
         self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
 
     @property
@@ -63,20 +63,27 @@ class BlockOrder:
 
     def _stream(self, stream: int, first: int, n: int) -> Ids:
         """Return items ``first`` to ``first + n`` of a stream, across epochs and windows."""
-        width = self.width
-        parts, done = [], 0
-        while done < n:
-            item = first + done
-            row = item // width * self._records.batch_size + stream * width + item % width
-            epoch = (row + self._records.skip) // self._records.period
-            offset = item - self._supplied(stream, epoch)
-            n_items = min(n - done, self._supplied(stream, epoch + 1) - item)
-            offset %= int(self._pieces(stream, epoch)[1][-1])
-            start, window = self._find_window(stream, epoch, offset)
-            part = window[offset - start : offset - start + n_items]
-            parts.append(part)
-            done += len(part)
+        parts, item = [], first
+        while item < first + n:
+            begin, run = self._run(stream, item)
+            parts.append(run[item - begin : first + n - begin])
+            item += len(parts[-1])
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _run(self, stream: int, item: int) -> tuple[int, Ids]:
+        """Return the items of a stream's epoch that are in the same window as an item: the first one, and records."""
+        kept = self._run_of.get(stream)
+        if kept is not None and kept[0] <= item < kept[0] + len(kept[1]):
+            return kept
+        row = item // self.width * self._records.batch_size + stream * self.width + item % self.width
+        epoch = (row + self._records.skip) // self._records.period
+        # a stream that supplies more items than it has starts again
+        offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
+        start, window = self._window(stream, epoch, offset)
+        begin = item - (offset - start)
+        # another thread may replace what is kept
+        run = self._run_of[stream] = begin, window[: self._supplied(stream, epoch + 1) - begin]
+        return run
 
     def _supplied(self, stream: int, epoch: int) -> int:
         """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
@@ -90,12 +97,8 @@ class BlockOrder:
         batches, rest = divmod(epoch * self._records.period - self._records.skip, self._records.batch_size)
         return stream * batches * width + min(rest, stream * width)
 
-    def _find_window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
+    def _window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
         """Return first item and records of the window that contains item ``offset`` of a stream's epoch."""
-        if stream in self._window_of:
-            key, start, ids = self._window_of[stream]
-            if key[0] == epoch and start <= offset < start + len(ids):
-                return start, ids
         pieces, ends = self._pieces(stream, epoch)
         window = int(np.searchsorted(ends, offset, side="right")) // self.blocks_per_window
         chosen = pieces[window * self.blocks_per_window : (window + 1) * self.blocks_per_window]
@@ -103,9 +106,7 @@ class BlockOrder:
         before = np.cumsum(sizes) - sizes
         ids = np.repeat(chosen[:, 0] - before, sizes) + np.arange(int(sizes.sum()))
         ids = ids[permutation(len(ids), self._seed, "window", epoch, stream, window)]
-        start = int(ends[window * self.blocks_per_window] - sizes[0])
-        self._window_of[stream] = ((epoch, window), start, ids)
-        return start, ids
+        return int(ends[window * self.blocks_per_window] - sizes[0]), ids
 
     def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
         """Return the shuffled pieces of blocks of a stream's epoch as (first, end), and their cumulative lengths."""
@@ -140,13 +141,15 @@ class BlockOrder:
     def _cut(self, low: int, high: int) -> Ids:
         """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the deal."""
         firsts, ends, lengths = self._dealt
+        if low >= high:
+            return np.empty((0, 2), np.int64)
         begin = int(np.searchsorted(lengths, low, side="right"))
         stop = int(np.searchsorted(lengths, high, side="left")) + 1
-        pieces = np.stack([firsts[begin:stop], ends[begin:stop]], axis=1)
-        before = lengths[begin:stop] - (pieces[:, 1] - pieces[:, 0])
-        pieces[:, 1] -= (lengths[begin:stop] - high).clip(0)
-        pieces[:, 0] += (low - before).clip(0)
-        return pieces[pieces[:, 1] > pieces[:, 0]]
+        pieces = np.empty((stop - begin, 2), np.int64)
+        pieces[:, 0], pieces[:, 1] = firsts[begin:stop], ends[begin:stop]
+        pieces[0, 0] = ends[begin] - (lengths[begin] - low)
+        pieces[-1, 1] -= lengths[stop - 1] - high
+        return pieces
 
     @cached_property
     def _dealt(self) -> tuple[Ids, Ids, Ids]:

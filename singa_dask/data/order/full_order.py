@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from singa_dask.data.order.group import GroupRecords, Ids
@@ -21,19 +23,29 @@ class FullOrder:
 
     def __init__(self, records: GroupRecords, seed: int) -> None:
         self._records, self._seed = records, seed
-        self._kept: dict[int, Ids] = {}
+        # the epoch that was used last, and its order; replaced as one, since threads may share an order
+        self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
-        """Return the records at positions of the infinite sequence, of the same shape."""
-        epochs, offsets = np.divmod(positions, self._records.period)
-        offsets %= self._records.count
-        needed = range(int(epochs.min()), int(epochs.max()) + 1)
-        kept = {epoch: self._kept[epoch] for epoch in needed if epoch in self._kept}
-        ids = np.empty_like(positions)
-        for epoch in needed:
-            if epoch not in kept:
-                kept[epoch] = self._records.start + permutation(self._records.count, self._seed, "full", epoch)
-            here = epochs == epoch
-            ids[here] = kept[epoch][offsets[here]]
-        self._kept = {needed[-1]: kept[needed[-1]]}
-        return ids
+        """Return the records at positions of the infinite sequence, which must ascend; of the same shape."""
+        flat = positions.reshape(-1)
+        period = self._records.period
+        first, last = int(flat[0]) // period, int(flat[-1]) // period
+        # where each epoch begins: computing an epoch for each position would take longer than reading the record
+        ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
+        parts = []
+        for epoch, (low, high) in enumerate(pairwise(ends), first):
+            offsets = flat[low:high] - epoch * period
+            if period > self._records.count:
+                offsets %= self._records.count
+            parts.append(self._permutation(epoch)[offsets])
+        return np.concatenate(parts).reshape(positions.shape)
+
+    def _permutation(self, epoch: int) -> Ids:
+        """Return all records in the order of an epoch; the last one is kept."""
+        known, order = self._last
+        if known != epoch:
+            order = permutation(self._records.count, self._seed, "full", epoch)
+            order += self._records.start
+            self._last = epoch, order
+        return order

@@ -158,10 +158,11 @@ class Sampler:
         if (first + high - 1) // self.period > epoch:
             rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
             return rows // self.period
-        if len(self._one_epoch) != high - low or self._one_epoch[0] != epoch:
-            self._one_epoch = np.full(high - low, epoch, np.int64)
-            self._one_epoch.flags.writeable = False
-        return self._one_epoch
+        known = self._one_epoch
+        if len(known) != high - low or known[0] != epoch:
+            known = self._one_epoch = np.full(high - low, epoch, np.int64)
+            known.flags.writeable = False
+        return known
 
     def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the sorted blocks that a worker reads in its first epoch (``full``: in any epoch), (n,) int64."""

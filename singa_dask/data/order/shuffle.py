@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 __all__ = ["draw", "permutation", "random_skip"]
 
-# so few random numbers almost always differ in their highest 32 bits
-FEW = 1 << 13
+# numbers at a time, where temporary arrays would take much memory
+CHUNK = 1 << 20
 
 
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
@@ -45,15 +45,38 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
 
 def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Faster np.argsort: by the highest bits, 16 at a time, for which numpy has a radix sort."""
-    words = numbers.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
-    n_words = 2 if len(numbers) < FEW else 3
-    order = np.argsort(words[:, 4 - n_words], kind="stable")
-    for i in range(5 - n_words, 4):
-        order = order[np.argsort(words[order, i], kind="stable")]
-    ordered = numbers[order]
-    # equal highest bits are very rare
-    return order if (ordered[:-1] <= ordered[1:]).all() else np.argsort(numbers)
+    """Return the indices that sort numbers; equal ones keep their order.
+
+    Faster than np.argsort, with less memory: numbers are sorted with their index in place of their lowest bits.
+    """
+    n = len(numbers)
+    bits = np.uint64(max(n - 1, 1).bit_length())
+    packed = numbers >> bits
+    packed <<= bits
+    for first in range(0, n, CHUNK):
+        packed[first : first + CHUNK] |= np.arange(first, min(first + CHUNK, n), dtype=np.uint64)
+    packed.sort()
+    ties = _ties(packed, bits)
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
+    order = packed.view(np.int64)
+    if len(ties):
+        # the lowest bits decide; groups of ties are in order
+        order[ties] = order[ties][np.argsort(numbers[order[ties]], kind="stable")]
+    return order
+
+
+def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
+    """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
+    found = []
+    for first in range(0, len(packed) - 1, CHUNK):
+        part = packed[first : first + CHUNK + 1]
+        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
+        if equal.any():
+            found.append(first + np.flatnonzero(equal))
+    if not found:
+        return np.empty(0, np.int64)
+    positions = np.concatenate(found)
+    return np.union1d(positions, positions + 1)
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:

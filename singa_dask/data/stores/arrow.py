@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.fs.byte_source import Bytes
+from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
@@ -45,69 +47,57 @@ DAMAGE = (
 
 
 @STORES.register("arrow")
-class ArrowStore(Store):
+class ArrowStore(RangeStore):
     """Records of an Arrow IPC file.
 
     Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
-    it (without metadata: flat uint8). ``label`` is a column of integers.
+    it (without metadata: flat uint8). ``label`` is a column of integers, or of floats that are integers.
     """
 
+    title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
+    damage = DAMAGE
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
-        self._reader = RangeReader(url, storage_options)
-        try:
-            self._schema, batches = _read_footer(self._reader)
-            self.blocks, self._compressed = self._find_blocks(batches)
-            self.schema = _fields(url, self._schema)
-            self.class_names = parse_names(_metadata(self._schema).get("class_names"))
-        except DataError:
-            raise
-        except DAMAGE as error:
-            raise DataError(f"{url}: not an Arrow IPC file, or a damaged one: {_text(error)}.") from error
-        self.mapped = fs.local_path(url) is not None and not self._compressed
-        if not self.count:
-            raise DataError(f"{url}: no records.")
 
-    def _find_blocks(self, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def index(self) -> None:
+        source = self.open_source()
+        self._schema, batches = _read_footer(source)
+        self.schema = _fields(self.url, self._schema)
+        self.class_names = parse_names(_metadata(self._schema).get("class_names"))
+        self.set_table_facts(_metadata(self._schema).get("table"))
+        self.blocks, self._compressed = self._find_blocks(source, batches)
+        self.mapped = self.is_local and not self._compressed
+
+    def _find_blocks(self, source: Bytes, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
         """Return the blocks, and whether any is compressed, from the manifest or from the header of each block."""
-        manifest = find_manifest(self.url, "arrow", self.url, self._reader.size, self.storage_options)
-        if manifest is not None:
-            lengths = [(offset, meta + body) for offset, meta, body in batches]
-            if lengths == [(block.offset, block.length) for block in manifest.blocks]:
-                return manifest.blocks, bool(manifest.opening.get("compressed"))
-            manifest.dismiss()
-        headers = [_batch_header(self._reader.read(offset, meta)) for offset, meta, _ in batches]
+        lengths = [(offset, meta + body) for offset, meta, body in batches]
+        if self.manifest and lengths == [(block.offset, block.length) for block in self.manifest_blocks()]:
+            return self.manifest.blocks, bool(self.manifest.opening.get("compressed"))
+        headers = [_batch_header(source.read(offset, meta)) for offset, meta, _ in batches]
         blocks = tuple(
             Block(i, n, self.url, offset, meta + body)
             for i, ((n, _), (offset, meta, body)) in enumerate(zip(headers, batches, strict=True))
         )
         return blocks, any(compressed for _, compressed in headers)
 
-    def block_bytes(self, block_id: int) -> memoryview:
-        block = self.blocks[block_id]
-        return self.verify_crc(block_id, self._reader.read(block.offset, block.length))
-
     def manifest_info(self) -> dict[str, Any]:
-        return {"bytes": self._reader.size, "compressed": self._compressed}
+        return {**super().manifest_info(), "compressed": self._compressed}
 
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
-
-    def read_block(self, block_id: int) -> Arrays:
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
-        try:
-            message = pa.ipc.read_message(pa.py_buffer(self.block_bytes(block_id)))
-            batch = pa.ipc.read_record_batch(message, self._schema)
-            if len(batch) != self.blocks[block_id].n:
-                raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
-            return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
-        except DataError:
-            raise
-        except DAMAGE as error:
-            raise DataError(f"{where}: {_text(error)}") from error
+        message = pa.ipc.read_message(pa.py_buffer(data[0]))
+        if self._compressed:
+            check_decompressed(where, _decompressed_bytes(message), limit_of(self.storage_options))
+        batch = pa.ipc.read_record_batch(message, self._schema)
+        if len(batch) != self.blocks[block_id].n:
+            raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
+        return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
 
     @classmethod
     def write(
@@ -118,6 +108,7 @@ class ArrowStore(Store):
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
         class_names: Sequence[str] = (),
+        table_facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Write records in blocks of ``block_bytes``.
 
@@ -127,23 +118,40 @@ class ArrowStore(Store):
             Compressed files are smaller, but their blocks are not views.
         class_names : sequence of str
             Written to the schema's metadata.
+        table_facts : mapping, optional
+            `TableFacts.to_dict` of a table that the records are from, written there too.
         """
         rows = Rechunker(url, records)
-        schema = _schema_for(rows.schema, class_names)
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with fs.staged(url, storage_options) as path, pa.OSFile(str(path), "wb") as file:
-            with pa.ipc.new_file(file, schema, options=options) as writer:
-                for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
-                    writer.write_batch(_batch(block, schema))
+        with fs.staged(url, storage_options) as path:
+            _write(path, rows, block_bytes, compression, class_names, table_facts)
 
-    def close(self) -> None:
-        self._reader.close()
+    @classmethod
+    def write_file(cls, path: Path, url: str, records: Records, class_names: Sequence[str] = ()) -> None:
+        """Write records to a local file, which is neither renamed nor flushed to disk; ``url`` names it in errors."""
+        _write(path, Rechunker(url, records), BLOCK_BYTES, None, class_names, None)
+
+
+def _write(
+    path: Path,
+    rows: Rechunker,
+    block_bytes: int,
+    compression: str | None,
+    class_names: Sequence[str],
+    table_facts: Mapping[str, Any] | None,
+) -> None:
+    schema = _schema_for(rows.schema, class_names, table_facts)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+        for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
+            writer.write_batch(_batch(block, schema))
 
 
 # -- columns -----------------------------------------------------------------------------------------
 
 
-def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
+def _schema_for(
+    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
+) -> pa.Schema:
     described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
@@ -152,6 +160,8 @@ def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.S
     metadata: dict[str, Any] = {"version": 1, "fields": described}
     if class_names:
         metadata["class_names"] = list(class_names)
+    if table_facts:
+        metadata["table"] = dict(table_facts)
     return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
 
 
@@ -181,7 +191,7 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
             fields[column.name] = Field(np.dtype(stated["dtype"]), tuple(stated["shape"]))
         elif pa.types.is_fixed_size_binary(column.type):
             fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
-        elif pa.types.is_integer(column.type):
+        elif pa.types.is_integer(column.type) or (column.name == "label" and pa.types.is_floating(column.type)):
             fields[column.name] = Field(np.dtype(np.int32))
     for name, field in fields.items():
         column_type = schema.field(name).type
@@ -210,7 +220,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 # -- footer: pyarrow reads it, but does not expose the offsets of batches -----------------------------------
 
 
-def _read_footer(reader: RangeReader) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
+def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
     if len(tail) < 10 or not tail.endswith(MAGIC):
@@ -241,6 +251,17 @@ def _batch_header(metadata: memoryview) -> tuple[int, bool]:
     return _unpack("<q", message, rows) if rows else 0, _slot(message, header, 3) > 0
 
 
+def _decompressed_bytes(message: pa.Message) -> int:
+    """Return the decompressed size of a record batch, as its buffers state it (RecordBatch.buffers)."""
+    metadata, body = bytes(message.metadata), memoryview(message.body)
+    at = _slot(metadata, _root(metadata), 2)
+    buffers = _slot(metadata, at + _unpack("<I", metadata, at), 2)
+    vector = buffers + _unpack("<I", metadata, buffers)
+    spans = (struct.unpack_from("<qq", metadata, vector + 4 + 16 * i) for i in range(_unpack("<I", metadata, vector)))
+    # -1 says that a buffer is not compressed
+    return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in spans if length)
+
+
 def _root(data: bytes) -> int:
     return _unpack("<I", data, 0)
 
@@ -252,12 +273,6 @@ def _slot(data: bytes, table: int, index: int) -> int:
         return 0
     offset = _unpack("<H", data, vtable + 4 + 2 * index)
     return table + offset if offset else 0
-
-
-def _text(error: Exception) -> str:
-    """Return the text of an error, with its type unless it is from pyarrow or the system."""
-    text = str(error).rstrip(".")
-    return text if isinstance(error, (pa.ArrowException, OSError, struct.error)) else f"{type(error).__name__}: {text}"
 
 
 def _unpack(kind: str, data: bytes, offset: int) -> int:

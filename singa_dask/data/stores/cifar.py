@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import open_bytes
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
 from singa_dask.data.stores.store import STORES
@@ -36,6 +35,9 @@ class CifarStore(ColumnStore):
         Shape of an image.
     """
 
+    title = "a batch of CIFAR"
+    gzipped = True
+
     def __init__(
         self,
         url: str,
@@ -44,7 +46,6 @@ class CifarStore(ColumnStore):
         shape: Sequence[int] = (3, 32, 32),
     ) -> None:
         super().__init__(url, storage_options, label_bytes=label_bytes, shape=tuple(shape))
-        self.class_names = self._names()
 
     def _names(self) -> tuple[str, ...]:
         """Return the class names in the file next to the batches."""
@@ -55,7 +56,8 @@ class CifarStore(ColumnStore):
         return parse_names(text.split())
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        source = open_bytes(self.url, self.storage_options)
+        source = self.open_source()
+        self.class_names = self._names()
         labels, byte = self.options["label_bytes"], np.dtype(np.uint8)
         stride = labels + int(np.prod(self.options["shape"], dtype=np.int64))
         if not source.size or source.size % stride:

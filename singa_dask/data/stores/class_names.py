@@ -11,11 +11,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["ClassNames", "LabelMatch", "Labels", "label_table", "parse_names", "relabel", "show_names", "write_options"]
+__all__ = [
+    "ClassNames",
+    "LabelMatch",
+    "Labels",
+    "find_label",
+    "has_several_labels",
+    "label_columns",
+    "label_table",
+    "parse_names",
+    "relabel",
+    "show_names",
+    "write_options",
+]
 
 # maximum number of names of one list in a message
 MAX_SHOWN = 20
@@ -36,12 +49,16 @@ class ClassNames:
     readers : dict of str to callable
         By input layer of the training net: opens its store and returns its class names. Only called if another net
         compares names before the training layer has opened its store.
+    tables, inherited_tables : dict of str to TableFacts
+        As ``by_layer`` and ``inherited``, for records from named columns.
     """
 
     def __init__(self) -> None:
         self.by_layer: dict[str, tuple[str, ...]] = {}
         self.inherited: dict[str, tuple[str, ...]] = {}
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
+        self.tables: dict[str, TableFacts] = {}
+        self.inherited_tables: dict[str, TableFacts] = {}
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names for a layer of the training net, given those of its store."""
@@ -49,6 +66,10 @@ class ClassNames:
             inherited = _find(self.inherited, layer)
             self.by_layer[layer] = inherited if set(names) <= set(inherited) and names else tuple(names)
         return self.by_layer[layer]
+
+    def known_for(self, layer: str) -> tuple[str, ...]:
+        """Return the names of a layer as far as they are known, or else those of `common`."""
+        return _find(self.by_layer, layer)
 
     def common(self) -> tuple[str, ...]:
         """Return the names shared by all input layers of the training net that have names; empty if they differ."""
@@ -66,9 +87,7 @@ class ClassNames:
         DataError
             The training net has several input layers with different classes, and none of them is ``layer``.
         """
-        for name, read in self.readers.items():
-            if name not in self.by_layer:
-                self.learn(name, read())
+        self._read()
         found = _find(self.by_layer, layer)
         if not found and layer not in self.by_layer and any(self.by_layer.values()):
             known = "; ".join(f"{name}: {show_names(names)}" for name, names in self.by_layer.items())
@@ -78,7 +97,48 @@ class ClassNames:
             )
         return found
 
-    def match(self, layer: str, store: Store, learns: bool, required: bool) -> LabelMatch:
+    def _read(self) -> None:
+        """Open the stores of layers of the training net that have not been opened."""
+        for name, read in self.readers.items():
+            if name not in self.by_layer:
+                self.learn(name, read())
+
+    def table_of(self, layer: str, learns: bool) -> TableFacts | None:
+        """Return what is known of the columns that a layer is to read; None if the layer is the first to learn it.
+
+        ``learns`` says whether the layer belongs to the training net.
+        """
+        if learns:
+            return self.tables.get(layer) or self.inherited_tables.get(layer)
+        self._read()
+        found = list(self.tables.values())
+        same = found[0] if found and all(each == found[0] for each in found) else None
+        return self.tables.get(layer, same)
+
+    def match_table(self, layer: str, store: Store, learns: bool) -> None:
+        """Learn what the columns of a store mean, or compare it with what the training net has learned.
+
+        Raises
+        ------
+        DataError
+            Values of records mean something else than in training.
+        """
+        facts = store.table_facts
+        known = self.table_of(layer, learns) if facts is not None else None
+        if learns and facts is not None:
+            self.tables.setdefault(layer, facts)
+        difference = facts.compare(known) if facts is not None and known is not None else ""
+        if difference:
+            raise DataError(
+                f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
+                "train and test with the tables themselves."
+            )
+
+    def tables_to_dict(self) -> dict[str, Any]:
+        """Return `tables` for a checkpoint."""
+        return {layer: facts.to_dict() for layer, facts in self.tables.items()}
+
+    def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
         """Match the labels of a store with those of the training net, by class name.
 
         Parameters
@@ -89,22 +149,27 @@ class ClassNames:
             Whether the layer belongs to the training net.
         required : bool
             Whether labels are needed; otherwise labels that cannot be matched are dropped.
+        column : str
+            Name of the label to read, if records have several. Without it, several labels are dropped.
 
         Raises
         ------
         DataError
-            Labels are required, but a class is not among those of the training data.
+            Labels are required, but a class is not among those of the training data; or there is no such label.
         """
-        if not learns and not store.class_names:
-            return LabelMatch()
+        index, names = find_label(store, column)
+        if index is None and has_several_labels(store):
+            return LabelMatch(drops=True)
+        if not learns and not names:
+            return LabelMatch(index=index)
         try:
-            expected = self.learn(layer, store.class_names) if learns else self.find(layer)
-            table = label_table(store.url, store.class_names, expected, "the checkpoint" if learns else "training")
+            expected = self.learn(layer, names) if learns else self.find(layer)
+            table = label_table(store.url, names, expected, "the checkpoint" if learns else "training")
         except DataError:
             if required:
                 raise
             return LabelMatch(drops=True)
-        return LabelMatch(table, url=store.url)
+        return LabelMatch(table, url=store.url, index=index)
 
 
 @dataclass(frozen=True)
@@ -119,19 +184,61 @@ class LabelMatch:
         Whether to drop the labels.
     url : str
         URL of the store.
+    index : int or None
+        Index of the label to keep, if records have several.
     """
 
     table: Labels | None = None
     drops: bool = False
     url: str = ""
+    index: int | None = None
 
     def apply(self, arrays: Arrays) -> Arrays:
         """Return records with converted labels."""
-        if "label" not in arrays or (self.table is None and not self.drops):
+        if "label" not in arrays or (self.table is None and self.index is None and not self.drops):
             return arrays
-        if self.table is None:
+        if self.drops:
             return {name: array for name, array in arrays.items() if name != "label"}
-        return {**arrays, "label": relabel(arrays["label"], self.table, self.url)}
+        labels = arrays["label"] if self.index is None else arrays["label"][:, self.index]
+        return {**arrays, "label": labels if self.table is None else relabel(labels, self.table, self.url)}
+
+
+def has_several_labels(store: Store) -> bool:
+    """Return whether each record of a store has several labels."""
+    return "label" in store.schema and bool(store.schema["label"].shape)
+
+
+def label_columns(store: Store) -> list[str]:
+    """Return the names of the columns that labels are from, in the order of a record; empty if not known."""
+    indices = {each.name: each.index for each in store.table_columns if each.field == "label"}
+    labels = store.table_facts.labels if store.table_facts and "label" in store.schema else {}
+    return sorted(indices, key=lambda name: indices[name]) or list(labels)
+
+
+def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
+    """Return the index of a label among several, None if there is one, and the names of its classes.
+
+    Parameters
+    ----------
+    store : Store
+    column : str
+        Name of the label; may be empty if there is one. If there are several, it stands for none of them.
+
+    Raises
+    ------
+    DataError
+        The store has no label of this name.
+    """
+    several = has_several_labels(store)
+    if not column:
+        return None, () if several else store.class_names
+    known = label_columns(store)
+    if column not in known:
+        listed = f"Its labels: {show_names(known)}." if any(known) else "It has no labels with names of columns."
+        raise DataError(f"{store.url}: no label {column!r}. {listed}")
+    if not several:
+        return None, store.class_names
+    return known.index(column), store.table_facts.classes_of(column) if store.table_facts else ()
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
@@ -211,7 +318,13 @@ def parse_names(found: Any) -> tuple[str, ...]:
     return tuple(found) if len(set(found)) == len(found) else ()
 
 
-def write_options(target: type[Store], names: Sequence[str]) -> dict[str, Any]:
-    """Return the option ``class_names`` of a store's ``write``, if there are names and the format supports them."""
-    takes = "class_names" in inspect.signature(target.write).parameters
-    return {"class_names": tuple(names)} if names and takes else {}
+def write_options(
+    target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the options ``class_names`` and ``table_facts`` of a store's ``write``, as far as there are such.
+
+    Left out is what is empty, and what the format does not support.
+    """
+    known = inspect.signature(target.write).parameters
+    given = {"class_names": tuple(names), "table_facts": table_facts}
+    return {name: value for name, value in given.items() if value and name in known}

@@ -7,19 +7,19 @@ into memory when opened.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.fs.byte_source import Bytes
-from singa_dask.data.stores.store import BLOCK_BYTES, Store
+from singa_dask.data.codecs.values import as_values
+from singa_dask.data.fs.byte_source import Bytes, Range
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError
 
 __all__ = ["Column", "ColumnStore"]
 
@@ -45,48 +45,84 @@ class Column:
     offset: int
     stride: int
 
-    def read(self, first: int, n: int) -> npt.NDArray[Any]:
-        """Return the values of ``n`` records: (n, *shape)."""
-        size = int(np.prod(self.field.shape, dtype=np.int64)) * self.kind.itemsize
-        length = (n - 1) * self.stride + size
-        raw = self.source.read(self.offset + first * self.stride, length)
-        values = np.ndarray((n, size // self.kind.itemsize), self.kind, raw, strides=(self.stride, self.kind.itemsize))
-        values = values.reshape(n, *self.field.shape)
-        if self.field.dtype == np.int32:
-            return as_labels(values, self.source.url, first)
-        return values.astype(self.field.dtype, copy=False)
+    @property
+    def size(self) -> int:
+        """Bytes of one record's value."""
+        return int(np.prod(self.field.shape, dtype=np.int64)) * self.kind.itemsize
+
+    def part(self, first: int, n: int) -> tuple[int, int]:
+        """Return offset and length of the bytes that hold the values of ``n`` records."""
+        return self.offset + first * self.stride, (n - 1) * self.stride + self.size
+
+    def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
+        """Return the values of ``n`` records, (n, *shape) of ``kind``, as a view of their `part`."""
+        width = self.kind.itemsize
+        values: npt.NDArray[Any] = np.ndarray((n, self.size // width), self.kind, data, strides=(self.stride, width))
+        return values.reshape(n, *self.field.shape)
+
+    def adjoins(self, other: Column) -> bool:
+        """Return whether a record's values of both columns are read together: they are within one stride."""
+        ends = (self.offset + self.size, other.offset + other.size)
+        together = max(ends) - min(self.offset, other.offset) <= self.stride == other.stride
+        return together and self.source is other.source and type(self) is type(other) is Column
 
 
-class ColumnStore(Store):
+class ColumnStore(RangeStore):
     """Records of constant size; subclasses define the columns in `open_columns`."""
 
     columns: Mapping[str, Column]
 
-    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
-        super().__init__(url, storage_options, **options)
+    def index(self) -> None:
         self.columns, count = self.open_columns()
         self.schema = {name: column.field for name, column in self.columns.items()}
-        if not count:
-            raise DataError(f"{url}: no records.")
-        stride = next(iter(self.columns.values())).stride
-        start = next(iter(self.columns.values())).offset
+        self._use_sources()
+        kept = [column for name, column in self.columns.items() if name != "label"]
+        self.mapped = self.is_local and all(type(each) is Column and each.kind == each.field.dtype for each in kept)
+        first = next(iter(self.columns.values()))
+        stride, start = first.stride, first.offset
         n = max(1, BLOCK_BYTES // max(stride, 1))
         self.blocks = tuple(
-            Block(i, min(n, count - first), url, start + first * stride, min(n, count - first) * stride)
+            Block(i, min(n, count - first), self.url, start + first * stride, min(n, count - first) * stride)
             for i, first in enumerate(range(0, count, n))
         )
+        # columns that are one range of a block, in lists
+        self._groups: list[list[Column]] = []
+        for column in self.columns.values():
+            group = next((group for group in self._groups if all(map(column.adjoins, group))), None)
+            if group is None:
+                self._groups.append([column])
+            else:
+                group.append(column)
+
+    def _use_sources(self) -> None:
+        """Close the sources that no column is in."""
+        used = {id(column.source): column.source for column in self.columns.values()}
+        for source in self.sources:
+            if id(source) not in used:
+                source.close()
+        self.sources = list(used.values())
 
     @abstractmethod
     def open_columns(self) -> tuple[dict[str, Column], int]:
         """Return the columns, pixels or data first, and the number of records."""
 
-    def read_block(self, block_id: int) -> Arrays:
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        try:
-            return {name: column.read(first, n) for name, column in self.columns.items()}
-        except DataError as error:
-            raise DataError(f"{self.url}, block {block_id}: {error}") from error
+        found = []
+        for group in self._groups:
+            parts = [column.part(first, n) for column in group]
+            start, stop = min(start for start, _ in parts), max(start + length for start, length in parts)
+            found.append(Range(group[0].source, start, stop - start))
+        return tuple(found)
 
-    def close(self) -> None:
-        for column in self.columns.values():
-            column.source.close()
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        arrays = {}
+        for name, column in self.columns.items():
+            start, length = column.part(first, n)
+            i = next(i for i, group in enumerate(self._groups) if column in group)
+            begin = start - min(each.part(first, n)[0] for each in self._groups[i])
+            values = column.take(data[i][begin : begin + length], first, n)
+            convert = as_labels if column.field.dtype == np.int32 else as_values
+            arrays[name] = convert(values, column.source.url, first)
+        return arrays

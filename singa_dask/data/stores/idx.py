@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import Bytes, open_bytes
+from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.stores.column import Column, ColumnStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Field
@@ -37,6 +37,8 @@ class IdxStore(ColumnStore):
         A header or a length is wrong, or the number of labels is not that of images.
     """
 
+    title = "an idx file"
+    gzipped = True
     suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
 
     def __init__(self, url: str, storage_options: fs.Options = None, labels: str = "") -> None:
@@ -47,14 +49,14 @@ class IdxStore(ColumnStore):
         return head.startswith(BYTE_MAGIC) or super().matches(url, head)
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        images = open_bytes(self.url, self.storage_options)
+        images = self.open_source()
         shape = idx_shape(images)
         if len(shape) < 2:
             raise DataError(f"{self.url}: not a file of images. Expected an idx header of 3 or more dimensions.")
         columns = {"pixel": _column(images, shape, np.dtype(np.uint8))}
         url = self.options["labels"] or self._labels_beside()
         if url:
-            labels = open_bytes(url, self.storage_options)
+            labels = self.open_source(url)
             found = idx_shape(labels)
             if found != shape[:1]:
                 raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {found}.")

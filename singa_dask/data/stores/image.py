@@ -5,14 +5,21 @@ from __future__ import annotations
 import posixpath
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image, is_image
 from singa_dask.data.codecs.record import salvage_rows
-from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, Store
-from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.stores.class_list import read_classes
+from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.manifest import find_manifest, name_of, plain
+from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, STORES, Store
+from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError
 
 __all__ = ["ImageFolderStore", "ImageListStore"]
@@ -33,17 +40,22 @@ class _ImageStore(Store):
         RGB or grey.
     """
 
+    holds = "images"
+    labels_apart = True
+
     def __init__(
         self,
         url: str,
         storage_options: fs.Options = None,
         resize: Sequence[int] | None = None,
         channels: int = 3,
+        **options: Any,
     ) -> None:
-        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels)
+        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels, **options)
         self._files, self._labels = self.list_images()
         if not self._files:
             raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
+        self._sums: dict[str, FileSum] = {}
         first = self._decode(self._files[0])
         self.schema = {"pixel": Field(first.dtype, first.shape)}
         if self._labels:
@@ -53,14 +65,27 @@ class _ImageStore(Store):
             Block(i, min(n, count - start), url, start, min(n, count - start) * first.size)
             for i, start in enumerate(range(0, count, n))
         )
+        self._use_manifest()
 
     @abstractmethod
     def list_images(self) -> tuple[list[str], list[int]]:
         """Return URL and label of each image; an empty list of labels if there are none."""
 
     def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        return decode_image(self._read(url), url, self.options["resize"], self.options["channels"])
+
+    def _read(self, url: str) -> bytes:
+        """Return the content of a file; compare it with the manifest, if there is one."""
         data = fs.read_bytes(url, storage_options=self.storage_options)
-        return decode_image(data, url, self.options["resize"], self.options["channels"])
+        known = self._sums.get(name_of(url, self.url)) if self._sums else None
+        if known is not None and (len(data), crc := checksum_of(data)) != known[1:]:
+            at = self._files.index(url) if url in self._files else None
+            block = f", block {np.searchsorted(self.starts, at, 'right') - 1}" if at is not None else ""
+            raise DataError(
+                f"{url}{block}: {len(data)} bytes, crc32c {crc:08x}, expected {known.n_bytes} and {known.crc:08x}: "
+                f"{ADVICE}"
+            )
+        return data
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
@@ -74,9 +99,12 @@ class _ImageStore(Store):
         return salvage_rows(n, self.schema, read_row)
 
     def read_block(self, block_id: int) -> Arrays:
-        first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        pixels = np.empty((n, *self.schema["pixel"].shape), np.uint8)
-        for row, url in enumerate(self._files[first : first + n]):
+        return self.read_rows(block_id, np.arange(self.blocks[block_id].n))
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        pixels = np.empty((len(rows), *self.schema["pixel"].shape), np.uint8)
+        for row, number in enumerate((self.starts[block_id] + rows).tolist()):
+            url = self._files[number]
             image = self._decode(url)
             if image.shape != pixels.shape[1:]:
                 raise DataError(
@@ -86,7 +114,52 @@ class _ImageStore(Store):
             pixels[row] = image
         if not self._labels:
             return {"pixel": pixels}
-        return {"pixel": pixels, "label": np.array(self._labels[first : first + n], np.int32)}
+        return {"pixel": pixels, "label": self.read_labels(block_id)[rows]}
+
+    def read_labels(self, block_id: int) -> npt.NDArray[np.int32]:
+        first = int(self.starts[block_id])
+        return np.array(self._labels[first : first + self.blocks[block_id].n], np.int32)
+
+    # -- the manifest: it has checksums of files, since an image can be read alone ------------------------
+
+    def list_file(self) -> str:
+        """Return the URL of the file that lists the images; empty if a directory does."""
+        return ""
+
+    def _use_manifest(self) -> None:
+        manifest = find_manifest(self.url, self.backend_name(), self.url, 0, self.storage_options)
+        if manifest is None:
+            return
+        if not manifest.files:
+            manifest.dismiss()
+            return
+        self.class_names = self.class_names or manifest.class_names
+        manifest.check_files(self, self._all_files())
+        if manifest.options == plain(self.options):
+            manifest.check_described(self.url, self.schema, self.class_names)
+        self._sums = {each.name: each for each in manifest.files}
+        self.blocks = tuple(replace(block, crc=checksum_of(self.block_bytes(block.id))) for block in self.blocks)
+        if self.list_file():
+            self._read(self.list_file())
+
+    def _all_files(self) -> list[str]:
+        # a list may name an image twice
+        return list(dict.fromkeys([*self._files, *filter(None, [self.list_file()])]))
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": 0}
+
+    def file_sums(self) -> list[FileSum]:
+        self._sums = {}
+        for url in self._all_files():
+            name, data = name_of(url, self.url), self._read(url)
+            self._sums[name] = FileSum(name, len(data), checksum_of(data))
+        return list(self._sums.values())
+
+    def block_bytes(self, block_id: int) -> bytes:
+        """Return the checksums of the files of a block."""
+        files = self._files[int(self.starts[block_id]) : int(self.starts[block_id + 1])]
+        return np.array([self._sums[name_of(url, self.url)].crc for url in files], "<u4").tobytes()
 
     def record_files(self, first: int, stop: int) -> list[str]:
         return self._files[first:stop]
@@ -133,19 +206,63 @@ class ImageFolderStore(_ImageStore):
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list: lines of ``name label``, names relative to the directory of the list."""
+    """Images of a list: lines of ``name label``, names relative to the directory of the list.
+
+    Labels are integers, or names of classes: all of them, sorted, if ``classes`` are not given.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    resize, channels
+        See `image.decode_image`.
+    classes : sequence of str, or str
+        Names of the classes, by label; or the URL of a text file with a name in each line, as `read_classes` reads it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        resize: Sequence[int] | None = None,
+        channels: int = 3,
+        classes: str | Sequence[str] = (),
+    ) -> None:
+        self.class_names = read_classes(url, classes, storage_options)
+        known = classes if isinstance(classes, str) else tuple(classes)
+        super().__init__(url, storage_options, resize, channels, classes=known)
+
+    def list_file(self) -> str:
+        return self.url
 
     def list_images(self) -> tuple[list[str], list[int]]:
         text = fs.read_bytes(self.url, storage_options=self.storage_options).decode(errors="replace")
-        files, labels = list[str](), list[int]()
-        for number, line in enumerate(text.splitlines(), 1):
-            name, _, label = line.strip().rpartition(" ")
-            if not line.strip():
-                continue
-            if not name or not label.removeprefix("-").isdecimal():
-                raise DataError(f"{self.url}, line {number}: {line.strip()!r}, expected a name and a label.")
+        lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        files, texts = list[str](), list[str]()
+        for number, line in lines:
+            name, _, label = line.rpartition(" ")
+            if not name or label.lower().endswith(IMAGE_SUFFIXES):
+                raise DataError(f"{self.url}, line {number}: {line!r}, expected a name and a label.")
             files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
-            if not INT32.min <= int(label) <= INT32.max:
-                raise DataError(f"{self.url}, line {number}: the label {label} does not fit in 32 bits.")
-            labels.append(int(label))
-        return files, labels
+            texts.append(label)
+        if texts and not self.class_names and not any(map(_is_integer, texts)):
+            self.class_names = tuple(sorted(set(texts)))
+        return files, [self._label(label, number) for label, (number, _) in zip(texts, lines, strict=True)]
+
+    def _label(self, text: str, line: int) -> int:
+        where, names = f"{self.url}, line {line}", self.class_names
+        if text in names:
+            return names.index(text)
+        if not _is_integer(text):
+            expected = f"one of the classes {show_names(names)}" if names else "a name and a label"
+            raise DataError(f"{where}: the label {text!r}, expected {expected}.")
+        label = int(text)
+        if names and not 0 <= label < len(names):
+            raise DataError(f"{where}: the label {label} has no class name. Expected 0 to {len(names) - 1}.")
+        if not INT32.min <= label <= INT32.max:
+            raise DataError(f"{where}: the label {label} does not fit in 32 bits.")
+        return label
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

@@ -1,17 +1,12 @@
 """Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
 
-Files are opened read-only and without locks, so read-only disks work. There is one environment per process and file,
-as LMDB requires. The file length is checked before it is mapped: reading a map beyond the end of its file would kill
-the process.
+Files are read through a memory map of our own, without locks, so read-only disks work. The library LMDB only writes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.lmdb_file import MAGIC, MAGIC_AT, ValueMap, check_length
+from singa_dask.data.codecs.lmdb_file import LMDBFile
+from singa_dask.data.codecs.lmdb_tree import MAGIC, MAGIC_AT
 from singa_dask.data.codecs.record import (
     Decoder,
     check_schema,
@@ -32,6 +28,7 @@ from singa_dask.data.codecs.record import (
     schema_of,
 )
 from singa_dask.data.fs.cache import key_of, open_cache
+from singa_dask.data.fs.cache_folder import CachedFile
 from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
@@ -52,46 +49,6 @@ TRANSACTION_BYTES = 1 << 23
 TRANSACTION_PAIRS = 1000
 
 
-Key = tuple[int, int, int]
-
-
-class _Environments:
-    """Open environments of this process, with reference counts: LMDB allows a file to be opened only once.
-
-    Files are identified by inode, not by path: a file that replaced another is a different one.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[Key, tuple[Any, int]] = {}
-
-    def acquire(self, path: Path) -> tuple[Key, Any]:
-        status = path.stat()
-        key = (os.getpid(), status.st_dev, status.st_ino)
-        with self._lock:
-            environment, users = self._open.get(key, (None, 0))
-            if environment is None:
-                environment = lmdb.open(
-                    str(path), subdir=False, readonly=True, lock=False, readahead=True, meminit=False, max_spare_txns=0
-                )
-            self._open[key] = (environment, users + 1)
-        return key, environment
-
-    def release(self, key: Key) -> None:
-        # environments of a parent process must not be closed here
-        if key[0] != os.getpid():
-            return
-        with self._lock:
-            environment, users = self._open.pop(key)
-            if users > 1:
-                self._open[key] = (environment, users - 1)
-            else:
-                environment.close()
-
-
-_ENVIRONMENTS = _Environments()
-
-
 @STORES.register("lmdb")
 class LMDBStore(Store):
     """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
@@ -106,25 +63,20 @@ class LMDBStore(Store):
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
-        self._file, self._path, self._bytes = self._locate()
-        check_length(self._file, self._path, self._bytes)
-        self._key: Key | None = None
-        self._environment: Any = None
+        self._file: LMDBFile | None = None
+        self._cached: CachedFile | None = None
         self._decoder: Decoder | None = None
-        self._map: ValueMap | None = None
-        # by block: offset in the file of the raw block, or of each record's pixels; and the other arrays
-        self._offsets: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
+        # by block: offset in the file of each record's pixels, and the other arrays
+        self._pixels: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
-            self._key, self._environment = _ENVIRONMENTS.acquire(self._path)
-            self._map = ValueMap(self._path, self._environment.stat()["psize"])
-            self._open_records()
+            file, path, self._bytes = self._locate()
+            self._file = LMDBFile(file, path, self._bytes)
+            self._open_records(self._file)
             manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
             if manifest is not None:
                 self.blocks = manifest.attach(self.blocks)
+                manifest.check_described(url, self.schema, self.class_names)
                 self.class_names = self.class_names or manifest.class_names
-        except lmdb.Error as error:
-            self.close()
-            raise DataError(f"{url}: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -146,30 +98,27 @@ class LMDBStore(Store):
 
         key = key_of("file", url, n_bytes, version(url, options))
         # the cached file is longer by the seal of the cache
-        return url, open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks), n_bytes
+        self._cached = open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks)
+        return url, self._cached.path, n_bytes
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return head[MAGIC_AT : MAGIC_AT + 4] == MAGIC or super().matches(url, head)
 
-    def _open_records(self) -> None:
-        with self._environment.begin() as transaction:
-            info = transaction.get(INFO_KEY)
-            if info is not None:
-                self._open_raw(*self._read_info(info))
-                return
-            with transaction.cursor() as cursor:
-                if not cursor.first():
-                    raise DataError(f"{self.url}: no records.")
-                self._decoder, arrays = _recognise(self.url, bytes(cursor.value()))
-                self.schema = schema_of(arrays)
-                n = rows_per_block(len(cursor.value()))
-                length = n * len(cursor.value())
-                keys = list(cursor.iternext(keys=True, values=False))
-        self._first_keys = keys[::n]
+    def _open_records(self, file: LMDBFile) -> None:
+        count = len(file.offsets)
+        if not count:
+            raise DataError(f"{self.url}: no records.")
+        if file.last_key == INFO_KEY:
+            self._open_raw(count - 1, *self._read_info(bytes(file.value(count - 1))))
+            return
+        first = bytes(file.value(0))
+        self._decoder, arrays = _recognise(self.url, first)
+        self.schema = schema_of(arrays)
+        n = rows_per_block(len(first))
         self.blocks = tuple(
-            Block(i, min(n, len(keys) - first), self.url, first, length)
-            for i, first in enumerate(range(0, len(keys), n))
+            Block(i, min(n, count - start), self.url, start, n * len(first))
+            for i, start in enumerate(range(0, count, n))
         )
 
     def _read_info(self, info: bytes) -> tuple[int, int]:
@@ -182,7 +131,7 @@ class LMDBStore(Store):
             }
             self.class_names = parse_names(described.get("class_names"))
             count, n = int(described["count"]), int(described["records_per_value"])
-            n_bytes = count * sum(field.size_bytes for field in self.schema.values())
+            n_bytes = count * self.record_bytes
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {type(error).__name__}: {error}.") from error
         if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
@@ -190,54 +139,58 @@ class LMDBStore(Store):
             raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {text}.")
         return count, n
 
-    def _open_raw(self, count: int, n: int) -> None:
-        self._first_keys = [KEY % first for first in range(0, count, n)]
-        record_bytes = sum(field.size_bytes for field in self.schema.values())
+    def _open_raw(self, n_values: int, count: int, n: int) -> None:
         self.blocks = tuple(
-            Block(i, min(n, count - first), self.url, first, min(n, count - first) * record_bytes)
+            Block(i, min(n, count - first), self.url, first, min(n, count - first) * self.record_bytes)
             for i, first in enumerate(range(0, count, n))
         )
-        self._find_values()
-
-    def _find_values(self) -> None:
-        """Find the offsets of raw blocks, which are then read as views of the map."""
-        assert self._map is not None
-        with self._environment.begin(buffers=True) as transaction:
-            for block, key in zip(self.blocks, self._first_keys, strict=True):
-                value = transaction.get(key)
-                offsets = self._map.find([value]) if value is not None and len(value) == block.length else None
-                if offsets is not None:
-                    self._offsets[block.id] = offsets, {}
-        self.mapped = bool(self._offsets)
+        if n_values != len(self.blocks):
+            raise DataError(f"{self.url}: {n_values} values of records, expected {len(self.blocks)}.")
+        self.mapped = True
 
     def read_block(self, block_id: int) -> Arrays:
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
-        if self._map is not None and block_id in self._offsets:
-            offsets, others = self._offsets[block_id]
-            if self._decoder is None:
-                value = self._map.view(int(offsets[0]), block.length)
-                return self._split(self.verify_crc(block_id, value), block.n, where)
+        if self._decoder is None:
+            return self._split(self.block_bytes(block_id), block.n, where)
+        if block_id in self._pixels:
+            offsets, others = self._pixels[block_id]
             field = self.schema["pixel"]
-            return {"pixel": self._map.rows(offsets, field.size_bytes).reshape(block.n, *field.shape), **others}
-        with self._values(block_id) as values:
-            if block.crc is not None and block_id not in self._verified:
-                self.verify_crc(block_id, memoryview(b"".join(values)))
-            if self._decoder is None:
-                return self._split(bytes(values[0]), block.n, where)
-            arrays = self._find_pixels(block_id, values) or decode_values(values, self._decoder)
+            return {"pixel": self._opened.rows(offsets, field.size_bytes).reshape(block.n, *field.shape), **others}
+        if block.crc is not None and block_id not in self._verified:
+            self.block_bytes(block_id)
+        try:
+            arrays = self._find_pixels(block) or decode_values(self._values(block_id), self._decoder)
+        except ValueError as error:
+            raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         return check_schema(arrays, self.schema, where)
 
-    def _find_pixels(self, block_id: int, values: list[memoryview]) -> Arrays | None:
+    def copies_rows(self, block_id: int) -> bool:
+        return block_id in self._pixels
+
+    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
+        offsets, others = self._pixels[block_id]
+        n, pixel = len(out["pixel"]), self.schema["pixel"]
+        rows = self._opened.rows(offsets[first : first + n], pixel.size_bytes)
+        out["pixel"][...] = rows.reshape(n, *pixel.shape)
+        for name, array in others.items():
+            out[name][...] = array[first : first + n]
+
+    @property
+    def _opened(self) -> LMDBFile:
+        if self._file is None:
+            raise DataError(f"{self.url}: closed.")
+        return self._file
+
+    def _find_pixels(self, block: Block) -> Arrays | None:
         """Decode a block and store the offsets of its pixels, so that later only pixels are read.
 
-        Returns None if its records have different layouts or another schema, or cannot be found in the file.
+        Returns None if its records have different layouts or another schema.
         """
-        if self._map is None or self._decoder is None or len(set(map(len, values))) > 1:
+        file, span = self._opened, slice(block.offset, block.offset + block.n)
+        offsets, lengths = file.offsets[span], file.lengths[span]
+        if self._decoder is None or (lengths != lengths[0]).any():
             return None
-        offsets = self._map.find(values)
-        if offsets is None:
-            return None
-        rows = self._map.rows(offsets, len(values[0]))
+        rows = file.rows(offsets, int(lengths[0]))
         try:
             arrays = self._decoder(rows)
         except ValueError:
@@ -246,45 +199,31 @@ class LMDBStore(Store):
         if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
             return None
         others = {name: array for name, array in arrays.items() if name != "pixel"}
-        self._offsets[block_id] = offsets + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
+        self._pixels[block.id] = offsets + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
         return arrays
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:
             return super().salvage(block_id)
         self.block_bytes(block_id)
-        with self._values(block_id) as values:
-            if len(values) != self.blocks[block_id].n:
-                return super().salvage(block_id)
-            return salvage_values(values, self.schema, self._decoder)
+        return salvage_values(self._values(block_id), self.schema, self._decoder)
 
     def block_bytes(self, block_id: int) -> memoryview:
-        with self._values(block_id) as values:
-            return self.verify_crc(block_id, memoryview(b"".join(values)))
+        values = self._values(block_id)
+        return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
 
     def manifest_info(self) -> dict[str, Any]:
         return {"bytes": self._bytes}
 
-    @contextlib.contextmanager
-    def _values(self, block_id: int) -> Iterator[list[memoryview]]:
-        """Yield the values of a block, valid within the ``with`` statement only."""
-        block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
-        n = block.n if self._decoder is not None else 1
-        try:
-            # an environment must not be used in a forked child
-            if self._key is None or self._key[0] != os.getpid():
-                self._key, self._environment = _ENVIRONMENTS.acquire(self._locate()[1])
-            with self._environment.begin(buffers=True) as transaction, transaction.cursor() as cursor:
-                if not cursor.set_key(self._first_keys[block_id]):
-                    raise DataError(f"{where}: no key {self._first_keys[block_id]!r}.")
-                yield list(itertools.islice(cursor.iternext(keys=False), n))
-        except ValueError as error:
-            raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
-        except lmdb.Error as error:
-            raise DataError(f"{where}: {error}") from error
+    def _values(self, block_id: int) -> list[memoryview]:
+        """Return the values of a block: one, or one for each record."""
+        block, file = self.blocks[block_id], self._opened
+        if self._decoder is None:
+            return [file.value(block_id)]
+        return [file.value(i) for i in range(block.offset, block.offset + block.n)]
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
-        if len(value) != n * sum(field.size_bytes for field in self.schema.values()):
+        if len(value) != n * self.record_bytes:
             raise DataError(f"{where}: {len(value)} bytes, expected those of {n} records.")
         arrays, at = {}, 0
         for name, field in self.schema.items():
@@ -316,9 +255,9 @@ class LMDBStore(Store):
         write_environment(url, _raw_pairs(Rechunker(url, records), records_per_value, class_names))
 
     def close(self) -> None:
-        if self._key is not None:
-            _ENVIRONMENTS.release(self._key)
-        self._key = self._environment = self._map = None
+        if self._cached is not None:
+            self._cached.close()
+        self._cached = self._file = None
 
 
 def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:

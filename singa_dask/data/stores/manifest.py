@@ -1,7 +1,8 @@
 """Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
-It contains the blocks with their CRC32C, and information that saves a scan of the data at opening. A manifest that does
-not fit the data is ignored, with a warning.
+It contains the blocks with their CRC32C, the files with the CRC32C of what is in none of their blocks, and information
+that saves a scan of the data at opening. A manifest of a file of another length, or with other blocks, is ignored with
+a warning; any other difference is an error.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from singa_dask.data import fs
-from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.opening import is_pattern, open_store
-from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
-from singa_dask.data.types import Block
+from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.stores.class_names import parse_names, show_names
+from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
+from singa_dask.data.types import Block, Field, FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["Manifest", "find_manifest", "forget_manifest", "manifest_url", "write_manifest"]
+__all__ = ["VERSION", "Manifest", "find_manifest", "manifest_url", "name_of", "plain"]
 
 VERSION = 1
+# files that an error names
+MAX_NAMED = 3
 LOG = logging.getLogger(__name__)
 
 
@@ -40,24 +44,122 @@ class Manifest:
     opening : mapping
         The result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
     class_names : tuple of str
+    schema : dict of str to Field
+    options : mapping
+        Options of the store that the manifest was made of, see `plain`. Only a store with the same has the same fields
+        and files.
+    files : tuple of FileSum
+        In the order of reading; empty in older manifests.
     """
 
     url: str
     blocks: tuple[Block, ...]
     opening: Mapping[str, Any]
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...]
+    schema: dict[str, Field]
+    options: Mapping[str, Any]
+    files: tuple[FileSum, ...]
 
     def dismiss(self) -> None:
         """Log that the manifest is ignored because its blocks differ from those of the data."""
         LOG.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
-    def attach(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        """Return ``blocks`` with the checksums of the manifest, if they are the same blocks."""
-        if [_range(block) for block in self.blocks] != [_range(block) for block in blocks]:
+    def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
+        """Check how a file describes its records, in formats that do so outside of the blocks.
+
+        Raises
+        ------
+        DataError
+            Fields or class names are not those in the manifest.
+        """
+        if schema != self.schema:
+            # a manifest lists fields by name
+            found, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
+        elif class_names and class_names != self.class_names:
+            found, expected = (show_names(each) or "no classes" for each in (class_names, self.class_names))
+        else:
+            return
+        raise DataError(f"{url}: holds {found}, but {expected} according to its manifest: {ADVICE}")
+
+    def check_files(self, store: Store, files: Sequence[str]) -> None:
+        """Check that a store consists of the files in the manifest.
+
+        Parameters
+        ----------
+        files : sequence of str
+            URL of each.
+
+        Raises
+        ------
+        DataError
+            A file is missing, or new, or their order differs.
+        """
+        known, names = [each.name for each in self.files], [name_of(each, store.url) for each in files]
+        if not known or known == names:
+            return
+        same = [ours == theirs for ours, theirs in zip(names, known, strict=False)]
+        first = same.index(False) if False in same else len(same) - 1
+        lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
+        changes = [f"{word}: {_some(each)}" for word, each in lists if each] or [f"not in this order: {names[first]}"]
+        # each record has its own file, or there is no telling which blocks those were
+        block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
+        raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
+
+    def check_rest(self, url: str, found: FileSum) -> None:
+        """Compare what is in no block of a file with the manifest.
+
+        Raises
+        ------
+        DataError
+            It differs.
+        """
+        known = self._rests.get(found.name, found)
+        if known != found:
+            raise DataError(
+                f"{url}: {found.n_bytes} bytes, and what is in no block has crc32c {found.crc:08x}, expected "
+                f"{known.n_bytes} bytes and {known.crc:08x}: {ADVICE}"
+            )
+
+    @cached_property
+    def _rests(self) -> dict[str, FileSum]:
+        return {each.name: each for each in self.files}
+
+    def attach(self, blocks: tuple[Block, ...], url: str = "") -> tuple[Block, ...]:
+        """Return ``blocks`` with the checksums of the manifest, if they are the same blocks.
+
+        Raises
+        ------
+        DataError
+            They are not, and a ``url`` is given.
+        """
+        known, found = ([_range(block) for block in each] for each in (self.blocks, blocks))
+        if known != found and not url:
             self.dismiss()
             return blocks
+        if known != found:
+            same = [ours == theirs for ours, theirs in zip(found, known, strict=False)]
+            at = same.index(False) if False in same else len(same) - 1
+            text = "{} records, {} bytes from {} on"
+            said, expected = (text.format(n, length, offset) for n, offset, length in (found[at], known[at]))
+            raise DataError(f"{blocks[at].file}, block {at}: {said}, expected {expected}: {ADVICE}")
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
+
+
+def _some(names: set[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(sorted(names)[:MAX_NAMED])}{more}"
+
+
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a store as they are in a manifest: without those that let faulty files be opened."""
+    kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
+    return dict(json.loads(json.dumps(kept, default=str)))
+
+
+def name_of(file: str, url: str) -> str:
+    """Return the name of a file of a store for its manifest: relative to the directory that the store is in."""
+    return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
 
 
 def _range(block: Block) -> tuple[int, int, int]:
@@ -99,103 +201,14 @@ def find_manifest(
             Block(i, each["n"], file, each["offset"], each["length"], crc=each["crc32c"])
             for i, each in enumerate(found["blocks"])
         )
+        schema = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in found["schema"].items()}
+        files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in found.get("files", []))
+        options = dict(found.get("options", {}))
         stated = (found["version"], found["backend"], opening["bytes"])
-    except (DataError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, DataError, KeyError, TypeError, ValueError) as error:
         LOG.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
         return None
     if stated != (VERSION, backend, n_bytes):
         LOG.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
-    return Manifest(target, blocks, opening, parse_names(found.get("class_names")))
-
-
-def write_manifest(
-    url: str,
-    backend: str | None = None,
-    storage_options: fs.Options = None,
-    class_names: Sequence[str] = (),
-    **options: Any,
-) -> list[str]:
-    """Read a store and write its manifest, replacing an older one.
-
-    Parameters
-    ----------
-    url : str
-        If its last part is a pattern, a manifest is written for each matching file.
-    backend : str, optional
-        Detected if not given.
-    storage_options : mapping, optional
-    class_names : sequence of str
-        For formats that cannot store them. By default those of the store, or of its older manifest.
-    options
-        Passed to the store.
-
-    Returns
-    -------
-    list of str
-        URLs of the manifests. Formats that need none are skipped (e.g. parquet, whose pages have checksums).
-
-    Raises
-    ------
-    DataError
-        The store cannot be read, or the manifest cannot be written.
-    """
-    files = _files(url, storage_options)
-    written = [_write_one(each, backend, storage_options, class_names, options) for each in files]
-    return [target for target in written if target]
-
-
-def forget_manifest(url: str, storage_options: fs.Options = None) -> None:
-    """Delete the manifest of a store, or of each file that matches a pattern, if it exists."""
-    for each in _files(url, storage_options):
-        fs.remove_tree(manifest_url(each), storage_options)
-
-
-def _files(url: str, storage_options: fs.Options) -> list[str]:
-    return shard_urls(url, storage_options) if is_pattern(url) else [url]
-
-
-def _write_one(
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    class_names: Sequence[str],
-    options: Mapping[str, Any],
-) -> str:
-    class_names = class_names or _names_of(manifest_url(url), storage_options)
-    # nothing else of the old manifest may affect the new one
-    forget_manifest(url, storage_options)
-    with open_store(url, backend, storage_options, **options) as store:
-        if store.block_bytes(0) is None:
-            return ""
-        text = json.dumps(_facts(store, store.class_names or class_names), separators=(",", ":"), sort_keys=True)
-    target = manifest_url(url)
-    fs.write_atomic(target, text.encode() + b"\n", storage_options)
-    return target
-
-
-def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
-    """Return the class names in a manifest, even if it does not fit the data."""
-    if not fs.exists(manifest, storage_options):
-        return ()
-    try:
-        found = json.loads(fs.read_bytes(manifest, storage_options=storage_options))
-    except ValueError:
-        return ()
-    return parse_names(found.get("class_names")) if isinstance(found, dict) else ()
-
-
-def _facts(store: Store, class_names: Sequence[str]) -> dict[str, Any]:
-    blocks = []
-    for block in store.blocks:
-        crc = checksum_of(store.block_bytes(block.id) or b"")
-        blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
-    return {
-        **({"class_names": list(class_names)} if class_names else {}),
-        "version": VERSION,
-        "backend": next(name for name in STORES.names() if STORES.find(name) is type(store)),
-        "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},
-        "fingerprint": store.fingerprint,
-        "opening": store.manifest_info(),
-        "blocks": blocks,
-    }
+    return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)

@@ -5,41 +5,46 @@ Uncompressed arrays, as `numpy.savez` writes them, are read in place; others are
 
 from __future__ import annotations
 
-import ast
 import io
 import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.npy import NPY_DAMAGE, NpyArray, locate_npy
+from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.fs.byte_source import Bytes, Memory
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.fs.decompression import limit_of, read_member
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
+from singa_dask.data.stores.npy import npy_columns
+from singa_dask.data.stores.range_store import describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, rows_per_block
-from singa_dask.data.types import Field, Records
+from singa_dask.data.types import Records
 from singa_dask.errors import DataError
 
 __all__ = ["NpzStore"]
 
 MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
+# the record at the end of an archive, where the number of members is in it, and what stands for more than fit there
+END_MAGIC = b"PK\5\6"
+END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
+# archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
+MAX_CHECKED_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 20
 # errors raised by zipfile, zlib, and the parsing of a header
 DAMAGE = (
-    EOFError,
+    *NPY_DAMAGE,
     KeyError,
     NotImplementedError,
     OSError,
-    OverflowError,
     RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
     struct.error,
     zipfile.BadZipFile,
     zlib.error,
@@ -54,9 +59,14 @@ class NpzStore(ColumnStore):
     """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels`` (label, y).
 
     Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
+
+    Arrays of a local archive up to 64 MiB without a manifest are compared with the checksums in the archive when it is
+    opened; those of others by `check_whole`.
     """
 
+    title = "an npz file"
     suffixes = (".npz",)
+    damage = DAMAGE
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)
@@ -79,34 +89,40 @@ class NpzStore(ColumnStore):
             np.savez(file, allow_pickle=False, **arrays)
 
     def open_columns(self) -> tuple[dict[str, Column], int]:
-        reader = RangeReader(self.url, self.storage_options)
+        reader = self.open_source()
+        with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+            _check_count(file, archive)
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            chosen = self._choose(members)
+            arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
+            if CLASS_NAMES in members:
+                stored = np.load(io.BytesIO(self._read(archive, members[CLASS_NAMES])), allow_pickle=False)
+                self.class_names = parse_names(stored.tolist())
+            stored = [members[key] for key in chosen.values() if members[key].compress_type == zipfile.ZIP_STORED]
+            self._stored = {member.filename for member in stored}
+            n_bytes = sum(member.file_size for member in stored)
+            if reader.is_local and n_bytes <= MAX_CHECKED_BYTES and self.manifest is None:
+                self._check_sums(archive)
+        names = {key: members[name].filename.removesuffix(".npy") for key, name in chosen.items()}
+        return npy_columns(self.url, arrays, names)
+
+    def _read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
+        return read_member(archive, member, f"{self.url}, {member.filename}", limit_of(self.storage_options))
+
+    def check_whole(self) -> None:
         try:
             with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
-                members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-                chosen = self._choose(members)
-                arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
-                if CLASS_NAMES in members:
-                    names = np.load(io.BytesIO(archive.read(members[CLASS_NAMES])), allow_pickle=False)
-                    self.class_names = parse_names(names.tolist())
-        except DataError:
-            raise
-        except DAMAGE as error:
-            raise DataError(f"{self.url}: not an npz file, or a damaged one: {error}.") from error
-        lengths = {chosen[name]: shape[0] if shape else 0 for name, (_, _, shape, _) in arrays.items()}
-        if len(set(lengths.values())) > 1:
-            raise DataError(f"{self.url}: arrays of different lengths: {lengths}.")
-        columns = {}
-        for name, (source, kind, shape, offset) in arrays.items():
-            record = shape[1:] if name != "label" else ()
-            if name == "label" and (width := np.prod(shape[1:], dtype=np.int64)) != 1:
-                one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
-                raise DataError(f"{self.url}: labels of shape {shape}, expected one per record.{one_hot}")
-            stride = int(np.prod(shape[1:], dtype=np.int64)) * kind.itemsize
-            as_type = np.dtype(np.int32 if name == "label" else np.uint8 if kind == np.uint8 else np.float32)
-            columns["label" if name == "label" else "pixel" if as_type == np.uint8 else "data"] = Column(
-                source, kind, Field(as_type, record), offset, stride
-            )
-        return columns, lengths[chosen["image"]]
+                self._check_sums(archive)
+        except self.damage as error:
+            raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
+
+    def _check_sums(self, archive: zipfile.ZipFile) -> None:
+        """Compare names of arrays, and the arrays that are read in place, with what the archive has of both."""
+        for member in archive.infolist():
+            # compares the name before the array with that in the directory
+            with archive.open(member) as file:
+                while member.filename in self._stored and file.read(CHUNK_BYTES):
+                    pass
 
     def _choose(self, members: dict[str, Any]) -> dict[str, str]:
         """Return the names of the members with images and labels."""
@@ -115,30 +131,31 @@ class NpzStore(ColumnStore):
         if image is None:
             message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")
-        return {"image": image} if label is None else {"image": image, "label": label}
+        return {"values": image} if label is None else {"values": image, "labels": label}
 
-    def _locate(
-        self, reader: RangeReader, archive: zipfile.ZipFile, member: zipfile.ZipInfo
-    ) -> tuple[Bytes, np.dtype[Any], tuple[int, ...], int]:
-        """Return source, dtype, shape and offset of an array's values."""
+    def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
+        """Return where an array's values are."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
             source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         else:
-            source, start = Memory(self.url, archive.read(member)), 0
-        try:
-            kind, shape, header_bytes = _npy_header(bytes(source.read(start, min(1 << 12, source.size - start))))
-        except ValueError as error:
-            name = member.filename.removesuffix(".npy")
-            if name in LABEL_NAMES and str(error).startswith("values of type"):
-                hint = f"numpy.unique({name}, return_inverse=True) returns class_names to save, and labels."
-                raise DataError(f"{self.url}: {name}: {error}, expected integers. {hint}") from None
-            raise
-        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        if header_bytes + size != member.file_size:
-            raise ValueError(f"{member.filename} has {member.file_size - header_bytes} bytes of values, not {size}")
-        return source, kind, shape, start + header_bytes
+            source, start = Memory(self.url, self._read(archive, member)), 0
+        array = locate_npy(source, start)
+        size = array.offset - start + array.size_bytes
+        if is_numeric(array.kind) and size != member.file_size:
+            raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")
+        return array
+
+
+def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
+    """Compare the number of members with that at the end of the archive, which zipfile does not."""
+    file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
+    end, found = file.read(END_BYTES), len(archive.infolist())
+    (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
+    # something else may follow it
+    if end.startswith(END_MAGIC) and stated not in (found, MANY_MEMBERS):
+        raise zipfile.BadZipFile(f"it has {found} members, not {stated}")
 
 
 def _advice(names: Sequence[str]) -> str:
@@ -150,17 +167,3 @@ def _advice(names: Sequence[str]) -> str:
         return ""
     arrays = f"images={parts[0]}" + (f", labels={parts[1]}" if len(parts) > 1 else "")
     return f" Write a file for each part: numpy.savez('train.npz', {arrays}), and the others as test.npz."
-
-
-def _npy_header(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Parse the header of an npy file: dtype, shape, and length of the header."""
-    if not head.startswith(b"\x93NUMPY"):
-        raise ValueError("a member is not an npy file")
-    wide = head[6] > 1
-    (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
-    start = 12 if wide else 10
-    header = ast.literal_eval(head[start : start + length].decode("latin1"))
-    kind = np.dtype(header["descr"])
-    if kind.kind not in "biuf" or header["fortran_order"]:
-        raise ValueError(f"values of type {kind}{', in Fortran order' if header['fortran_order'] else ''}")
-    return kind, tuple(header["shape"]), start + length

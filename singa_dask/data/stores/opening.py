@@ -9,12 +9,14 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.fs.cache import open_cache
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 
 __all__ = ["detect", "is_pattern", "open_store"]
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
+# what `Store.matches` sees of a file
+HEAD_BYTES = 64
 
 
 def is_pattern(url: str) -> bool:
@@ -24,14 +26,20 @@ def is_pattern(url: str) -> bool:
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
     """Detect the backend by the suffix or first bytes of a file; None if unknown."""
-    if not fs.exists(url, storage_options):
+    found_here = fs.look(url, storage_options)
+    if found_here is None:
         raise DataError(f"{url}: no such file or directory.")
-    is_dir = fs.is_dir(url, storage_options)
-    head = b"" if is_dir else fs.read_bytes(url, 0, min(64, fs.size(url, storage_options)), storage_options)
+    is_dir, n_bytes = found_here
+    head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     names = fs.ls(url, storage_options) if is_dir else []
+    inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
     for name in STORES.names():
-        inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
-        if any(STORES.find(name).matches(path, head) for path in inside):
+        try:
+            found = STORES.find(name)
+        except ConfigError:
+            # its package is not installed
+            continue
+        if any(found.matches(path, head) for path in inside):
             return name
     return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
 

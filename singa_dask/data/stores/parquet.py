@@ -6,10 +6,8 @@ Lists of numbers are about 15 times slower to read than fixed-size binary, which
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.image_column import decode_images, find_image_column
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.fs.range_file import RangeFile
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store
+from singa_dask.data.stores.row_groups import RowGroups
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
@@ -37,61 +39,107 @@ LABEL_NAMES = ("label", "labels", "y")
 
 
 @STORES.register("parquet")
-class ParquetStore(Store):
+class ParquetStore(RangeStore):
     """Records of a Parquet file.
 
     A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
     column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``; a column of integers is ``label``.
-    Of several columns, the first with one of the names image, images, pixel, data, x (label, labels, y) is used.
+    Of several columns, the first with one of the names image, images, pixel, data, x (label, labels, y) is used. If
+    there are no arrays, a column of Hugging Face's images is decoded.
     """
 
-    suffixes = (".parquet", ".pq")
+    title: ClassVar[str] = "a Parquet file"
+    table_format = "parquet"
+    decodes_ahead = True
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+    damage: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
-        super().__init__(url, storage_options)
-        self._lock = threading.Lock()
-        self._checked = set[int]()
-        local = fs.local_path(url)
+    def index(self) -> None:
+        self._images = ""
         # a clearer error for a missing file than that of pyarrow
-        if not fs.size(url, storage_options):
-            raise DataError(f"{url}: not a Parquet file: it is empty.")
-        with self._errors(url):
-            self._source: Any = pa.memory_map(str(local)) if local else self._open_remote()
-            self._file = pq.ParquetFile(self._source, pre_buffer=False)
-            self._checking = pq.ParquetFile(
-                self._source, metadata=self._file.metadata, pre_buffer=False, page_checksum_verification=True
-            )
-        groups = [self._file.metadata.row_group(i) for i in range(self._file.metadata.num_row_groups)]
+        if not self.open_source().size:
+            raise DataError(f"{self.url}: not a Parquet file: it is empty.")
+        self._groups = RowGroups(self.sources[0])
+        schema, metadata = self._groups.schema, self._groups.metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         self.blocks = tuple(
-            Block(i, group.num_rows, url, _offset(group), sum(_sizes(group))) for i, group in enumerate(groups)
+            Block(i, group.num_rows, self.url, _offset(group), sum(_sizes(group))) for i, group in enumerate(groups)
         )
         if not self.count:
-            raise DataError(f"{url}: no records.")
-        with self._errors(url):
-            self.schema = self._fields(self._file.schema_arrow)
-            self.class_names = self._names(self._file.schema_arrow)
+            return
+        self.schema = self._fields(schema)
+        self.class_names = self._names(schema)
+        self.set_table_facts(json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("table"))
+        self._ranges = [self._groups.ranges(i, list(self._columns.values())) for i in range(len(groups))]
+        self._check_sizes([group.total_byte_size for group in groups])
 
-    def _open_remote(self) -> Any:
-        if fs.CACHE in self.storage_options:
-            reader = RangeReader(self.url, self.storage_options)
-            return RangeFile(reader, reader.close)
-        return fs.open(self.url, storage_options=self.storage_options)
+    def _check_sizes(self, group_bytes: Sequence[int]) -> None:
+        """Raise a `DataError` if a row group decompresses, or its dictionaries and runs expand, to too much."""
+        for block, n_bytes in zip(self.blocks, group_bytes, strict=True):
+            where = f"{self.url}, block {block.id}"
+            check_decompressed(where, max(n_bytes, block.n * self.record_bytes), limit_of(self.storage_options))
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return head.startswith(MAGIC) or super().matches(url, head)
 
-    def read_block(self, block_id: int) -> Arrays:
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        return self._ranges[block_id]
+
+    def fetch_bytes(self, block_id: int) -> int:
+        return sum(each.length for each in self._ranges[block_id])
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
-        with self._errors(where), self._lock:
-            # checksums take several times as long as reading: a block is verified once per process
-            file = self._file if block_id in self._checked else self._checking
-            table = file.read_row_group(block_id, columns=list(self._columns.values()), use_threads=False)
-            self._checked.add(block_id)
-        return {
+        table = self._table(block_id, data)
+        images = self._decoded(table, block_id) if self._images else {}
+        return images | {
             name: _array(_joined(table.column(self._columns[name])), field, f"{where}, {self._columns[name]}")
             for name, field in self.schema.items()
+            if name not in images
         }
+
+    def _table(self, block_id: int, data: Sequence[memoryview]) -> pa.Table:
+        is_checked = self.blocks[block_id].crc is not None
+        return self._groups.read(block_id, list(self._columns.values()), self._ranges[block_id], data, is_checked)
+
+    # -- encoded images --------------------------------------------------------------------------------
+
+    def _decoded(self, table: pa.Table, block_id: int) -> Arrays:
+        """Decode the images of a block."""
+        first, (shape, where) = int(self.starts[block_id]), (self.schema["pixel"].shape, self.url)
+        images = self._decode_images(table, first)
+        for i, image in enumerate(images, first):
+            if image.shape != shape:
+                raise DataError(
+                    f"{where}, record {i}: an image of {image.shape}, expected {shape} like the first. Give resize: "
+                    "[height, width] with backend: image-parquet."
+                )
+        return {"pixel": np.stack(images)}
+
+    def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:
+        resize, channels = self.options.get("resize"), self.options.get("channels", 3)
+        return decode_images(_joined(table.column(self._images)), self.url, resize, channels, first)
+
+    def _image_field(self) -> Field:
+        """Return the field of a column of images, of which the first is decoded."""
+        batch = next(self._groups.batches([self._images], 1))
+        (first,) = self._decode_images(pa.Table.from_batches([batch]), 0)
+        return Field(first.dtype, first.shape)
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        if not self._images:
+            return super().salvage(block_id)
+        first, table = int(self.starts[block_id]), self._table(block_id, self.fetch(block_id))
+
+        def read_row(row: int) -> Arrays:
+            record: Arrays = {"pixel": self._decode_images(table.slice(row, 1), first + row)[0]}
+            if "label" in self.schema:
+                column = _joined(table.column(self._columns["label"]).slice(row, 1))
+                record["label"] = _array(column, self.schema["label"], f"{self.url}, record {first + row}")[0]
+            return record
+
+        return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
 
     def _fields(self, schema: pa.Schema) -> dict[str, Field]:
         """Return the fields, and set the column of each."""
@@ -107,6 +155,9 @@ class ParquetStore(Store):
         found = {column.name: known for column in schema if (known := self._field(column))}
         value = _chosen([name for name, field in found.items() if field.shape], VALUE_NAMES)
         label = _chosen([name for name, field in found.items() if not field.shape], LABEL_NAMES)
+        if value is None and (image := find_image_column(schema)):
+            self._images = value = image
+            found[image] = self._image_field()
         if value is None:
             names = ", ".join(schema.names)
             raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
@@ -132,7 +183,7 @@ class ParquetStore(Store):
         kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
         if pa.types.is_fixed_size_binary(kind):
             return Field(np.dtype(np.uint8), (kind.byte_width,))
-        if pa.types.is_integer(kind):
+        if pa.types.is_integer(kind) or (column.name == "label" and pa.types.is_floating(kind)):
             return Field(np.dtype(np.int32))
         lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
         if any(is_list(kind) for is_list in lists) and not pa.types.is_nested(kind.value_type):
@@ -145,19 +196,9 @@ class ParquetStore(Store):
         if not shape and pa.types.is_fixed_size_list(storage):
             shape = (storage.list_size,)
         if not shape:
-            with self._errors(self.url), self._lock:
-                first = self._file.read_row_group(0, columns=[name], use_threads=False).column(name)[0]
+            first = self._groups.read(0, [name]).column(name)[0]
             shape = (len(first or ()),)
         return Field(np.dtype(np.uint8 if storage.value_type == pa.uint8() else np.float32), shape)
-
-    @contextmanager
-    def _errors(self, where: str) -> Iterator[None]:
-        try:
-            yield
-        except DataError:
-            raise
-        except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
-            raise DataError(f"{where}: not a Parquet file, or a damaged one: {error}") from error
 
     @classmethod
     def write(
@@ -168,6 +209,7 @@ class ParquetStore(Store):
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
         class_names: Sequence[str] = (),
+        table_facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Write records in row groups of ``block_bytes``, with page checksums.
 
@@ -177,9 +219,11 @@ class ParquetStore(Store):
             Compressed files are smaller, but slower to read.
         class_names : sequence of str
             Written to the schema's metadata.
+        table_facts : mapping, optional
+            `TableFacts.to_dict` of a table that the records are from, written there too.
         """
         rows = Rechunker(url, records)
-        schema = _schema_for(rows.schema, class_names)
+        schema = _schema_for(rows.schema, class_names, table_facts)
         per_group = max(1, block_bytes // max(rows.record_bytes, 1))
         with fs.staged(url, storage_options) as path:
             writer = pq.ParquetWriter(
@@ -195,10 +239,37 @@ class ParquetStore(Store):
                     columns = [_column(group[name]) for name in schema.names]
                     writer.write_table(pa.table(columns, schema=schema), row_group_size=per_group)
 
-    def close(self) -> None:
-        self._file.close()
-        self._checking.close()
-        self._source.close()
+
+@STORES.register("image-parquet")
+class ImageParquetStore(ParquetStore):
+    """Encoded images in a Parquet file, as Hugging Face's datasets write them: a column of structs of bytes and path.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    resize, channels
+        See `image.decode_image`.
+    """
+
+    holds = "images"
+    table_format = ""
+    # files of records are written by its base class
+    suffixes = ()
+
+    def __init__(
+        self, url: str, storage_options: fs.Options = None, resize: Sequence[int] | None = None, channels: int = 3
+    ) -> None:
+        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels)
+
+    def index(self) -> None:
+        super().index()
+        if self.count and not self._images:
+            raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return False
 
 
 def _chosen(found: list[str], names: tuple[str, ...]) -> str | None:
@@ -247,7 +318,9 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     return values.astype(field.dtype, copy=False)
 
 
-def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.Schema:
+def _schema_for(
+    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
+) -> pa.Schema:
     described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     kinds = {
         name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
@@ -257,6 +330,8 @@ def _schema_for(fields: Mapping[str, Field], class_names: Sequence[str]) -> pa.S
     metadata: dict[str, Any] = {"version": 1, "fields": described}
     if class_names:
         metadata["class_names"] = list(class_names)
+    if table_facts:
+        metadata["table"] = dict(table_facts)
     return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
 
 

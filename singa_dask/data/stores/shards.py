@@ -5,26 +5,32 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.stores.class_names import Labels, label_table, relabel
 from singa_dask.data.stores.opening import is_pattern, open_store
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import DataError
 
 __all__ = ["ShardedStore", "shard_url", "shard_urls"]
 
+OPENED_AT_ONCE = 4
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 
 
 @STORES.register("shards")
-class ShardedStore(Store):
+class ShardedStore(RangeStore):
     """The records of all files that match a pattern, sorted by name, or of given files.
 
     Parameters
@@ -48,6 +54,9 @@ class ShardedStore(Store):
         has classes that the first does not have.
     """
 
+    # sources are several files of another format
+    is_source = False
+
     def __init__(
         self,
         url: str,
@@ -57,38 +66,108 @@ class ShardedStore(Store):
         **options: Any,
     ) -> None:
         super().__init__(url, storage_options, backend=backend, files=tuple(files), **options)
+
+    def index(self) -> None:
         self._stores: list[Store] = []
-        self._label_tables: list[Labels | None] = []
-        try:
-            for shard in files or shard_urls(url, storage_options):
-                self._stores.append(open_store(shard, backend, storage_options, **options))
-                self._check(self._stores[-1])
-            named = next((store for store in self._stores if store.class_names), self._stores[0])
-            self.class_names = named.class_names
-            self._label_tables = [
-                label_table(store.url, store.class_names, named.class_names, named.url) for store in self._stores
-            ]
-        except BaseException:
-            self.close()
-            raise
+        options = {**self.options}
+        backend, files = options.pop("backend"), options.pop("files")
+        self._open(files or shard_urls(self.url, self.storage_options), backend, options)
+        named = next((store for store in self._stores if store.class_names), self._stores[0])
+        self.class_names = named.class_names
+        self._label_tables: list[Labels | None] = [
+            label_table(store.url, store.class_names, named.class_names, named.url) for store in self._stores
+        ]
         self.schema = self._stores[0].schema
+        self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
         blocks: list[Block] = []
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
         self.blocks = tuple(blocks)
+        self.mapped = all(store.mapped for store in self._stores)
+        self.labels_apart = all(store.labels_apart for store in self._stores)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
         # index of the first block of each store, and the number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
+
+    def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
+        """Open files, a few at a time: gzipped ones are decompressed, and a request for each takes its time."""
+
+        def submit(shard: str) -> Future[Store]:
+            return threads.submit(
+                copy_context().run, lambda: open_store(shard, backend, self.storage_options, **options)
+            )
+
+        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(shards)), "open") as threads:
+            opening = [submit(shard) for shard in shards]
+            try:
+                for each in opening:
+                    self._stores.append(each.result())
+                    self._check(self._stores[-1])
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                for each in opening[len(self._stores) :]:
+                    if not each.cancelled() and each.exception() is None:
+                        each.result().close()
+                raise
+
+    @property
+    def parts(self) -> Sequence[Store]:
+        return self._stores
 
     def _check(self, store: Store) -> None:
         schema = self._stores[0].schema
         if store.schema != schema:
             found, expected = show_schema(store.schema), show_schema(schema)
             raise DataError(f"{store.url}: holds {found}, expected {expected} like {self._stores[0].url}.")
+        facts, first = store.table_facts, self._stores[0].table_facts
+        difference = facts.compare(first) if facts and first else ""
+        if difference:
+            raise DataError(f"{store.url}: {difference} in {self._stores[0].url}. Convert them together.")
 
-    def read_block(self, block_id: int) -> Arrays:
+    @property
+    def remote(self) -> bool:
+        ranged = all(isinstance(store, RangeStore) for store in self._stores)
+        return ranged and any(store.remote for store in self._stores)
+
+    @property
+    def decodes_ahead(self) -> bool:  # type: ignore[override]
+        return all(isinstance(store, RangeStore) and store.decodes_ahead for store in self._stores)
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).ranges(block)
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).fetch(block, again)
+
+    def fetch_bytes(self, block_id: int) -> int:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).fetch_bytes(block)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._ranged(shard).read_block(block, data), shard)
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        if data is not None:
+            return self.decode(block_id, data)
         shard, block = self._locate(block_id)
         return self._relabelled(self._stores[shard].read_block(block), shard)
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        shard, block = self._locate(block_id)
+        return self._relabelled({"label": self._stores[shard].read_labels(block)}, shard)["label"]
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_rows(block, rows), shard)
+
+    def _ranged(self, shard: int) -> RangeStore:
+        store = self._stores[shard]
+        if not isinstance(store, RangeStore):
+            raise TypeError(f"{store.url}: a store whose blocks are not ranges of files")
+        return store
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         shard, block = self._locate(block_id)

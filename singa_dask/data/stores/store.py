@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,16 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.registry import Registry
 
 __all__ = [
+    "ADVICE",
     "BLOCK_BYTES",
     "MANIFEST_DIR",
     "STORES",
     "Store",
+    "backends_holding",
     "count_of",
     "cut_blocks",
     "rows_per_block",
@@ -34,6 +37,11 @@ __all__ = [
 BLOCK_BYTES = 1 << 20
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
+# ends errors of data that differs from its manifest
+ADVICE = (
+    "damaged, or newer than its manifest. If the data is right, write a new manifest: "
+    "singa-dask data verify URL --write-manifest."
+)
 # block sizes are multiples of this, so that batches of a power of two lie within a block
 EVEN_ROWS = 256
 
@@ -62,8 +70,14 @@ class Store(ABC):
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Whether blocks are views of a memory map, which cost no memory to keep.
+    labels_apart : bool
+        Whether `read_labels` does not read the rest of the records.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
+    table_columns : tuple of TableColumn
+        The columns of a table with named columns, in the order of the file; for people to read.
+    table_facts : TableFacts or None
+        What the values of records from named columns mean, so that other data can be read in the same way.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -74,10 +88,20 @@ class Store(ABC):
     """
 
     suffixes: ClassVar[tuple[str, ...]] = ()
+    holds: ClassVar[str] = "arrays"
+    """What records are in the files: "arrays"; "images", encoded, which the options resize and channels scale; or
+    "text", lines of numbers."""
+    table_format: ClassVar[str] = ""
+    """The option ``format`` of the store ``table`` that reads the same files by named columns, if there is one."""
+    is_source: ClassVar[bool] = True
+    """Whether `convert` reads files of this format."""
     blocks: tuple[Block, ...] = ()
     accepts_truncated: ClassVar[bool] = False
     mapped: bool = False
+    labels_apart: bool = False
     class_names: tuple[str, ...] = ()
+    table_columns: tuple[TableColumn, ...] = ()
+    table_facts: TableFacts | None = None
     truncation: str = ""
     schema: dict[str, Field]
 
@@ -106,6 +130,12 @@ class Store(ABC):
         """
         raise DataError(f"{url}: records cannot be written in this format.")
 
+    @classmethod
+    def backend_name(cls) -> str:
+        """Return the name of the format, as jobs give it; of a class of a user's own that of the one it extends."""
+        names = {STORES.get(name): name for name in reversed(STORES.names())}
+        return next((names[each] for each in cls.__mro__ if each in names), "")
+
     @abstractmethod
     def read_block(self, block_id: int) -> Arrays:
         """Read one block: an array of (n, *shape) per field, a view of the file where possible.
@@ -115,6 +145,35 @@ class Store(ABC):
         DataError
             The block cannot be read. Names URL, block and record.
         """
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        """Read the labels of one block. Formats that can do so without the rest of the records override this."""
+        return self.read_block(block_id)["label"]
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        """Read some records of one block, given by their rows. Formats in which that saves work override this."""
+        return {name: array[rows] for name, array in self.read_block(block_id).items()}
+
+    def copies_rows(self, block_id: int) -> bool:
+        """Return whether `copy_rows` does less work than `read_block`, for a block that was read before."""
+        return False
+
+    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
+        """Copy consecutive records of a block to ``out``, from row ``first`` on."""
+        for name, array in self.read_block(block_id).items():
+            out[name][...] = array[first : first + len(out[name])]
+
+    @property
+    def remote(self) -> bool:
+        """Whether it takes requests to read a block, so that a loader fetches many at a time from a `RangeStore`."""
+        return False
+
+    def set_table_facts(self, described: Any) -> None:
+        """Set `table_facts` and `table_columns` from what a converter wrote, None for nothing."""
+        if described:
+            self.table_facts = TableFacts.from_dict(described)
+            names = self.table_facts.names
+            self.table_columns = tuple(TableColumn(name, "number", "data", i) for i, name in enumerate(names))
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
         """Return the bytes of a block for its checksum in a manifest; None if the format has no manifests.
@@ -126,12 +185,25 @@ class Store(ABC):
         """
         return None
 
+    def check_whole(self) -> None:  # noqa: B027
+        """Compare the whole file with checksums in it that reading the blocks does not, if the format has some.
+
+        Raises
+        ------
+        DataError
+            They differ.
+        """
+
     def manifest_info(self) -> dict[str, Any]:
         """Return what a manifest stores for the next opening: ``bytes`` of the file, and values of the format."""
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 
-    def verify_crc(self, block_id: int, data: memoryview) -> memoryview:
-        """Return the bytes of a block; the first time they are compared with the checksum in the manifest.
+    def file_sums(self) -> list[FileSum]:
+        """Return the files of the store for its manifest, in the order of reading."""
+        return []
+
+    def verify_crc(self, block_id: int, *data: memoryview) -> memoryview:
+        """Return the bytes of a block (its first range); at first they are compared with the manifest's checksum.
 
         Raises
         ------
@@ -140,15 +212,26 @@ class Store(ABC):
         """
         block = self.blocks[block_id]
         if block.crc is not None and block_id not in self._verified:
-            found = checksum_of(data)
+            found = 0
+            for part in data:
+                found = checksum_of(part, found)
             if found != block.crc:
                 raise DataError(
                     f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
-                    f", expected {block.crc:08x}: damaged, or newer than its manifest. If the data is right, write a "
-                    "new manifest: singa-dask data verify URL --write-manifest."
+                    f", expected {block.crc:08x}: {ADVICE}"
                 )
             self._verified.add(block_id)
-        return data
+        return data[0]
+
+    def named_error(self, block_id: int, error: Exception) -> DataError:
+        """Return an error as one that names URL and block."""
+        where, file = f"{self.url}, block {block_id}", self.blocks[block_id].file
+        if not isinstance(error, DataError):
+            return DataError(f"{where}: {type(error).__name__}: {error}")
+        rest = str(error).removeprefix(file)
+        if rest == str(error) or rest[:1] not in (",", ":"):
+            return DataError(f"{where}: {error}")
+        return error if ", block " in rest else DataError(f"{file}, block {block_id}{rest}")
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         """Read the good records of a block for which `read_block` fails.
@@ -172,9 +255,19 @@ class Store(ABC):
         return []
 
     @property
+    def parts(self) -> Sequence[Store]:
+        """The stores of single files that this one consists of: itself, unless it is of several files."""
+        return (self,)
+
+    @property
     def count(self) -> int:
         """Number of records."""
         return int(self.starts[-1])
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record."""
+        return sum(field.size_bytes for field in self.schema.values())
 
     @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
@@ -204,6 +297,11 @@ class Store(ABC):
 
 STORES = Registry("store backend")
 STORES.base = Store
+
+
+def backends_holding(records: str) -> list[str]:
+    """Return the names of the formats with such records: of those that ``holds`` this."""
+    return [name for name in STORES.names() if (found := STORES.get(name)) is not None and found.holds == records]
 
 
 def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:

@@ -19,22 +19,21 @@ import pyarrow.csv
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.text_lines import LineParser
-from singa_dask.data.fs.range_reader import RangeReader
-from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.line_blocks import cut_lines
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Store, rows_per_block
-from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, rows_per_block
+from singa_dask.data.types import Arrays, Field, Records
 from singa_dask.errors import DataError
 
 __all__ = ["TextStore"]
 
-NEWLINE = ord("\n")
 HEAD_BYTES = 1 << 14
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 @STORES.register("csv", "textfile")
-class TextStore(Store):
+class TextStore(RangeStore):
     """Records of a text file.
 
     Parameters
@@ -63,8 +62,11 @@ class TextStore(Store):
         invalid record.
     """
 
+    holds = "text"
+    table_format = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     accepts_truncated = True
+    block_options = ("block_bytes",)
     # offset of the first record
     _start = 0
 
@@ -89,18 +91,23 @@ class TextStore(Store):
             block_bytes=block_bytes,
             truncated=truncated,
         )
-        self._has_label = has_label
-        self._reader = RangeReader(url, storage_options)
-        self._block_bytes = block_bytes
-        self._start, self._lines = self._open_lines(separator, header)
-        self.blocks = self._manifest_blocks() or self._cut(block_bytes)
+
+    def index(self) -> None:
+        options = self.options
+        self._has_label: bool = options["has_label"]
+        self._source = self.open_source()
+        self._start, self._lines = self._open_lines(options["separator"], options["header"])
+        known = self.manifest_blocks()
+        is_known = known and known[0].offset == self._start
+        self.blocks = known if is_known else cut_lines(self._source, self._start, options["block_bytes"])
         if not self.count:
-            raise DataError(f"{url}: no lines{' but the header' if self._lines.names else ''}.")
+            raise DataError(f"{self.url}: no lines{' but the header' if self._lines.names else ''}.")
+        shape = tuple(options["shape"])
         # without a shape the first block is read, so that a cache keeps it
         first = self._line_at(self._start) if shape else self._first_line()
-        self._set_schema(tuple(shape) or (len(self._lines.split(first)) - has_label,))
-        self._check_first_lines(first, truncated)
-        if truncated:
+        self._set_schema(shape or (len(self._lines.split(first)) - self._has_label,))
+        self._check_first_lines(first, options["truncated"])
+        if options["truncated"]:
             self._drop_truncated()
 
     def _set_schema(self, shape: tuple[int, ...]) -> None:
@@ -124,15 +131,15 @@ class TextStore(Store):
     def _line_at(self, start: int) -> bytes:
         """Return the line at an offset, including its end."""
         length, line = HEAD_BYTES, b""
-        while not line.endswith(b"\n") and start + len(line) < self._reader.size:
-            line = bytes(self._reader.scan(start, min(length, self._reader.size - start)))
+        while not line.endswith(b"\n") and start + len(line) < self._source.size:
+            line = bytes(self._source.scan(start, min(length, self._source.size - start)))
             line = line[: line.find(b"\n") + 1] or line
             length *= 16
         return line
 
     def _first_line(self) -> bytes:
         first = self.blocks[0]
-        return bytes(self._reader.read(first.offset, first.length)).split(b"\n", 1)[0]
+        return bytes(self._source.read(first.offset, first.length)).split(b"\n", 1)[0]
 
     def _check_first_lines(self, line: bytes, truncated: bool) -> None:
         """Check the header, and the first record unless bad records are tolerated."""
@@ -148,56 +155,9 @@ class TextStore(Store):
         """Return the line number of a record, from 1."""
         return record + 1 + bool(self._lines.names)
 
-    def _manifest_blocks(self) -> tuple[Block, ...]:
-        """Return the blocks in the manifest; empty if there is none, or its blocks have another size."""
-        found = find_manifest(self.url, "csv", self.url, self._reader.size, self.storage_options)
-        self.class_names = found.class_names if found else ()
-        if found and found.blocks and found.blocks[0].offset != self._start:
-            found.dismiss()
-            return ()
-        return found.blocks if found and found.opening.get("block_bytes") == self._block_bytes else ()
-
-    def block_bytes(self, block_id: int) -> memoryview:
-        block = self.blocks[block_id]
-        return self.verify_crc(block_id, self._reader.read(block.offset, block.length))
-
-    def manifest_info(self) -> dict[str, Any]:
-        return {"bytes": self._reader.size, "block_bytes": self._block_bytes}
-
-    def _cut(self, block_bytes: int) -> tuple[Block, ...]:
-        """Scan the file for line ends, and return the blocks."""
-        size = self._text_bytes()
-        blocks: list[Block] = []
-        start = position = self._start
-        lines = 0
-        while position < size:
-            data = np.frombuffer(self._reader.scan(position, min(block_bytes, size - position)), np.uint8)
-            ends = np.flatnonzero(data == NEWLINE)
-            lines += len(ends)
-            cut = position + int(ends[-1]) + 1 if len(ends) else start
-            position += len(data)
-            if position == size:
-                # blanks at the end are excluded, and with them the end of the last line
-                blocks.append(Block(len(blocks), lines + 1, self.url, start, size - start))
-            elif cut > start:
-                blocks.append(Block(len(blocks), lines, self.url, start, cut - start))
-                start, lines = cut, 0
-        return tuple(blocks)
-
-    def _text_bytes(self) -> int:
-        """Return the length of the file without trailing blanks and empty lines."""
-        size = self._reader.size
-        while size:
-            length = min(BLOCK_BYTES, size)
-            tail = len(bytes(self._reader.scan(size - length, length)).rstrip())
-            if tail:
-                return size - length + tail
-            size -= length
-        return 0
-
     def _drop_truncated(self) -> None:
         last = self.blocks[-1]
-        text = bytes(self._reader.read(last.offset, self._reader.size - last.offset))
+        text = bytes(self._source.read(last.offset, self._source.size - last.offset))
         line = text[: last.length].rpartition(b"\n")[2]
         reason = self._lines.why(line)
         if not reason or text.endswith(b"\n"):
@@ -211,7 +171,7 @@ class TextStore(Store):
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        lines = bytes(self.block_bytes(block_id)).split(b"\n")
+        lines = bytes(self.fetch(block_id)[0]).split(b"\n")
 
         def read_row(row: int) -> Arrays:
             rows = self._lines.parse(lines[row], 1)
@@ -222,8 +182,8 @@ class TextStore(Store):
 
         return salvage_rows(n, self.schema, read_row)
 
-    def read_block(self, block_id: int) -> Arrays:
-        text = bytes(self.block_bytes(block_id))
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        text = bytes(data[0])
         rows = self._lines.parse(text, self.blocks[block_id].n)
         if rows is None:
             raise self._line_error(text, int(self.starts[block_id]))
@@ -265,9 +225,6 @@ class TextStore(Store):
         with fs.staged(url, storage_options) as path, path.open("wb") as file:
             for block in rows.chunks(rows_per_block(rows.record_bytes)):
                 pyarrow.csv.write_csv(_table(block), file, options)
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def _table(records: Arrays) -> pa.Table:

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.codecs.example import decode_examples
 from singa_dask.data.codecs.record import check_schema, decode_values, salvage_rows, schema_of
-from singa_dask.data.fs.byte_source import Bytes, ReadAhead, open_bytes
+from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.checksum import crc32c, masked
-from singa_dask.data.stores.store import STORES, Store, cut_blocks
+from singa_dask.data.stores.class_list import read_classes
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import STORES, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
@@ -24,7 +26,7 @@ HEAD_BYTES, TAIL_BYTES = 12, 4
 
 
 @STORES.register("tfrecord")
-class TFRecordStore(Store):
+class TFRecordStore(RangeStore):
     """Records of a TFRecord file, gzipped or not.
 
     Parameters
@@ -35,6 +37,9 @@ class TFRecordStore(Store):
         Shape of a record of raw bytes or floats; flat by default.
     resize, channels
         For encoded images, see `image.decode_image`.
+    classes : sequence of str, or str
+        Names of the classes, by label; or the URL of a text file with a name in each line, as `read_classes` reads it.
+        Needed for labels that are text.
 
     Raises
     ------
@@ -42,6 +47,8 @@ class TFRecordStore(Store):
         The file is truncated or empty, a checksum is wrong, or a message is not an Example with an image.
     """
 
+    title = "a TFRecord file"
+    gzipped = True
     suffixes = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 
     def __init__(
@@ -51,34 +58,42 @@ class TFRecordStore(Store):
         shape: Sequence[int] = (),
         resize: Sequence[int] | None = None,
         channels: int = 3,
+        classes: str | Sequence[str] = (),
     ) -> None:
-        shape, resize = tuple(shape), resize and tuple(resize)
-        super().__init__(url, storage_options, shape=shape, resize=resize, channels=channels)
-        self._decode = functools.partial(decode_examples, shape=shape, resize=resize, channels=channels)
-        self._source = open_bytes(url, storage_options)
-        self._offsets = _scan(self._source)
-        if len(self._offsets) < 2:
-            raise DataError(f"{url}: no records. The file is empty.")
-        self.blocks = cut_blocks(url, self._offsets)
-        self.schema = schema_of(self._read(0, 1, f"{url}, block 0"))
+        classes = classes if isinstance(classes, str) else tuple(classes)
+        resize = resize and tuple(resize)
+        super().__init__(url, storage_options, shape=tuple(shape), resize=resize, channels=channels, classes=classes)
 
-    def read_block(self, block_id: int) -> Arrays:
+    def index(self) -> None:
+        self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
+        labels = {name.encode(): label for label, name in enumerate(self.class_names)}
+        self._decode = functools.partial(decode_examples, **{**self.options, "classes": labels})
+        source = self.open_source()
+        self._offsets = _scan(source)
+        if len(self._offsets) < 2:
+            raise DataError(f"{self.url}: no records. The file is empty.")
+        self.blocks = cut_blocks(self.url, self._offsets)
+        first = source.read(0, int(self._offsets[1]))
+        self.schema = schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
-        arrays = self._read(int(self.starts[block_id]), self.blocks[block_id].n, where)
+        arrays = self._read(int(self.starts[block_id]), self.blocks[block_id].n, data[0], where)
         return check_schema(arrays, self.schema, where)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
-        first = int(self.starts[block_id])
+        block, first = self.blocks[block_id], int(self.starts[block_id])
+        (data,) = self.fetch(block_id)
 
         def read_row(row: int) -> Arrays:
-            return {name: array[0] for name, array in self._read(first + row, 1, self.url).items()}
+            start, end = (int(offset) - block.offset for offset in self._offsets[first + row : first + row + 2])
+            return {name: array[0] for name, array in self._read(first + row, 1, data[start:end], self.url).items()}
 
-        return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
+        return salvage_rows(block.n, self.schema, read_row)
 
-    def _read(self, first: int, n: int, where: str) -> Arrays:
-        offsets = self._offsets[first : first + n + 1]
-        data = self._source.read(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        offsets = offsets - offsets[0]
+    def _read(self, first: int, n: int, data: memoryview, where: str) -> Arrays:
+        """Decode the bytes of ``n`` records."""
+        offsets = self._offsets[first : first + n + 1] - self._offsets[first]
         wrong = _first_wrong(np.frombuffer(data, np.uint8), offsets)
         if wrong is not None:
             raise DataError(f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
@@ -87,9 +102,6 @@ class TFRecordStore(Store):
             return decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
             raise DataError(f"{where} (records from {first} on): {error}.") from error
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def _scan(source: Bytes) -> npt.NDArray[np.int64]:

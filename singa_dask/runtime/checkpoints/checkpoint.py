@@ -18,10 +18,12 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, encode_manifest
-from singa_dask.runtime.checkpoints.tensors import encode_tensors
+from singa_dask.runtime.checkpoints.kept_files import write_or_keep
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, write_manifest
+from singa_dask.runtime.checkpoints.tensors import encode_tensors, tensor_chunks
 
 __all__ = [
     "Checkpoint",
@@ -84,9 +86,15 @@ def life_suffix(life: int) -> str:
 
 
 def write_part(
-    url: str, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
+    url: str,
+    index: int,
+    n_parts: int,
+    pieces: Sequence[Piece],
+    names: Sequence[str],
+    life: int = 0,
+    keep: bool = False,
 ) -> dict[str, Any]:
-    """Write the part of one server; return its description for the manifest.
+    """Write the part of one server, without a copy of it in memory; return its description for the manifest.
 
     Parameters
     ----------
@@ -94,10 +102,15 @@ def write_part(
         Of the step.
     index, n_parts, pieces, names, life
         See `encode_part`.
+    keep : bool
+        See `write_or_keep`.
     """
-    content, described = encode_part(index, n_parts, pieces, names, life)
-    fs.write_atomic(fs.join(url, described["file"]), content)
-    return described
+    tensors, described = _tensors_of(pieces, names)
+    file, chunks, digest = part_name(index, n_parts, life), tensor_chunks(tensors), hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest(), "tensors": described}
+    return {**facts, **write_or_keep(url, file, chunks, keep)}
 
 
 def encode_part(
@@ -122,6 +135,14 @@ def encode_part(
     checksum : str
         ``"sha256"`` or ``"crc32c"``.
     """
+    tensors, described = _tensors_of(pieces, names)
+    content = encode_tensors(tensors)
+    file = part_name(index, n_parts, life)
+    return content, {**describe_file(file, content, checksum), "tensors": described}
+
+
+def _tensors_of(pieces: Sequence[Piece], names: Sequence[str]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Return the arrays of a part by key, and the description of each."""
     tensors, described = {}, []
     for piece in pieces:
         key = f"{names[piece.param]}/{piece.what}/{piece.start}"
@@ -137,32 +158,12 @@ def encode_part(
         if piece.applied:
             tensor["applied"] = {str(group): step for group, step in piece.applied.items()}
         described.append(tensor)
-    content = encode_tensors(tensors)
-    file = part_name(index, n_parts, life)
-    return content, {**describe_file(file, content, checksum), "tensors": described}
+    return tensors, described
 
 
 def describe_file(file: str, content: bytes, checksum: str) -> dict[str, Any]:
     """Return what a manifest has about a file: its name, length and checksum, see `encode_part`."""
     return {"file": file, "bytes": len(content), checksum: CHECKSUMS[checksum](content)}
-
-
-def write_manifest(url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Write the manifest, which completes a checkpoint.
-
-    Parameters
-    ----------
-    url : str
-    parts, facts
-        See `encode_manifest`.
-    """
-    for part in (*parts, *facts.get("states", ())):
-        if not fs.exists(fs.join(url, part["file"])):
-            raise CheckpointError(
-                f"{url}: {part['file']} was written by another process but cannot be seen from here. "
-                "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
-            )
-    fs.write_atomic(fs.join(url, MANIFEST), encode_manifest(parts, facts))
 
 
 class Checkpoint:
@@ -186,6 +187,8 @@ class Checkpoint:
         By input layer: the order in which its blocks were dealt, if the job was given one.
     class_names : dict of str to tuple of str
         By input layer of the training net: the names of its classes, if known.
+    tables : dict of str to TableFacts
+        By input layer of the training net: the meaning of its values, if it reads named columns.
     """
 
     def __init__(self, url: str) -> None:
@@ -225,6 +228,8 @@ class Checkpoint:
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
         names: dict[str, list[str]] = self.manifest.get("class_names", {})
         self.class_names = {layer: tuple(found) for layer, found in names.items()}
+        tables = self.manifest.get("tables", {})
+        self.tables = {layer: TableFacts.from_dict(found) for layer, found in tables.items()}
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
         self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from singa_dask.conf import JobConf
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
@@ -48,12 +49,21 @@ class InitialValues:
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
         self.urls = [source.url for source in self._sources]
+        self._given: dict[str, tuple[Stored, _Source]] = {}
         self._loaded: dict[str, tuple[Stored, _Source]] | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Stored]) -> InitialValues:
+        """Return values that are in memory, by the names of their params."""
+        made = cls.__new__(cls)
+        made._sources, made.urls, made._loaded = [], [], None
+        made._given = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
+        return made
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
         """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
-            found: dict[str, tuple[Stored, _Source]] = {}
+            found = dict(self._given)
             for source, stored in self._read(lookup.load_values):
                 found |= {name: (each, source) for name, each in stored.items()}
             self._loaded = found
@@ -87,6 +97,10 @@ class InitialValues:
         for _, found in self._read(lookup.load_class_names):
             names |= found
         return names
+
+    def tables(self) -> dict[str, TableFacts]:
+        """Return the facts of tables in the checkpoints by input layer of the training net, as `class_names`."""
+        return {layer: facts for _, found in self._read(lookup.load_tables) for layer, facts in found.items()}
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.data import fs
 from singa_dask.errors import CheckpointError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, describe_file, life_suffix
+from singa_dask.runtime.checkpoints.kept_files import write_or_keep
 from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
 __all__ = ["LayerState", "encode_states", "read_states", "restore_states", "states_name", "take_states", "write_states"]
@@ -117,11 +117,12 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.str if np.dtype(dtype.str) == dtype else dtype.name
 
 
-def write_states(url: str, group: int, worker: int, states: Sequence[LayerState], life: int = 0) -> dict[str, Any]:
-    """Write the states of one worker to the URL of a step; return their description for the manifest."""
+def write_states(
+    url: str, group: int, worker: int, states: Sequence[LayerState], life: int = 0, keep: bool = False
+) -> dict[str, Any]:
+    """Write the states of one worker to the URL of a step, see `write_or_keep`; return their description."""
     content, described = encode_states(group, worker, states, life)
-    fs.write_atomic(fs.join(url, described["file"]), content)
-    return described
+    return {**described, **write_or_keep(url, described["file"], content, keep)}
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:

@@ -8,13 +8,23 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-__all__ = ["find", "find_unverified", "find_values", "has_checkpoints", "load_class_names", "load_values"]
+__all__ = [
+    "find",
+    "find_steps",
+    "find_unverified",
+    "find_values",
+    "has_checkpoints",
+    "load_class_names",
+    "load_tables",
+    "load_values",
+]
 
 
 logger = logging.getLogger(__name__)
@@ -60,7 +70,7 @@ def _candidates(url: str) -> list[str]:
     """Return the complete checkpoints at ``url``, the newest first."""
     if fs.exists(fs.join(url, MANIFEST)):
         return [url]
-    steps = _steps(url)
+    steps = find_steps(url)
     return [steps[step] for step in sorted(steps, reverse=True)]
 
 
@@ -102,7 +112,7 @@ def _older_than(url: str) -> str:
     """Return advice for somebody who has named a damaged step: the older ones that are good."""
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
-    steps = _steps(directory or ".") if match else {}
+    steps = find_steps(directory or ".") if match else {}
     good = [each for step, each in sorted(steps.items()) if match and step < int(match[1]) and _is_good(each)]
     return f"Older ones that are good: {', '.join(good)}." if good else "No older one is good."
 
@@ -115,7 +125,7 @@ def _is_good(url: str) -> bool:
     return True
 
 
-def _steps(url: str) -> dict[int, str]:
+def find_steps(url: str) -> dict[int, str]:
     """Return the URLs of the complete checkpoints in a run directory or a checkpoint directory, by step."""
     steps = {}
     for directory in (url, fs.join(url, "checkpoint")):
@@ -150,6 +160,12 @@ def load_class_names(url: str) -> dict[str, tuple[str, ...]]:
     """Return the class names at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
     place = _place_of_values(url)
     return {} if _is_file(place) else _use_newest(place, lambda found: found.class_names)
+
+
+def load_tables(url: str) -> dict[str, TableFacts]:
+    """Return the facts of tables at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
+    place = _place_of_values(url)
+    return {} if _is_file(place) else _use_newest(place, lambda found: found.tables)
 
 
 def find_values(url: str) -> str:
@@ -191,7 +207,7 @@ def _place_of_values(url: str) -> str:
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
     """Return the checkpoints of each run in a workspace, by the URL of the run."""
     names = fs.ls(workspace) if fs.is_dir(workspace) else []
-    found = {run: _steps(run) for run in (workspace, *(fs.join(workspace, name) for name in names))}
+    found = {run: find_steps(run) for run in (workspace, *(fs.join(workspace, name) for name in names))}
     return {run: steps for run, steps in found.items() if steps}
 
 

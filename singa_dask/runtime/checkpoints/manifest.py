@@ -8,11 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from singa_dask.errors import CheckpointError
+from singa_dask.data import fs
+from singa_dask.errors import CheckpointError, DataError
+from singa_dask.runtime.checkpoints.kept_files import keep_file, places_of, without_places
 
-__all__ = ["MANIFEST", "decode_manifest", "encode_manifest", "make_manifest"]
+__all__ = ["MANIFEST", "decode_manifest", "encode_manifest", "make_manifest", "write_manifest"]
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
@@ -27,7 +30,8 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
         From `write_part`.
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known.
+        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known;
+        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
@@ -65,3 +69,47 @@ def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
     if found.get("format") != FORMAT:
         raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
     return found
+
+
+def write_manifest(
+    url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], keep: bool = False
+) -> dict[str, str]:
+    """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept.
+
+    Parameters
+    ----------
+    url : str
+    parts, facts
+        See `encode_manifest`.
+    keep : bool
+        Whether to keep the manifest on this host if it cannot be written.
+
+    Returns
+    -------
+    dict of str to str
+        Where files of the checkpoint are kept, and why; empty if it is complete.
+    """
+    files = [*parts, *facts.get("states", ())]
+    places = places_of(files)
+    content = encode_manifest(without_places(parts), {**facts, "states": without_places(facts.get("states", ()))})
+    if not places:
+        try:
+            _check_seen(url, files)
+            fs.write_atomic(fs.join(url, MANIFEST), content)
+            return {}
+        except DataError as error:
+            if not keep:
+                raise
+            return {keep_file(url, MANIFEST, content, str(error)): str(error)}
+    why = next(iter(places.values()))
+    return {keep_file(url, MANIFEST, content, why): why, **places}
+
+
+def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a `CheckpointError` if a file of a checkpoint is not at its URL."""
+    for each in files:
+        if not fs.patiently(partial(fs.exists, fs.join(url, each["file"]))):
+            raise CheckpointError(
+                f"{url}: {each['file']} was written by another process but cannot be seen from here. "
+                "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
+            )

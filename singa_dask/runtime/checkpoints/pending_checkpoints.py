@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf.watched import KeepConf
-from singa_dask.errors import SingaError
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.manifest import make_manifest
@@ -27,10 +27,16 @@ class _Pending:
     since: float = field(default_factory=time.monotonic)
     parts: dict[Address, Message] = field(default_factory=dict)
     reports: dict[Address, Message] = field(default_factory=dict)
+    is_collected: bool = False
+
+
+InBackground = Callable[[int, Callable[[], dict[str, Any]]], None]
+"""(step, write) calls ``write`` in the background, and has `PendingCheckpoints.take` take what it returns as the
+``event`` of a message ``written``; what it raises as the one of `PendingCheckpoints.failure`."""
 
 
 class PendingCheckpoints:
-    """Collects the parts of servers and the reports of workers; writes the manifest after the last one.
+    """Collects the parts of servers and the reports of workers; has the manifest written after the last one.
 
     Each request has a term, which is in its answers: answers to a worker that this one replaces are ignored.
 
@@ -42,6 +48,8 @@ class PendingCheckpoints:
         Number of servers that write a part.
     n_groups, n_workers : int
         Number of worker groups, and of workers in each; each worker sends a report.
+    in_background : callable
+        See `InBackground`: a file system may take minutes to answer.
     keep : KeepConf, optional
         Which checkpoints are kept; all by default.
     term : str
@@ -53,7 +61,8 @@ class PendingCheckpoints:
         directory: str,
         n_parts: int,
         n_groups: int,
-        n_workers: int = 1,
+        n_workers: int,
+        in_background: InBackground,
         keep: KeepConf | None = None,
         term: str = "",
     ) -> None:
@@ -63,6 +72,7 @@ class PendingCheckpoints:
         self.n_reports = n_groups * n_workers
         self.term = term
         self._left: dict[Address, dict[str, Any]] = {}
+        self._in_background = in_background
         self._retention = Retention(directory, keep) if keep else None
         self._pending: dict[int, _Pending] = {}
 
@@ -74,9 +84,19 @@ class PendingCheckpoints:
         """For how long the oldest one has been written; 0 if there is none."""
         return max((time.monotonic() - each.since for each in self._pending.values()), default=0.0)
 
-    def begin(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint of a step; return what others have to know. ``facts`` go into the manifest."""
-        asked = self._pending[step] = _Pending(dict(facts), {**self._where(step), "term": self.term})
+    def begin(self, step: int, facts: Mapping[str, Any], last: bool = False) -> dict[str, Any]:
+        """Expect the checkpoint of a step; return what others have to know.
+
+        Parameters
+        ----------
+        step : int
+        facts : mapping
+            For the manifest.
+        last : bool
+            Whether it is the last one of the job: hosts keep files of it that they cannot write.
+        """
+        where = {**self._where(step), **({"keep": True} if last else {})}
+        asked = self._pending[step] = _Pending(dict(facts), {**where, "term": self.term})
         for worker, position in self._left.items():
             asked.reports[worker] = self._report_of(worker, step, position)
         return asked.asked
@@ -128,26 +148,37 @@ class PendingCheckpoints:
         return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> dict[str, Any] | None:
-        """Take the ``part`` of a server or the ``r-progress`` of a worker.
+        """Take the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` of the background.
 
         Returns
         -------
         dict or None
-            An event once all of them are there, and the checkpoint is written or has failed; for a failure with the
-            key ``error``.
+            An event once the checkpoint is written or has failed; for a failure with the key ``error``.
         """
         pending = self._pending.get(message.step)
         if pending is None or message.info["term"] != self.term:  # of the other kind, or for another worker
             return None
+        if message.kind == "written":
+            event: dict[str, Any] | None = message.info["event"]
+        else:
+            event = self._collect(pending, message)
+        if event is not None:
+            del self._pending[message.step]
+        return event
+
+    def _collect(self, pending: _Pending, message: Message) -> dict[str, Any] | None:
+        """Take a part or a report; complete the checkpoint with the last one."""
+        if pending.is_collected:
+            return None
         (pending.reports if message.kind == "r-progress" else pending.parts)[message.src] = message
         if len(pending.parts) < self.n_parts or len(pending.reports) < self.n_reports:
             return None
-        del self._pending[message.step]
+        pending.is_collected = True
         parts = [pending.parts[server] for server in sorted(pending.parts)]
         reports = [pending.reports[worker] for worker in sorted(pending.reports)]
         for each in (*parts, *reports):
             if "error" in each.info:
-                return self._fail(message.step, f"{each.src}: {each.info['error']}")
+                return self.failure(message.step, f"{each.src}: {each.info['error']}")
         facts = {**pending.facts, **self._merge(pending.facts["groups"], reports)}
         return self._complete(message.step, [_without_term(part.info) for part in parts], facts)
 
@@ -161,17 +192,26 @@ class PendingCheckpoints:
                 states += [info["states"] for info in infos if info["states"]]
         return {"groups": groups, "workers": self.n_workers, "states": states}
 
-    def _complete(self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-        url = checkpoint.step_url(self.directory, step)
-        try:
-            checkpoint.write_manifest(url, parts, facts)
-        except (OSError, SingaError) as error:
-            return self._fail(step, str(error))
+    def _complete(
+        self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Have a checkpoint completed whose parts are there; return an event if it is complete."""
+        self._in_background(step, partial(self._write, step, parts, facts, frozenset(self._pending)))
+        return None
+
+    def _write(
+        self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], pending: Collection[int]
+    ) -> dict[str, Any]:
+        url, keep = checkpoint.step_url(self.directory, step), self._pending[step].asked.get("keep", False)
+        places = checkpoint.write_manifest(url, parts, facts, keep)
+        if places:
+            return {**self.failure(step, " ".join(sorted(set(places.values())))), "kept_at": sorted(places), "url": url}
         if self._retention is not None:
-            self._retention.tidy(step, self._pending)
+            self._retention.tidy(step, pending)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
-    def _fail(self, step: int, why: str) -> dict[str, Any]:
+    def failure(self, step: int, why: str) -> dict[str, Any]:
+        """Return the event of a checkpoint that was not written."""
         error = f"the checkpoint of step {step} was not written: {why}"
         return {**_warning(step, error), "error": error}
 
@@ -190,7 +230,7 @@ class PendingSnapshots(PendingCheckpoints):
     """
 
     def __init__(self, life: int, n_parts: int, n_groups: int, n_workers: int = 1, term: str = "") -> None:
-        super().__init__("", n_parts, n_groups, n_workers, term=term)
+        super().__init__("", n_parts, n_groups, n_workers, _never, term=term)
         self._life = life
 
     def _where(self, step: int) -> dict[str, Any]:
@@ -200,8 +240,13 @@ class PendingSnapshots(PendingCheckpoints):
         manifest = make_manifest(parts, facts)
         return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
 
-    def _fail(self, step: int, why: str) -> dict[str, Any]:
+    def failure(self, step: int, why: str) -> dict[str, Any]:
+        """Return the event of a snapshot that was not taken."""
         return _warning(step, f"the snapshot of step {step} was dropped: {why}")
+
+
+def _never(step: int, write: Callable[[], dict[str, Any]]) -> None:
+    raise AssertionError("the manifest of a snapshot is not written")
 
 
 def _without_term(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
+from singa_dask.conf.net import BESIDE_FEATURES
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
-from singa_dask.data.codecs.image import IMAGE_STORES, IMAGE_SUFFIXES
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.planning.paths import absolute_paths
 
-__all__ = ["PhaseJob", "classifier", "inference_job", "with_batchsize", "with_data"]
+__all__ = [
+    "LOSSES",
+    "SOFTMAXES",
+    "PhaseJob",
+    "classifier",
+    "inference_job",
+    "label_layer",
+    "output_layer",
+    "with_batchsize",
+    "with_data",
+]
 
 # losses whose output is a softmax, which needs no labels
 LOSSES = ("SoftmaxLoss", "CudnnSoftmaxLoss")
@@ -102,7 +114,7 @@ def with_batchsize(job: JobConf, n: int) -> JobConf:
 
 
 def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobConf:
-    """Return the job with an input layer that reads other records, without labels.
+    """Return the job with an input layer that reads other records, without labels and targets.
 
     Parameters
     ----------
@@ -120,16 +132,32 @@ def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobCon
     conf = old.block(StoreConf)
     backend = backend or _format(url, conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "has_label": False}
+    found = STORES.find(backend) if backend else None
+    if found is not None and backend != "table" and not found.table_format:
+        # records that were converted from a table are its features
+        changes |= {"features": [], "label": [], "target": [], "missing": "error", "categories": {}}
+    if backend and backend != conf.backend and backend in STORES.names():
+        # options of the job's format are not those of another
+        known = inspect.signature(STORES.find(backend)).parameters
+        changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
-    if backend in IMAGE_STORES and not conf.resize and len(size) == 2 and channels in (1, 3):
+    has_images = found is not None and found.holds == "images"
+    if has_images and not conf.resize and len(size) == 2 and channels in (1, 3):
         changes |= {"resize": size, "channels": channels}
-    if backend in IMAGE_STORES:
+    if has_images:
         changes["layout"] = "NCHW"
-    text = STORES.find("csv")
-    is_text = STORES.find(backend) is text if backend else url.lower().endswith(text.suffixes)
+    is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if old.type in ("CSVInput", "RecordInput") else {}
     new = _with_store(old, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
-    return _with_layers(job, [new if each is old else each for each in job.neuralnet.layer])
+    kept = _without_outputs([each for each in job.neuralnet.layer if each.type not in BESIDE_FEATURES or each is old])
+    return _with_layers(job, [new if each is old else each for each in kept])
+
+
+def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:
+    """Return the layers whose sources are there."""
+    names = {each.name for each in layers}
+    kept = [each for each in layers if names.issuperset(each.srclayers)]
+    return kept if len(kept) == len(layers) else _without_outputs(kept)
 
 
 def _format(url: str, conf: StoreConf) -> str:
@@ -162,6 +190,54 @@ def classifier(job: JobConf, phase: Phase) -> str:
             return names[0]
     found = ", ".join(names) or "none"
     raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which: --layer NAME.")
+
+
+def output_layer(job: JobConf, phase: Phase) -> str:
+    """Return the layer with the values that a net computes in a phase, where it has no `classifier`.
+
+    It is what the only loss compares; without a loss the only layer that no other one reads.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or there are several.
+    """
+    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
+    names = [
+        next((source for source in each.srclayers if not traits[source].is_input), each.name)
+        for name, each in layers.items()
+        if traits[name].is_loss and each.type not in LOSSES
+    ]
+    if not names:
+        ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
+        names = [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
+    if len(names) == 1:
+        return names[0]
+    raise ConfigError(f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}.")
+
+
+def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
+    """Return the input layer whose labels are the classes of a layer of a net; empty if no SoftmaxLoss compares them.
+
+    ``layer`` is a SoftmaxLoss, or has the scores of one or their probabilities.
+    """
+    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and layers[layer].type in SOFTMAXES else ())}
+    for loss in layers.values():
+        if (
+            loss.type not in LOSSES
+            or len(loss.srclayers) < 2
+            or (loss.name != layer and loss.srclayers[0] not in scores)
+        ):
+            continue
+        name = loss.srclayers[1]
+        for _ in layers:
+            # layers between pass labels on
+            sources = layers[name].srclayers if name in layers else []
+            name = sources[0] if sources else name
+        return name
+    return ""
 
 
 def _exposed(layer: LayerConf) -> LayerConf:

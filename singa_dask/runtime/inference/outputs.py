@@ -12,8 +12,11 @@ from singa_dask.net import NeuralNet
 __all__ = ["keep_outputs"]
 
 
-def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
-    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps."""
+def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
+    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps.
+
+    Labels are those of ``label_layer``, or else of the first input layer that has some.
+    """
     pieces = []
     for layer in net.layers:
         if layer.conf_name == name:
@@ -25,7 +28,8 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int) -> Arrays:
     if topk:
         values = _top(values.reshape(len(values), len(steps), -1), topk)
     arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
-    given = [layer.features[0].labels for layer in net.layers if layer.traits.is_input and labels]
+    inputs = [layer for layer in net.layers if layer.traits.is_input and labels]
+    given = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
     found = next((each for each in given if each is not None and np.shape(each) == (len(values),)), None)
     if found is not None:
         arrays["label"] = np.array(found, np.int32)

@@ -7,9 +7,6 @@ records are a smaller batch in a part of its own.
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,20 +18,21 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
-from singa_dask.errors import Aborted, SingaError, UnitError
+from singa_dask.data.convert.tasks import report
+from singa_dask.errors import Aborted
 from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import build, fill
+from singa_dask.runtime.inference.metrics import Metrics
+from singa_dask.runtime.inference.net import build, class_names_of, prepare_net
 from singa_dask.runtime.inference.outputs import keep_outputs
+from singa_dask.runtime.inference.user_code import load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
-from singa_dask.train import ALGORITHMS, Algorithm
+from singa_dask.training import Algorithm
 
-__all__ = ["Part", "PartResult", "load_modules", "locate_errors"]
-
-Metrics = dict[str, tuple[float, float]]
+__all__ = ["Part", "PartResult"]
 
 
 class PartResult(NamedTuple):
@@ -75,6 +73,8 @@ class Part:
         Layers whose values are kept.
     labels : bool
         Keep the labels of the records too, if there are any.
+    label_layers : tuple of str
+        For each of ``layers``, the input layer that has its labels; empty if not known.
     topk : int
         Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
     files : bool
@@ -93,6 +93,7 @@ class Part:
     init_from: tuple[str, ...]
     layers: tuple[str, ...] = ()
     labels: bool = True
+    label_layers: tuple[str, ...] = ()
     topk: int = 0
     files: bool = False
     folder: str = ""
@@ -110,6 +111,11 @@ class Part:
     def n_records(self) -> int:
         """Number of records of all batches."""
         return self.n_batches * self.batchsize
+
+    @property
+    def labels_of_layers(self) -> tuple[str, ...]:
+        """``label_layers``, if not empty."""
+        return self.label_layers or ("",) * len(self.layers)
 
     def __call__(self) -> PartResult:
         """Compute the part.
@@ -146,11 +152,12 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
         with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
         metrics.append(net.take_metrics())
-        for name, arrays in zip(part.layers, kept, strict=True):
-            arrays.append(keep_outputs(net, name, part.labels, part.topk))
+        for name, labels, arrays in zip(part.layers, part.labels_of_layers, kept, strict=True):
+            arrays.append(keep_outputs(net, name, part.labels, part.topk, labels))
+        report(part.batchsize)
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     inputs = _inputs(net)
-    bad = sum(layer.reader.bad_records for layer in inputs)
+    bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
     files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
         return PartResult(part, metrics, joined, bad, files)
@@ -163,32 +170,15 @@ def _prepare(part: Part, net: NeuralNet) -> Algorithm:
     """Give a net memory, the values of checkpoints, and the first records of a part; return its algorithm."""
     job = JobConf.from_json(part.job, REGISTRIES)
     initial = InitialValues(job, part.init_from)
-    net.context.class_names.by_layer = initial.class_names()
+    net.context.class_names = class_names_of(initial)
     for layer in _inputs(net):
         layer.passed = part.first
         layer.reader.read_ahead()
-    for each in net.layers:
-        each.allocate()
-    # the random numbers are those of a test at the step of the checkpoint
-    net.context.step = fill(net, initial)
-    conf = job.train_one_batch
-    algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
-    algorithm.check_params()
-    return algorithm
+    return prepare_net(net, job, initial)
 
 
 def _inputs(net: NeuralNet) -> list[StoreInput]:
     return [layer for layer in net.layers if isinstance(layer, StoreInput)]
-
-
-def _no_server(*_: object) -> None:
-    """Take the place of the exchange with servers."""
-
-
-def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules; if there are none, keep those that are loaded."""
-    if sources:
-        modules.load(sources, REGISTRIES.values())
 
 
 def _check_wanted() -> None:
@@ -206,18 +196,3 @@ def _check_wanted() -> None:
     task = worker.state.tasks.get(worker.get_current_task())
     if task is None or task.state != "executing":
         raise Aborted("the task was cancelled")
-
-
-@contextlib.contextmanager
-def locate_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
-    try:
-        yield
-    except Exception as error:
-        found = modules.blame(error)
-        if found is not None:
-            raise UnitError(f"{found.place}: {found.text} ({where()})\n{found.traceback.rstrip()}") from None
-        if isinstance(error, SingaError):
-            raise
-        shown = traceback.format_exc().rstrip()
-        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None

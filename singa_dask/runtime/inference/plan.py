@@ -9,12 +9,12 @@ from typing import NamedTuple
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.output import ArgSort
+from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.net import build
-from singa_dask.runtime.inference.part import Part, load_modules, locate_errors
+from singa_dask.runtime.inference.net import build, class_names_of, is_sequential
+from singa_dask.runtime.inference.part import Part
+from singa_dask.runtime.inference.user_code import load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 
@@ -37,15 +37,15 @@ class Facts(NamedTuple):
         A layer that needs all batches in order in one process; empty if there is none.
     record_bytes : int
         Bytes of outputs for one record.
-    class_names : tuple of str
-        Names of the classes by label; empty if the checkpoint has none.
+    class_names : tuple of tuple of str
+        For each layer of the part: names of its classes by label; empty if the checkpoint has none.
     """
 
     n_records: int | None
     batchsize: int
     sequential: str
     record_bytes: int
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[tuple[str, ...], ...] = ()
 
 
 def inspect_net(part: Part) -> Facts:
@@ -55,7 +55,7 @@ def inspect_net(part: Part) -> Facts:
         job = JobConf.from_json(part.job, REGISTRIES)
         find_ops(job, device_of_part(job, part.index))  # raises an error if they are not available
         net = build(job, Phase(part.phase), part.layers, part.labels)
-        net.context.class_names.by_layer = InitialValues(job, part.init_from).class_names()
+        net.context.class_names = class_names_of(InitialValues(job, part.init_from))
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
@@ -64,7 +64,7 @@ def inspect_net(part: Part) -> Facts:
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
         # with batches of several sizes, the records of the n-th batch are not known in advance
         sequential = [
-            layer.conf_name for layer in net.layers if _is_sequential(layer) or (len(sizes) > 1 and layer in stores)
+            layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]
         n_bytes = sum(
             4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in part.layers
@@ -74,16 +74,8 @@ def inspect_net(part: Part) -> Facts:
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if part.topk else n_bytes,
-            class_names=net.context.class_names.common(),
+            class_names=tuple(map(net.context.class_names.known_for, part.labels_of_layers)),
         )
-
-
-def _is_sequential(layer: Layer) -> bool:
-    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
-    if layer.traits.is_input:
-        return not isinstance(layer, StoreInput)
-    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
-    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
 
 
 def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:

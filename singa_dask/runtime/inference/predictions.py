@@ -7,7 +7,11 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
+
+from singa_dask.errors import ConfigError
 from singa_dask.runtime.inference.part import PartResult
 
 __all__ = ["Predicted", "csv_lines", "prediction_rows"]
@@ -42,36 +46,59 @@ class Predicted:
         return [file if "://" in file else os.path.relpath(file) for file in files]
 
 
-def prediction_rows(found: Sequence[Predicted], topk: int, names: Sequence[str] = ()) -> Iterator[list[str]]:
+def prediction_rows(
+    found: Sequence[Predicted], topk: int, names: Sequence[Sequence[str]] = ((),), layers: Sequence[str] = ("",)
+) -> Iterator[list[str]]:
     """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
     The columns: ``file``, if records have their own files or there are several URLs; ``record``, the index of the
     record, unless all have their own files; ``step``, if there are several time steps; ``class``, ``number`` and
-    ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones.
+    ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Of several layers each
+    has such columns, after its name: ``species.class``.
 
     Parameters
     ----------
     found : sequence of Predicted
     topk : int
         Number of classes for each record.
-    names : sequence of str
-        Names of the classes; a class without a name is shown as its number.
+    names : sequence of sequence of str
+        For each layer, names of its classes; a class without a name is shown as its number.
+    layers : sequence of str
+        Names of the layers.
+
+    Raises
+    ------
+    ConfigError
+        The layers differ in their time steps.
     """
     files = [each.files for each in found]
     has_file, has_record = len(found) > 1 or any(files), not all(files)
-    n_steps = max(done.arrays[0]["data"][0].size // (2 * topk) for each in found for done in each.parts)
+    counts = {arrays["data"][0].size // (2 * topk) for each in found for done in each.parts for arrays in done.arrays}
+    if len(counts) > 1:
+        raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
+    n_steps = counts.pop()
     header = ["file"] * has_file + ["record"] * has_record + ["step"] * (n_steps > 1)
-    for rank in range(1, topk + 1):
-        header += [f"{name}_{rank}" if rank > 1 else name for name in ("class", "number", "probability")]
+    for layer in layers:
+        prefix = f"{layer}." if len(layers) > 1 else ""
+        for rank in range(1, topk + 1):
+            suffix = f"_{rank}" if rank > 1 else ""
+            header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
     yield header
     for each, own in zip(found, files, strict=True):
-        records = (pairs for done in each.parts for pairs in done.arrays[0]["data"])
-        for number, pairs in enumerate(records):
+        for number, best in enumerate(_records(each, topk)):
             place = [own[number] if own else each.url] * has_file
             place += ["" if own else str(number)] * has_record
-            for step, best in enumerate(pairs.reshape(n_steps, topk, 2)):
-                values = [text for label, value in best for text in _shown(int(label), value, names)]
+            for step in range(n_steps):
+                pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
+                values = [text for (label, value), known in pairs for text in _shown(int(label), value, known)]
                 yield [*place, *([str(step)] if n_steps > 1 else []), *values]
+
+
+def _records(found: Predicted, topk: int) -> Iterator[list[npt.NDArray[Any]]]:
+    """Yield for each record the (steps, topk, 2) pairs of each layer."""
+    for done in found.parts:
+        for rows in zip(*(arrays["data"] for arrays in done.arrays), strict=True):
+            yield [row.reshape(-1, topk, 2) for row in rows]
 
 
 def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, str, str]:

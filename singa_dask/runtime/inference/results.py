@@ -7,37 +7,19 @@ import posixpath
 import secrets
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from singa_dask.data import STORES, Arrays, Store, fs, open_store
+from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.errors import ConfigError, NumericError
+from singa_dask.errors import ConfigError
+from singa_dask.runtime.inference.metrics import mean_metrics
 from singa_dask.runtime.inference.part import PartResult
 
 __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]
 
 
 def merge_metrics(parts: Sequence[PartResult], batchsize: int) -> dict[str, float]:
-    """Return the mean of each metric over all batches, weighted by their sizes.
-
-    Raises
-    ------
-    NumericError
-        A mean is not finite.
-    """
-    totals: dict[str, list[float]] = {}
-    for done in parts:
-        weight = done.part.batchsize / batchsize
-        for metrics in done.metrics:
-            for name, (total, count) in metrics.items():
-                entry = totals.setdefault(name, [0.0, 0.0])
-                entry[0] += weight * total
-                entry[1] += weight * count
-    means = {name: total / count for name, (total, count) in totals.items() if count}
-    for name, mean in means.items():
-        if not np.isfinite(mean):
-            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
-    return means
+    """Return the mean of each metric over the batches of all parts; see `mean_metrics`."""
+    return mean_metrics((done.part.batchsize / batchsize, each) for done in parts for each in done.metrics)
 
 
 # -- records ---------------------------------------------------------------------------------------------------
@@ -96,6 +78,7 @@ def write_records(
             for arrays in _arrays(done, layer):
                 counts.append(len(arrays["data"]))
                 yield arrays
+                report(counts[-1])
 
     target = STORES.find(backend)
     target.write(url, records(), **write_options(target, class_names))

@@ -15,7 +15,7 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net, build_nets
 from singa_dask.runtime.planning.resources import machine_memory, size_text
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.train import ALGORITHMS, check_initialisers
+from singa_dask.training import ALGORITHMS, check_initialisers
 
 __all__ = ["prepare"]
 

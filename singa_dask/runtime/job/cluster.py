@@ -8,26 +8,28 @@ import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
-from singa_dask.runtime.job.noise import quiet_dask, start_client
-from singa_dask.runtime.planning.placement import Layout, place
+from singa_dask.runtime.job.noise import quiet_dask, silent_logs, start_client
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.planning.placement import Layout
 
 __all__ = [
     "Patience",
+    "address_in",
     "connect",
     "embedded_cluster",
     "local_cluster",
     "threads_by_host",
-    "wait_for_room",
 ]
 
 # together with the start of the program less than ten seconds
@@ -102,7 +104,7 @@ def connect(
 
 
 def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
-    where = address = address or _address_in(str(scheduler_file))
+    where = address = address or address_in(str(scheduler_file))
     if scheduler_file:
         where = f"{scheduler_file}: {address}"
     try:
@@ -119,8 +121,14 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
     )
 
 
-def _address_in(scheduler_file: str) -> str:
-    """Return the address in a scheduler file."""
+def address_in(scheduler_file: str) -> str:
+    """Return the address in a scheduler file.
+
+    Raises
+    ------
+    ClusterError
+        There is none.
+    """
     try:
         return str(json.loads(Path(scheduler_file).read_text())["address"])
     except OSError as error:
@@ -130,22 +138,6 @@ def _address_in(scheduler_file: str) -> str:
     raise ClusterError(
         f"{scheduler_file}: {why}. Expected the file that dask-scheduler --scheduler-file {scheduler_file} writes."
     )
-
-
-def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
-    """Wait until a job fits on a cluster.
-
-    Raises
-    ------
-    ClusterError
-        It does not fit when the time is over; the message has the numbers.
-    """
-
-    def attempt() -> None:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
-
-    patience.until(attempt)
 
 
 def threads_by_host(client: Client) -> Counter[str]:
@@ -180,11 +172,16 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
         with _started(n_workers, n_threads, processes) as client:
             yield client
     finally:
-        # some are left if the start was interrupted, or a worker did not end in time
-        for process in set(multiprocessing.active_children()) - before:
-            process.kill()
-            process.join()
+        if processes:
+            _end_processes(set(multiprocessing.active_children()) - before)
         _release_handlers()
+
+
+def _end_processes(left: Iterable[Any]) -> None:
+    """End the processes that are left if the start was interrupted, or a worker did not end in time."""
+    for process in left:
+        process.kill()
+        process.join()
 
 
 def _release_handlers() -> None:
@@ -200,6 +197,7 @@ def _release_handlers() -> None:
 @contextmanager
 def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client]:
     with (
+        silent_logs(),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=n_threads,

@@ -10,7 +10,7 @@ from distributed import Scheduler
 from tornado.gen import sleep
 
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.job_record import JobRecord
 
 __all__ = ["Departures"]
 
@@ -25,13 +25,13 @@ class Departures:
     Parameters
     ----------
     scheduler : distributed.Scheduler
-    jobs : mapping of str to JobState
+    jobs : mapping of str to JobRecord
         The jobs on the cluster, by id.
     handle : callable
         (job id, event) hands an event to a job.
     """
 
-    def __init__(self, scheduler: Scheduler, jobs: Mapping[str, JobState], handle: Callable[[str, Any], None]) -> None:
+    def __init__(self, scheduler: Scheduler, jobs: Mapping[str, JobRecord], handle: Callable[[str, Any], None]) -> None:
         self._scheduler = scheduler
         self._jobs = jobs
         self._handle = handle
@@ -60,5 +60,5 @@ class Departures:
 
     async def _wait(self, leaving: Collection[str]) -> None:
         end = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < end and any(state.needs(leaving) for state in list(self._jobs.values())):
+        while time.monotonic() < end and any(each.state.needs(leaving) for each in list(self._jobs.values())):
             await sleep(LOOK_S)

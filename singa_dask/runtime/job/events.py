@@ -10,6 +10,7 @@ from singa_dask.comm import Address
 
 __all__ = [
     "Arrived",
+    "CheckpointAsked",
     "ClientGone",
     "Cut",
     "CutOff",
@@ -23,6 +24,7 @@ __all__ = [
     "Leaving",
     "Over",
     "Reported",
+    "RequestCheckpoint",
     "RequestSnapshot",
     "RunUnits",
     "Said",
@@ -162,9 +164,24 @@ class Joined:
 
 @dataclass(frozen=True)
 class Signal:
-    """Somebody asks the job to stop; the second time, to end at once."""
+    """Somebody asks the job to stop with a checkpoint.
+
+    ``SIGKILL`` ends it at once, and so does the second signal of its client.
+
+    Attributes
+    ----------
+    name : str
+    by : str
+        Who asks, if it is not the client of the job.
+    """
 
     name: str
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointAsked:
+    """Somebody asks for a checkpoint as soon as possible."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +235,13 @@ class StopUnits:
 @dataclass(frozen=True)
 class RequestSnapshot:
     """Ask the first worker, which is on this Dask worker, for a snapshot now."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class RequestCheckpoint:
+    """Ask the first worker, which is on this Dask worker, for a checkpoint now."""
 
     worker: str
 

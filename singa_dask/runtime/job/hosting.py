@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
-from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.comm.secret import Secret
+from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.rejoin import Rejoin
@@ -37,6 +39,12 @@ class Hosting:
         The job and the process.
     reports : dict of str to dict
         Of the units that have ended.
+    datasets : list
+        Catalogs of the part files that the job reads, as plain values.
+    mounts : ExitStack
+        Closed at the end: what makes them readable here.
+    listen : ListenConf
+        Of the job, from `build` on.
     """
 
     def __init__(self, placement: Mapping[str, Any]) -> None:
@@ -54,6 +62,10 @@ class Hosting:
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
         self.host: UnitHost
+        self.secret: Secret = placement["secret"]
+        self.listen = ListenConf()
+        self.datasets: list[Any] = list(placement["datasets"])
+        self.mounts = ExitStack()
         self._placement = placement
         self._n_running = 0
         self._is_closed = False
@@ -68,6 +80,7 @@ class Hosting:
             # nobody would have the snapshots of a process that is lost
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
+        self.listen = job.cluster.listen
         self.host = UnitHost(
             self.job_id,
             self.process,
@@ -109,6 +122,7 @@ class Hosting:
         self.host.abort({"reason": reason}, tell=False)
         has_ended = self.wait(END_TIMEOUT_S)
         self.host.close()
+        self.mounts.close()
         return has_ended
 
     def wait(self, timeout_s: float) -> bool:

@@ -9,15 +9,19 @@ from singa_dask.comm import Address
 from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.life_cycle import LifeCycle
+from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Roster
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
-from singa_dask.runtime.job.report import SIGNAL_CODES
 from singa_dask.runtime.job.spec import JobSpec
 
 __all__ = ["JobState"]
 
+FIRST = Address.worker(0, 0)
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units move."""
+STOP_TIMEOUT_S = 60.0
+"""How long a job whose client is gone may take to stop with a checkpoint."""
+CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
 class JobState(LifeCycle):
@@ -36,6 +40,9 @@ class JobState(LifeCycle):
         self._trains = False
         self._replacement: Replacement | None = None
         self._moving = ""
+        self._n_signals = 0  # of the job's client
+        self._stop_until: float | None = None  # nobody is there who would end the job at once
+        self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
 
     def needs(self, workers: Collection[str]) -> bool:
         """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
@@ -100,10 +107,14 @@ class JobState(LifeCycle):
         if kind == "checkpoint":
             # also of a life that has ended meanwhile: it is complete
             self._points.add_checkpoint(what["step"], what["url"])
+            if what["step"] >= self._checkpoint_from:
+                self._checkpoint_from = -1
         if event.life not in self.roster.lives:
             return
         if kind == "unit":
             self._life.started.add(what["unit"])
+            if what["unit"] == str(FIRST):
+                self._request_checkpoint()
             if len(self._life.started) == len(self._layout.units) and self.phase == "running":
                 if not self._moving:
                     self._deadline = None
@@ -177,26 +188,51 @@ class JobState(LifeCycle):
                 self._after_life()
 
     def _on_signal(self, event: ev.Signal) -> None:
-        again, self._signal = bool(self._signal), event.name
-        if again:
-            code = SIGNAL_CODES.get(event.name, 1)
-            reason = f"ended at once by a second {event.name}"
-            self._fail({"reason": reason, "exit_code": code, "expected": True})
+        self._n_signals += not event.by
+        if event.name == "SIGKILL" or self._n_signals > 1:
+            how = f"killed by {event.by}" if event.by else f"ended at once by a second {event.name}"
+            self._fail({"reason": how, "exit_code": SIGNAL_CODES.get(event.name, 1), "expected": True})
             return
+        if event.by and self._signal:
+            return  # it stops already
         message = f"{event.name}: the job stops with a checkpoint; once more to abort it."
+        if event.by:
+            message = f"{event.by} stops the job: it ends with a checkpoint."
         self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
+        if not self._signal:
+            self._signal, self._stopped_by = event.name, event.by
         if self.phase == "running" and self._deadline is None:
             self._stop_units()
+
+    def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
+        self._checkpoint_from = self.reached
+        if self.phase == "running":
+            self._request_checkpoint()
+
+    def _request_checkpoint(self) -> None:
+        if self._checkpoint_from >= 0:
+            first = self.roster.layout.process_of[FIRST]
+            self._actions.append(ev.RequestCheckpoint(self.roster.workers[first]))
 
     def _stop_units(self) -> None:
         self._actions += [ev.StopUnits(worker) for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
-        self._fail({"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True})
+        if self.phase != "running" or not self._trains:
+            self._fail(CLIENT_GONE)
+            return
+        if not self._signal:
+            self._signal, self._stopped_by = "SIGHUP", "the loss of its client"
+            if self._deadline is None:
+                self._stop_units()
+        self._stop_until = self._now + STOP_TIMEOUT_S
 
     def _on_tick(self, event: ev.Tick | None = None) -> None:
         late = self._deadline is not None and self._now >= self._deadline
-        if self.phase == "ending" and late:
+        if self._stop_until is not None and self._now >= self._stop_until:
+            self._stop_until = None
+            self._fail(CLIENT_GONE)
+        elif self.phase == "ending" and late:
             for worker in self._life.ending:
                 self._placer.barred.add(worker)
             self._after_life()
@@ -208,8 +244,6 @@ class JobState(LifeCycle):
             self._place()
         elif self.phase == "running" and not self._moving and not self._signal:
             self._look_for_room()
-
-    # -- ends ------------------------------------------------------------------------------------------------------
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
@@ -295,12 +329,10 @@ class JobState(LifeCycle):
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving = why
         self._deadline = self._now + HAND_OVER_S
-        first = self.roster.layout.process_of[Address.worker(0, 0)]
+        first = self.roster.layout.process_of[FIRST]
         self._actions.append(ev.RequestSnapshot(self.roster.workers[first]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
         self._restarts.lose(self._now)
         self._end_life(f"the units are placed anew: {self._moving}")
-
-    # -- the next life ---------------------------------------------------------------------------------------------

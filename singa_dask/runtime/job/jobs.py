@@ -8,20 +8,27 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distributed import Client, Future, Scheduler, SchedulerPlugin, Status
+from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
 
-from singa_dask.comm import Address
-from singa_dask.errors import A_BUG, ClusterError, LostUnitError
+from singa_dask.comm.secret import Secret
+from singa_dask.errors import A_BUG, ClusterError
+from singa_dask.runtime.dashboard.serving import add_dashboard
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.clock import read_clock
 from singa_dask.runtime.job.departures import Departures
+from singa_dask.runtime.job.drivers import Drivers
+from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.job_record import JobRecord, events_after
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.placer import place_again
-from singa_dask.runtime.job.site import run_units
+from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.job.stalls import Stalls
+from singa_dask.runtime.job.unit_tasks import UnitTasks
+from singa_dask.runtime.job.views import Views
+from singa_dask.runtime.job.waiting import Waiting
 from singa_dask.runtime.planning.placement import plan_processes
 
 __all__ = ["Jobs"]
@@ -33,6 +40,10 @@ rarely in clusters of more than ten workers."""
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
 END_TIMEOUT_S = 10.0
+
+# events of units that a job depends on, and those that nobody else wants to know of
+DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
+UNSEEN = frozenset(("training", "snapshot"))
 
 logger = logging.getLogger(__name__)
 
@@ -49,21 +60,30 @@ class Jobs(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         """Take messages of clients and of `Site`."""
         self.scheduler = scheduler
-        self._jobs: dict[str, JobState] = {}
-        self._futures: dict[str, dict[Future[Any], tuple[int, int]]] = {}
-        self._stalls: dict[str, Stalls] = {}
+        self._jobs: dict[str, JobRecord] = {}
+        self.history = History()
         self._sites = Sites(scheduler)
-        self._client: Client | None = None
+        self._tasks = UnitTasks(scheduler, self._handle)
         self._ticked_at = time.monotonic()
         self._is_ticking = False
+        self._waiting = Waiting(scheduler, self.history)
+        self._drivers = Drivers(scheduler, self._jobs, self.history, self._sites, self._waiting, self._tell)
         departures = Departures(scheduler, self._jobs, self._handle)
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
-            Op.SIGNAL: self.signal,
             Op.FIND: self.find,
+            Op.EVENTS: self.events,
+            Op.DETACH: self._detach,
+            Op.TURN: self._turn,
+            Op.CLOCK: read_clock,
             Op.LEAVING: departures.announce,
             Op.LEFT: departures.wait,
         }
+        parts = (self.history, self._waiting, self._drivers, self._sites)
+        views = Views(scheduler, self._jobs, *parts, self._handle)
+        handlers |= {**self._waiting.handlers, **self._drivers.handlers, **self._sites.handlers, **views.handlers}
+        shown = Shown(scheduler, self._jobs, self.history, self._waiting, views)
+        self._remove_metrics = add_dashboard(scheduler, shown)
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
 
@@ -74,31 +94,43 @@ class Jobs(SchedulerPlugin):
         job = JobSpec(**spec)
         if job.job_id in self._jobs:
             return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
-        state = JobState(job)
+        if job.driver and not self._drivers.renew(job.job_id, job.driver):
+            return {"refused": f"another driver has taken over the job {job.job_id}."}
+        if self._waiting.is_stopped(job.job_id):
+            return {"refused": "somebody has stopped the job."}
+        if ahead := self._waiting.ahead_of(job.job_id, job.priority):
+            waiting = f"{len(ahead)} job{'s' if len(ahead) > 1 else ''} of this priority or a higher one"
+            return {"refused": f"{waiting} wait in line for this cluster, {ahead[0]} first. To wait, say --queue."}
+        record = JobRecord(job)
         try:
-            self._check_room(state)
+            self._check_room(record.state)
         except ClusterError as error:
             return {"refused": str(error)}
-        self._jobs[job.job_id] = state
-        self._futures[job.job_id] = {}
-        if self._client is None:
-            # asynchronous, on the scheduler's own loop: the owner of the tasks of all jobs
-            self._client = Client(
-                self.scheduler.address, asynchronous=True, set_as_default=False, security=self.scheduler.security
-            )
-        await self._client
+        self._waiting.leave(job.job_id)
+        self.history.drop(job.job_id)
+        self._jobs[job.job_id] = record
+        await self._tasks.connect()
         # the client's own request to subscribe may come later than its job
         self.scheduler.subscribe_topic(topic_of(job.job_id), job.client)
-        self._do(state, state.begin(time.monotonic(), self._facts(job.job_id)))
+        self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         self._keep_ticking()
         return {}
+
+    def _detach(self, **given: Any) -> dict[str, str]:
+        refused = self._drivers.detach(**given)
+        self._keep_ticking()
+        return refused
+
+    def _turn(self, **given: Any) -> dict[str, Any]:
+        self._keep_ticking()
+        return self._waiting.turn(**given)
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
         facts = self._facts("")
         claimed: dict[str, int] = {}
         for other in self._jobs.values():
-            for address, n in other.threads.items():
+            for address, n in other.state.threads.items():
                 claimed[address] = claimed.get(address, 0) + n
         busy = {address: max(each.busy, claimed.get(address, 0)) for address, each in facts.items()}
         workers = state.spec.workers
@@ -106,17 +138,30 @@ class Jobs(SchedulerPlugin):
         layout = plan_processes(state.cluster)
         place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 
-    def signal(self, job_id: str, name: str) -> None:
-        """Stop a job with a checkpoint; the second time, end it at once."""
-        self._handle(job_id, ev.Signal(name))
-
     def find(self, job_id: str) -> str:
         """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
-        state = self._jobs.get(job_id)
-        return state.phase if state else ""
+        record = self._jobs.get(job_id)
+        return record.state.phase if record else ""
+
+    def events(self, job_id: str, after: int = -1, client: str = "") -> list[dict[str, Any]] | None:
+        """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
+
+        Those of a job that runs, or waits in line, are sent to the client of this id from now on. An empty list: there
+        are none yet. None: the job is not known, or ended too long ago.
+        """
+        record, is_waiting = self._jobs.get(job_id), self._waiting.has(job_id)
+        if (record is not None or is_waiting) and client in self.scheduler.clients:
+            self.scheduler.subscribe_topic(topic_of(job_id), client)
+        if record is None and is_waiting:
+            return []
+        kept = record.events if record else self.history.events(job_id)
+        return None if kept is None else events_after(kept, after)
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
-        self._handle(job_id, ev.Said(life, what))
+        if what["event"] in DECISIVE:
+            self._handle(job_id, ev.Said(life, what))
+        if what["event"] not in UNSEEN:
+            self._tell(job_id, {**what, "life": life})
 
     # -- what the scheduler tells --------------------------------------------------------------------------------------
 
@@ -128,34 +173,31 @@ class Jobs(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell jobs of a Dask worker that is gone."""
         self._sites.forget(worker)
+        self._drivers.lose(worker)
         for job_id in list(self._jobs):
             self._handle(job_id, ev.Gone(worker, "it is gone"))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that went away, unless it comes back soon."""
-        for job_id, state in self._jobs.items():
-            if state.spec.client == client:
+        """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
+        for job_id, record in self._jobs.items():
+            if record.spec.client == client and not record.spec.driver:
                 scheduler.loop.call_later(CLIENT_BACK_S, self._check_client, job_id)
 
     def _check_client(self, job_id: str) -> None:
-        state = self._jobs.get(job_id)
-        if state is not None and state.spec.client not in self.scheduler.clients:
+        record = self._jobs.get(job_id)
+        if record is not None and record.spec.client not in self.scheduler.clients:
             self._handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Keep Dask workers that have units."""
-        needed = {address for state in self._jobs.values() for address in state.workers}
+        """Keep Dask workers that have units or drivers."""
+        needed = self._drivers.workers | {address for record in self._jobs.values() for address in record.state.workers}
         return [each for each in workers if each.address not in needed]
 
     async def before_close(self) -> None:
         """Close the client that owns the tasks."""
         self._jobs.clear()
-        await self._close_client()
-
-    async def _close_client(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        self._remove_metrics()
+        await self._tasks.close()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -170,14 +212,18 @@ class Jobs(SchedulerPlugin):
         now = time.monotonic()
         # a scheduler that was held up itself has heard of nobody
         was_held_up, self._ticked_at = now - self._ticked_at > 2 * TICK_S + 1, now
-        for job_id, state in list(self._jobs.items()):
+        seen = self._look_at_workers()  # once for all jobs: it takes longer than anything else here
+        for job_id, record in list(self._jobs.items()):
             if not was_held_up:
-                for address in state.workers:
+                for address in record.state.workers:
                     if self._is_silent(address):
-                        self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"))
-            self._tell_steps(job_id, state)
-            self._handle(job_id, ev.Tick())
-        is_left = self._end_left_over()
+                        self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
+            self._tell_steps(job_id, record, seen)
+            self._handle(job_id, ev.Tick(), seen)
+        for address in self._drivers.workers if not was_held_up else ():
+            if self._is_silent(address):
+                self._drivers.lose(address)
+        is_left = self._drivers.tick() | self._waiting.tick(self._drivers.is_driven) | self._end_left_over()
         if (self._jobs or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
@@ -186,14 +232,14 @@ class Jobs(SchedulerPlugin):
         is_left = False
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
-                state = self._jobs.get(job_id)
+                record = self._jobs.get(job_id)
                 for told in hosted:
-                    if state is not None and state.roster.has(told["process"], told["life"]):
+                    if record is not None and record.state.roster.has(told["process"], told["life"]):
                         continue
                     is_left = True
                     if not self._is_silent(address):
-                        reason = "the job goes on elsewhere" if state else "the job is over"
-                        facts = {"life": told["life"], "process": told["process"], "forget": state is None}
+                        reason = "the job goes on elsewhere" if record else "the job is over"
+                        facts = {"life": told["life"], "process": told["process"], "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
@@ -202,32 +248,35 @@ class Jobs(SchedulerPlugin):
         limit = max(SILENT_S, 3 * heartbeat_interval(len(self.scheduler.workers)))
         return known is not None and time.time() - known.last_seen > limit
 
-    def _tell_steps(self, job_id: str, state: JobState) -> None:
+    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, ev.WorkerFacts]) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
+        state = record.state
         steps: dict[str, int] = {}
         waits: dict[str, tuple[str, float]] = {}
         for address in state.workers:
             known = self.scheduler.workers.get(address)
-            for told in known.metrics.get(SITE, {}).get(job_id, ()) if known else ():
+            if known is None:
+                continue
+            for told in known.metrics.get(SITE, {}).get(job_id, ()):
                 if told["life"] in state.roster.lives:
                     waits |= told["waits"]
+                    record.activity.add_progress(told, known.last_seen)
                     for group, step in told["steps"].items():
                         steps[group] = min(step, steps.get(group, step))
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
-            self._handle(job_id, ev.Said(state.life, what))
-            self.scheduler.log_event(topic_of(job_id), what)
-        stall = self._stalls.setdefault(job_id, Stalls()).look(steps, waits, time.monotonic())
+            self._handle(job_id, ev.Said(state.life, what), seen)
+            self._tell(job_id, what)
+        stall = record.stalls.look(steps, waits, time.monotonic())
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _facts(self, job_id: str) -> dict[str, ev.WorkerFacts]:
-        """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
-        mine = {future.key for future in self._futures.get(job_id, ())}
+    def _look_at_workers(self) -> dict[str, ev.WorkerFacts]:
+        """Return what is known of each Dask worker."""
         return {
             address: ev.WorkerFacts(
                 nthreads=known.nthreads,
-                busy=sum(task.key not in mine for task in known.processing),
+                busy=len(known.processing),
                 host=known.host,
                 name=str(known.name),
                 has_nanny=bool(known.nanny),
@@ -236,42 +285,59 @@ class Jobs(SchedulerPlugin):
             for address, known in self.scheduler.workers.items()
         }
 
+    def _facts(self, job_id: str, seen: Mapping[str, ev.WorkerFacts] | None = None) -> dict[str, ev.WorkerFacts]:
+        """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
+        facts = dict(seen or self._look_at_workers())
+        record = self._jobs.get(job_id)
+        for future in record.futures if record else ():
+            worker = getattr(self.scheduler.tasks.get(future.key), "processing_on", None)
+            if worker is not None and (known := facts.get(worker.address)):
+                facts[worker.address] = known._replace(busy=known.busy - 1)
+        return facts
+
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def _handle(self, job_id: str, event: Any) -> None:
-        state = self._jobs.get(job_id)
-        if state is None:
+    def _handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+        record = self._jobs.get(job_id)
+        if record is None:
             return
         try:
-            self._do(state, state.handle(event, time.monotonic(), self._facts(job_id)))
+            self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id, seen)))
         except Exception as error:  # nobody else would end the job
             logger.exception("%s: %s", job_id, event)
             failure = {"reason": f"the scheduler: {error!r}", "exit_code": 1, "error": traceback.format_exc() + A_BUG}
-            self._do(state, state.break_off(failure))
+            self._do(record, record.state.break_off(failure))
 
-    def _do(self, state: JobState, actions: list[Any]) -> None:
+    def _do(self, record: JobRecord, actions: list[Any]) -> None:
+        job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
         for action in actions:
             if isinstance(action, ev.Tell):
-                self._tell(state.spec.job_id, action.what)
+                self._tell(job_id, action.what)
             elif isinstance(action, ev.RunUnits):
-                self._run(state.spec.job_id, action)
+                self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
-                self.scheduler.loop.add_callback(self._host, state.spec, action)
+                add_callback(self._host, record.spec, record.secret, action)
             elif isinstance(action, ev.EndLife):
-                self.scheduler.loop.add_callback(self._end_life, state.spec.job_id, action)
+                add_callback(self._end_life, job_id, action)
             elif isinstance(action, ev.CutOff):
-                self.scheduler.loop.add_callback(self._cut, state.spec.job_id, action)
+                add_callback(self._cut, job_id, action)
             elif isinstance(action, ev.Join):
-                self.scheduler.loop.add_callback(self._join, state.spec.job_id, action)
+                add_callback(self._join, job_id, action)
             elif isinstance(action, ev.StopUnits):
-                self._ask_later(action.worker, Op.STOP, job_id=state.spec.job_id)
+                self._ask_later(action.worker, Op.STOP, job_id=job_id)
             elif isinstance(action, ev.RequestSnapshot):
-                self._ask_later(action.worker, Op.SNAPSHOT, job_id=state.spec.job_id)
+                self._ask_later(action.worker, Op.SNAPSHOT, job_id=job_id)
+            elif isinstance(action, ev.RequestCheckpoint):
+                self._ask_later(action.worker, Op.CHECKPOINT, job_id=job_id)
             else:
-                self.scheduler.loop.add_callback(self._end, state.spec.job_id, action)
+                add_callback(self._end, record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
-        self.scheduler.log_event(topic_of(job_id), {"unit": "driver", "time": time.time(), **what})
+        """Pass on an event to those who follow the job."""
+        record = self._jobs.get(job_id)
+        event = record.add_event(what) if record else None
+        if event is not None:
+            self.scheduler.log_event(topic_of(job_id), event)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         async def ask() -> None:
@@ -279,8 +345,8 @@ class Jobs(SchedulerPlugin):
 
         self.scheduler.loop.add_callback(ask)
 
-    async def _host(self, spec: JobSpec, action: ev.Host) -> None:
-        answer = await self._sites.host(spec, action)
+    async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
+        answer = await self._sites.host(spec, secret, action)
         if isinstance(answer, BaseException):
             missing = isinstance(answer, ImportError)
             what = f"the package cannot be loaded there: {answer}" if missing else f"{type(answer).__name__}: {answer}"
@@ -290,11 +356,12 @@ class Jobs(SchedulerPlugin):
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
         answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
-        await self._cancel(job_id, action.life, action.process)
+        record = self._jobs.get(job_id)
+        await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
             self._handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
-            logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer)
+            logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
 
     async def _cut(self, job_id: str, action: ev.CutOff) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
@@ -309,76 +376,24 @@ class Jobs(SchedulerPlugin):
         answer = await self._sites.ask_process(job_id, action, Op.JOIN, **facts)
         self._handle(job_id, ev.Joined(action.life, action.process, **answer))
 
-    async def _cancel(self, job_id: str, up_to_life: int, process: int | None = None) -> None:
-        """Release the tasks of lives that are over, or of one process."""
-        tasks = self._futures.get(job_id, {})
-        old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
-        for future in old:
-            del tasks[future]
-        if old and self._client is not None:
-            await self._client.cancel(old, force=True)
-
-    def _run(self, job_id: str, action: ev.RunUnits) -> None:
-        assert self._client is not None
-        for i in range(action.n_tasks):
-            units = action.units[i :: action.n_tasks]
-            future = self._client.submit(
-                run_units,
-                job_id,
-                action.life,
-                action.process,
-                [list(unit) for unit in units],
-                list(action.endpoints),
-                key=f"{topic_of(job_id)}-{units[0]}-life-{action.life}",
-                workers=[action.worker],
-                allow_other_workers=False,
-                pure=False,
-                retries=0,
-            )
-            self._futures[job_id][future] = (action.life, action.process)
-            self.scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
-
-    async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
-        """Wait for the reports of the units of a task."""
+    async def _end(self, record: JobRecord, action: ev.Over) -> None:
+        job_id = record.spec.job_id
         try:
-            reports = await future
-        except Exception as error:  # units report their own errors, so Dask has lost the task
-            if future.cancelled() or future.status == "lost":
-                return
-            reports = [{"state": "failed", "step": -1, **_explain(units[0], error)}]
-        for unit, report in zip(units, reports, strict=False):
-            self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
-
-    async def _end(self, job_id: str, action: ev.Over) -> None:
-        try:
-            await self._clean_up(job_id, self._jobs[job_id].life, action)
+            await self._clean_up(record, action)
         finally:
             self._tell(job_id, action.what)
+            self.history.add(record, whole=self._drivers.is_driven(job_id))
             self._jobs.pop(job_id, None)  # as long as a client may look for it, it is known
 
-    async def _clean_up(self, job_id: str, life: int, action: ev.Over) -> None:
+    async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""
-        await self._cancel(job_id, life)
-        for address in self._sites.workers:  # also those that were of earlier lives, or keep snapshots of others
-            self._ask_later(address, Op.END, job_id=job_id, life=life, reason="the job is over", forget=True)
-        self._futures.pop(job_id, None)
-        self._stalls.pop(job_id, None)
+        job_id, life = record.spec.job_id, record.state.life
+        await self._tasks.cancel(record, life)
+        self.scheduler.loop.add_callback(self._sites.end_job, record.spec, life)
         if action.stuck:
             self.scheduler.loop.add_callback(self._sites.restart, action.stuck)
         if list(self._jobs) == [job_id]:
-            await self._close_client()
+            await self._tasks.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
-
-
-def _explain(unit: Address, error: BaseException) -> dict[str, Any]:
-    """Describe the failure of a task without a result."""
-    reason = f"{unit}: its task failed: {error!r}"
-    return {
-        "reason": reason,
-        "error": repr(error),
-        "exit_code": LostUnitError.exit_code,
-        "expected": True,
-        "retry": True,
-    }

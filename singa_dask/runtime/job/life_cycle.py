@@ -54,6 +54,7 @@ class LifeCycle:
         self._failure: dict[str, Any] | None = None
         self._is_done = False
         self._signal = ""
+        self._stopped_by = ""
         self.steps: dict[str, int] = {}
         self._deadline: float | None = None
         self._place_at = 0.0
@@ -70,6 +71,26 @@ class LifeCycle:
     def roster(self) -> Roster:
         """Where the units are."""
         return self._life.roster
+
+    @property
+    def reached(self) -> int:
+        """Step of the slowest worker group, as far as it is known; 0 before the first."""
+        return max(min(self.steps.values(), default=self._life.known_step({})), 0)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has stopped the job, or it has failed, and it is not over yet."""
+        return self.phase != "over" and (bool(self._signal) or self._failure is not None)
+
+    @property
+    def restart_reasons(self) -> Sequence[str]:
+        """Why units were started again, each time."""
+        return self._restarts.reasons
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of times that units were started again."""
+        return len(self._restarts)
 
     @property
     def threads(self) -> dict[str, int]:
@@ -149,6 +170,7 @@ class LifeCycle:
             "event": "over",
             "failure": self._failure,
             "signal": self._signal,
+            "by": self._stopped_by,
             "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
         }
         self._actions.append(ev.Over(what, stuck))

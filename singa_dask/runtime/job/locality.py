@@ -23,6 +23,7 @@ from singa_dask.data import HostSpan, Sampler, Survey, deal_by_host, fs, host_na
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout
 
@@ -53,7 +54,13 @@ def reads_remote_stores(job: JobConf) -> bool:
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
-def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
+def survey(
+    job: str,
+    resume: str | None,
+    timeout_s: float,
+    sources: Sequence[modules.Source] = (),
+    datasets: Sequence[Sequence[Any]] = (),
+) -> Surveyed:
     """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
 
     Raises
@@ -70,11 +77,12 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
         except Exception as error:  # raised by the thread that waits for the answer
             answers.put(error)
 
-    threading.Thread(target=run, name="survey", daemon=True).start()
-    try:
-        answer = answers.get(timeout=timeout_s)
-    except Empty:
-        raise TimeoutError(f"no answer in {timeout_s:g} s") from None
+    with reading(datasets):
+        threading.Thread(target=run, name="survey", daemon=True).start()
+        try:
+            answer = answers.get(timeout=timeout_s)
+        except Empty:
+            raise TimeoutError(f"no answer in {timeout_s:g} s") from None
     if isinstance(answer, Exception):
         raise answer
     return answer

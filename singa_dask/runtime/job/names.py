@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["EVENTS", "JOBS", "SITE", "Op", "topic_of"]
+__all__ = ["DRIVERS", "EVENTS", "JOBS", "LEFT_LINE", "SIGNAL_CODES", "SITE", "Op", "topic_of"]
 
 JOBS = "singa-dask-jobs"
 """The scheduler plug-in."""
 SITE = "singa-dask"
 """The worker plug-in, and its entry in the metrics of a Dask worker."""
+DRIVERS = "singa-dask-drivers"
+"""The plug-in of Dask workers on which drivers of detached jobs run."""
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
+LEFT_LINE = "left line"
+"""Event of a job that has left the line, and was not started; it has no number."""
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGKILL": 137, "SIGTERM": 143}
+"""Exit codes of jobs that a signal has ended."""
 
 
 class Op:
@@ -18,6 +24,17 @@ class Op:
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
     FIND = "singa_dask_find"
+    TURN = "singa_dask_turn"
+    LEAVE = "singa_dask_leave"
+    DETACH = "singa_dask_detach"
+    DETACHED = "singa_dask_detached"
+    RENEW = "singa_dask_renew"
+    DRIVEN = "singa_dask_driven"
+    DRIVE = "singa_dask_drive"
+    EVENTS = "singa_dask_events"
+    CLOCK = "singa_dask_clock"
+    LIST = "singa_dask_list"
+    VIEW = "singa_dask_view"
     LEAVING = "singa_dask_leaving"
     LEFT = "singa_dask_left"
     HOST = "singa_dask_host"
@@ -26,8 +43,14 @@ class Op:
     JOIN = "singa_dask_join"
     STOP = "singa_dask_stop"
     SNAPSHOT = "singa_dask_snapshot"
+    CHECKPOINT = "singa_dask_checkpoint"
+    STACKS = "singa_dask_stacks"
     KEEP = "singa_dask_keep"
     PART = "singa_dask_part"
+    SERVERS = "singa_dask_servers"
+    TOKENS = "singa_dask_tokens"
+    READ = "singa_dask_read"
+    DROP = "singa_dask_drop"
 
 
 def topic_of(job_id: str) -> str:

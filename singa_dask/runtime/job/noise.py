@@ -9,16 +9,32 @@ from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
-from distributed.utils import silence_logging_cmgr
 from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
 
-__all__ = ["quiet_dask", "start_client"]
+__all__ = ["quiet_dask", "silent_logs", "start_client"]
+
+
+@contextmanager
+def silent_logs() -> Iterator[None]:
+    """Silence Dask's log messages; also in several threads at once, that end in any order."""
+
+    def is_critical(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.CRITICAL
+
+    handlers = [each for each in logging.getLogger("distributed").handlers if isinstance(each, logging.StreamHandler)]
+    for handler in handlers:
+        handler.addFilter(is_critical)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_critical)
 
 
 @contextmanager
 def quiet_dask() -> Iterator[None]:
     """Silence Dask's log messages and version tables; errors are raised anyway."""
-    with silence_logging_cmgr(logging.CRITICAL), warnings.catch_warnings():
+    with silent_logs(), warnings.catch_warnings():
         # the warning is repeated after each reconnection
         warnings.simplefilter("ignore", VersionMismatchWarning)
         yield

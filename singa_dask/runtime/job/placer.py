@@ -13,7 +13,9 @@ from singa_dask.runtime.planning.placement import Layout, pack, place
 __all__ = ["Placer", "Roster", "buddies_of", "host_actions", "limits_of", "place_again", "share"]
 
 NANNY_S = 6.0
-"""How long units wait for a nanny to start their Dask worker again, before they share the others."""
+"""How long units wait for a nanny to start their Dask worker again, before they share the others.
+
+It begins anew when another process is lost meanwhile: the longest pauses of a job have two such waits in a row."""
 RESTART_TIMEOUT_S = 30.0
 """How long units wait for any Dask worker."""
 STEADY_S = 2.0

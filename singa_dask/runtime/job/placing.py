@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distributed import Client
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
+from singa_dask.runtime.job.cluster import Patience
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
 from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.planning.placement import Layout, place
 
-__all__ = ["Placed", "place_on_cluster"]
+__all__ = ["Placed", "place_on_cluster", "wait_for_room"]
 
 SURVEY_TIMEOUT_S = 30.0
 
@@ -37,8 +38,30 @@ class Placed(NamedTuple):
     notes: list[str]
 
 
+def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
+    """Wait until a job fits on a cluster.
+
+    Raises
+    ------
+    ClusterError
+        It does not fit when the time is over; the message has the numbers.
+    """
+
+    def attempt() -> None:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
+
+    patience.until(attempt)
+
+
 def place_on_cluster(
-    client: Client, job: JobConf, layout: Layout, sources: Sequence[modules.Source], resume: str | None, key: str
+    client: Client,
+    job: JobConf,
+    layout: Layout,
+    sources: Sequence[modules.Source],
+    resume: str | None,
+    key: str,
+    datasets: Sequence[Sequence[Any]] = (),
 ) -> Placed:
     """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
 
@@ -53,6 +76,8 @@ def place_on_cluster(
         URL of the checkpoint that the job continues from.
     key : str
         Key of the task that finds the records.
+    datasets : sequence
+        Catalogs of the part files that the job reads, as plain values.
 
     Raises
     ------
@@ -75,7 +100,7 @@ def place_on_cluster(
         return Placed(workers, {}, [])
     notes: list[str] = []
     try:
-        surveyed = _survey(client, workers[0], job, sources, resume, key)
+        surveyed = _survey(client, workers[0], job, sources, resume, key, datasets)
         notes += [
             f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
         ]
@@ -90,7 +115,13 @@ def place_on_cluster(
 
 
 def _survey(
-    client: Client, worker: str, job: JobConf, sources: Sequence[modules.Source], resume: str | None, key: str
+    client: Client,
+    worker: str,
+    job: JobConf,
+    sources: Sequence[modules.Source],
+    resume: str | None,
+    key: str,
+    datasets: Sequence[Sequence[Any]],
 ) -> Surveyed:
     """Let a Dask worker find the hosts that store the records."""
     future = client.submit(
@@ -99,6 +130,7 @@ def _survey(
         resume,
         SURVEY_TIMEOUT_S,
         sources,
+        datasets,
         key=key,
         workers=[worker],
         allow_other_workers=False,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.update_counts import MORE
 
-__all__ = ["SIGNAL_CODES", "MetricsMerger", "Result", "summarise"]
-
-SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+__all__ = ["MetricsMerger", "Result", "exit_code_of", "outcome", "summarise"]
 
 
 class MetricsMerger:
@@ -29,17 +30,20 @@ class MetricsMerger:
         Last metrics of each phase, of the first worker group.
     last_step : int
         Last step that any worker has reported metrics for; -1 before.
+    speeds : dict of int to float
+        Samples per second of each worker group, the last time.
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.latest: dict[str, dict[str, float]] = {}
         self.last_step = -1
-        self._reported: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+        self.speeds: dict[int, float] = {}
+        self._reported: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
         # newest step of each phase and group that is complete: steps that are computed again are not shown again
         self._shown: dict[tuple[str, int], int] = {}
 
-    def add(self, event: dict[str, Any]) -> dict[str, Any] | None:
+    def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
         """Add the metrics of one worker; return those of its group if they are complete, and were not before."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
@@ -63,10 +67,12 @@ class MetricsMerger:
             for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
             if name in event
         }
+        if "samples_per_s" in speeds:
+            self.speeds[event["group"]] = speeds["samples_per_s"]
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
         # in a partitioned net some workers read no records
         epochs = [each["epoch"] for each in reported if each.get("epoch") is not None]
-        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **metrics, **speeds}
+        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float:
@@ -99,10 +105,27 @@ class Result:
         Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
     threads : int
         Number of threads of the first worker.
+    layers : dict of str to dict of str to float
+        In a job that is profiled, medians of the recorded steps of the first worker: ``forward_ms`` and
+        ``backward_ms`` of each layer, without waits. Where workers compute parts of one net, those of the worker
+        that takes longest.
+    step_parts : dict of str to float
+        Of the same steps: ``compute_ms``, and the waits ``data_ms``, ``params_ms``, and for other workers of a
+        partitioned net ``workers_ms``.
     peak_memory : int
         Peak memory of a process of the job, in bytes; the maximum over all processes.
     bad_records : int
         Number of records that could not be read, each once for every input layer of a worker.
+    samples : int
+        Number of records that all workers have trained on, since they were started last.
+    updates : dict of str to int
+        ``applied``: updates of slices by the servers, since they were started last: of each slice one for each step of
+        each worker group. ``refused``: those that came again.
+    staleness : dict of str to int
+        Number of gradients by the number of updates that their slice had seen since the values that they were computed
+        from, ``"0"`` to ``"64"`` or ``"more"``.
+    staleness_mean : float
+        Mean over all gradients.
     exit_code : int
     reason : str
         One line; empty if the job is done and did not end early.
@@ -129,8 +152,14 @@ class Result:
     ops: str = ""
     devices: dict[str, str] = field(default_factory=dict)
     threads: int = 0
+    layers: dict[str, dict[str, float]] = field(default_factory=dict)
+    step_parts: dict[str, float] = field(default_factory=dict)
     peak_memory: int = 0
     bad_records: int = 0
+    samples: int = 0
+    updates: dict[str, int] = field(default_factory=dict)
+    staleness: dict[str, int] = field(default_factory=dict)
+    staleness_mean: float = 0.0
     exit_code: int = 0
     reason: str = ""
     error: str = field(default="", repr=False)
@@ -139,6 +168,9 @@ class Result:
         """Return the object of ``summary.json``."""
         facts = asdict(self)
         del facts["error"]
+        for name in ("layers", "step_parts"):
+            if not facts[name]:
+                del facts[name]
         return facts
 
 
@@ -147,8 +179,6 @@ def summarise(
     job_id: str,
     layout: Layout,
     over: Mapping[str, Any],
-    latest: Mapping[str, Mapping[str, float]],
-    seconds: float,
 ) -> Result:
     """Combine the reports of a job into its result.
 
@@ -158,27 +188,20 @@ def summarise(
         Of the job file.
     over : mapping
         Last event of the job: ``reports`` of each unit; ``failure``, the first one or None, with ``reason``,
-        ``exit_code``, ``error``, ``expected``; ``signal``, the name of the one that stopped the job; ``processes``,
-        the units of each; ``restarts``, ``recomputed_steps``, ``lost_s``.
-    latest : mapping
-        Last metrics of each phase.
+        ``exit_code``, ``error``, ``expected``; ``signal``, the name of the one that stopped the job, and ``by``, who
+        sent it, if not its client; ``processes``, the units of each; ``restarts``, ``recomputed_steps``, ``lost_s``;
+        ``latest``, the last metrics of each phase; ``seconds``.
     """
-    reports, failure, signal = over["reports"], over["failure"], over["signal"]
+    reports, failure, latest = over["reports"], over["failure"], over["latest"]
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
-    steps = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
-    stopped = any(report["stopped"] for report in workers)
-    state = "failed" if failure else "stopped" if stopped else "done"
-    ended = next((report["ended"] for report in workers if report.get("ended")), "")
-    reason = _reason_of(failure, reports) if failure else f"stopped by {signal}" if stopped else ended
-    if failure and failure.get("exit_code") == 4:
-        reason += f" Last step: {steps}."
+    state, steps, reason = outcome(over)
     return Result(
         job=name,
         id=job_id,
         state=state,
-        steps=max(steps, 0),
-        seconds=round(seconds, 3),
+        steps=steps,
+        seconds=round(over["seconds"], 3),
         topology={**layout.describe(), "processes": over["processes"]},
         restarts=over["restarts"],
         train=dict(latest.get("train", {})),
@@ -196,12 +219,49 @@ def summarise(
         ops=next((str(report["ops"]) for report in first), ""),
         devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
         threads=next((int(report["threads"]) for report in first), 0),
+        layers=_merge_layers(report["layers"] for report in first if "layers" in report),
+        step_parts=dict(reports.get("worker-0-0", {}).get("step_parts", {})),
         peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
-        exit_code=int(failure.get("exit_code", 1)) if failure else SIGNAL_CODES.get(signal, 1) if stopped else 0,
+        samples=round(sum(report["samples"] for report in workers)),
+        **_updates([report["updates"] for report in reports.values() if "updates" in report]),
+        exit_code=exit_code_of(state, over),
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
     )
+
+
+def exit_code_of(state: str, over: Mapping[str, Any]) -> int:
+    """Return the exit code of a job that has ended in this state, from its last event (see `summarise`)."""
+    if state == "stopped":
+        return SIGNAL_CODES.get(over["signal"], 1)
+    return int(over["failure"].get("exit_code", 1)) if over["failure"] else 0
+
+
+def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
+    """Return how a job ended, from its last event (see `summarise`): state, number of steps, and the reason."""
+    reports, failure = over["reports"], over["failure"]
+    workers = [report for report in reports.values() if "step_ms" in report]
+    step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
+    if failure:
+        last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
+        return "failed", max(step, 0), _reason_of(failure, reports) + last
+    if any(report["stopped"] for report in workers):
+        return "stopped", max(step, 0), f"stopped by {over.get('by') or over['signal']}"
+    return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
+
+
+def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up what the servers have counted, see `UpdateCounts`."""
+    staleness: Counter[str] = sum((Counter(each["staleness"]) for each in counted), Counter())
+    total = sum(each["staleness_sum"] for each in counted)
+    return {
+        "updates": {key: sum(each[key] for each in counted) for key in ("applied", "refused")},
+        "staleness": {
+            key: staleness[key] for key in sorted(staleness, key=lambda name: (name == MORE, len(name), name))
+        },
+        "staleness_mean": round(total / max(staleness.total(), 1), 4),
+    }
 
 
 def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
@@ -211,6 +271,16 @@ def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, An
     n_others = len(set(alike) - {unit})
     others = f"{n_others} other{'s' if n_others > 1 else ''}"
     return reason.replace(unit, f"{unit} and {others}", 1) if n_others else reason
+
+
+def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the longest time of each layer over the workers that have it, or a part of it."""
+    merged: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for layer, times in table.items():
+            known = merged.setdefault(layer, {})
+            known.update({name: max(ms, known.get(name, 0.0)) for name, ms in times.items()})
+    return merged
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:

@@ -22,10 +22,13 @@ from singa_dask.comm.transport import Transport
 from singa_dask.errors import ConfigError, LostUnitError, SingaError
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.job.clock import Clock, measure_clock
 from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
-from singa_dask.runtime.job.names import EVENTS, SITE, Op, topic_of
+from singa_dask.runtime.job.names import EVENTS, SITE, Op
+from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.site_log import SiteLog
+from singa_dask.runtime.job.site_views import SiteViews
 from singa_dask.runtime.units.unit_host import UnitHost
 
 __all__ = ["Site", "run_units"]
@@ -51,11 +54,14 @@ class Site(WorkerPlugin):
         """Take messages of `Jobs` and of other sites."""
         self.worker = worker
         self.store = SnapshotStore()
+        # changed by the event loop alone
         self.hostings: dict[tuple[str, int], Hosting] = {}
         # of each process of a job: the oldest life that may still begin here
         self._oldest: dict[tuple[str, int], int] = {}
         self._is_leaving = False
+        self._clock = Clock()
         self._log = SiteLog()
+        self._files = PartFiles(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
             Op.HOST: self._host,
@@ -66,6 +72,8 @@ class Site(WorkerPlugin):
             Op.SNAPSHOT: self._request_snapshot,
             Op.KEEP: self._keep,
             Op.PART: self._part,
+            **self._files.handlers,
+            **SiteViews(self.hostings).handlers,
         }
         worker.handlers.update(handlers)
         worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
@@ -86,8 +94,9 @@ class Site(WorkerPlugin):
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
         for hosting in list(self.hostings.values()):
-            await self._in_thread(self._close, hosting, "the Dask worker closes")
+            await self._close(hosting, "the Dask worker closes")
         self._threads.shutdown(wait=False)
+        self._files.close()
         for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
             del worker.handlers[op]
 
@@ -110,18 +119,19 @@ class Site(WorkerPlugin):
             ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
             ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
             process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
-            ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``checkpoint_url``,
-            ``init_from``.
+            ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
+            ``checkpoint_url``, ``init_from``, ``secret``.
         """
         hosting = Hosting(placement)
         key = hosting.key
         self._oldest[key] = max(hosting.life, self._oldest.get(key, 0))
         for before in self._of(hosting.job_id):
             if before.life < hosting.term or (before.key == key and before.life < hosting.life):
-                await self._in_thread(self._close, before, "a newer life of the job begins")
+                await self._close(before, "a newer life of the job begins")
         try:
             await self._in_thread(self._build, hosting)
         except Exception as error:
+            hosting.mounts.close()
             found = modules.blame(error)
             if found is None and not isinstance(error, SingaError):
                 raise
@@ -133,6 +143,8 @@ class Site(WorkerPlugin):
         if hosting.rejoin is None and (manifest := hosting.start_from.get("manifest")):
             # what a life that is over has left after this snapshot was never complete, and must not push it out
             self.store.discard(hosting.job_id, manifest["step"], manifest["step"])
+        if hosting.host.trace is not None:
+            self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
         self._log.add(hosting.host)
         return {"endpoint": hosting.host.address, "threads": hosting.threads}
@@ -143,6 +155,7 @@ class Site(WorkerPlugin):
     def _build(self, hosting: Hosting) -> None:
         self._check_modules(hosting)
         modules.load(hosting.sources, REGISTRIES.values())
+        hosting.mounts.enter_context(self._files.reading(hosting.datasets))
         mine = get_address_host(self.worker.address)
         hosting.build(
             transport=self._transport(hosting) if len(hosting.workers) > 1 else None,
@@ -150,12 +163,13 @@ class Site(WorkerPlugin):
             host_names=host_names_of(self.worker),
             neighbours=[i for i, each in enumerate(hosting.workers) if get_address_host(each) == mine],
             keep=partial(self._keep_part, hosting),
+            memory_limit=self.worker.memory_manager.memory_limit,
         )
 
     def _check_modules(self, hosting: Hosting) -> None:
         """Refuse modules of which a running job in this process has others of the same names."""
         texts = {source.name: source for source in hosting.sources}
-        for other in self.hostings.values():
+        for other in list(self.hostings.values()):  # the event loop adds and removes some meanwhile
             changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
             if changed:
                 raise ConfigError(
@@ -173,6 +187,9 @@ class Site(WorkerPlugin):
                 f"{scheme}://{endpoint.rpartition(':')[0]}",
                 *callbacks,
                 life=hosting.term,
+                secret=hosting.secret,
+                interface=hosting.listen.interface,
+                ports=hosting.listen.port_range,
                 listen_args=security.get_listen_args("worker"),
                 connect_args=security.get_connection_args("worker"),
                 name=f"transport-{hosting.job_id}",
@@ -191,7 +208,7 @@ class Site(WorkerPlugin):
         reports: dict[str, Any] = {}
         for hosting in self._of(job_id):
             if hosting.life <= life and process in (None, hosting.process):
-                await self._in_thread(self._close, hosting, reason)
+                await self._close(hosting, reason)
                 reports |= hosting.reports
         if forget:
             self.store.forget(job_id)
@@ -222,8 +239,8 @@ class Site(WorkerPlugin):
         host.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 
-    def _close(self, hosting: Hosting, reason: str) -> None:
-        if not hosting.end(reason):
+    async def _close(self, hosting: Hosting, reason: str) -> None:
+        if not await self._in_thread(hosting.end, reason):
             logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
         self._log.remove(hosting.host)
         if self.hostings.get(hosting.key) is hosting:
@@ -248,16 +265,15 @@ class Site(WorkerPlugin):
         for each in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in each.host.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {"process": each.process, "life": each.life, "steps": each.host.steps(), "waits": waits}
-            told.setdefault(each.job_id, []).append(facts)
+            told.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
         return told
 
     def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
-        """Send an event of a unit: to `Jobs`, and what people see to the client; called from any thread."""
-        if event["event"] in ("unit", "training", "snapshot", "checkpoint"):
-            message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
-            self.worker.loop.add_callback(self.worker.batched_send, message)
-        if event["event"] not in ("training", "snapshot"):
-            self.worker.log_event(topic_of(job_id), {**event, "life": life})
+        """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread."""
+        if event["event"] == "profile":
+            event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
+        message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
+        self.worker.loop.add_callback(self.worker.batched_send, message)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 

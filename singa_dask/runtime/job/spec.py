@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from singa_dask.data.fs.host_files import Catalog
+
 __all__ = ["JobSpec"]
 
 
@@ -32,6 +34,18 @@ class JobSpec:
     init_from : sequence of str
     client : str
         Id of the client that submits it.
+    name : str
+        As the job file says.
+    owner : str
+        Who started it: ``user@host``.
+    run_url : str
+        Run directory.
+    driver : int
+        Number of the driver that submits it, if the job is detached; else 0.
+    priority : int
+        It does not start before jobs in line of the same priority, or a higher one.
+    datasets : sequence
+        Catalogs of the part files that it reads, as plain values.
     """
 
     job_id: str
@@ -44,3 +58,14 @@ class JobSpec:
     resume: str | None
     init_from: Sequence[str]
     client: str
+    name: str = ""
+    owner: str = ""
+    run_url: str = ""
+    driver: int = 0
+    priority: int = 0
+    datasets: Sequence[Sequence[Any]] = ()
+
+    @property
+    def catalogs(self) -> list[Catalog]:
+        """The part files that the job reads."""
+        return [Catalog.of(each) for each in self.datasets]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from distributed import Client, Future, KilledWorker
 from distributed.client import FutureCancelledError
 
 from singa_dask.errors import LostUnitError
+from singa_dask.runtime.job.part_files import reading
 
-__all__ = ["Runner", "on_dask"]
+__all__ = ["Runner", "on_dask", "on_each_worker"]
 
 # interval of checks for workers, and how long they may take to come back
 LOOK_S = 2.0
 WORKERS_BACK_S = 20.0
+# how long workers may take to answer a call that can be left out
+CALL_S = 10.0
 
 T = TypeVar("T")
 
@@ -28,11 +33,14 @@ class Runner(Protocol):
         """Run the tasks."""
 
 
-def on_dask(client: Client) -> Runner:
-    """Return a runner on a cluster; when a task fails, those that have not started are cancelled."""
+def on_dask(client: Client, datasets: Sequence[Sequence[Any]] = ()) -> Runner:
+    """Return a runner on a cluster; when a task fails, those that have not started are cancelled.
+
+    Tasks can read the part files of ``datasets``, catalogs as plain values.
+    """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        futures = client.map(_call, tasks, pure=False)
+        futures = client.map(partial(_call, datasets=datasets), tasks, pure=False)
         done: SimpleQueue[Future[T]] = SimpleQueue()
         for future in futures:
             future.add_done_callback(done.put)
@@ -47,6 +55,16 @@ def on_dask(client: Client) -> Runner:
             client.cancel(futures)
 
     return run
+
+
+def on_each_worker(client: Client) -> Callable[[Callable[[], None]], None]:
+    """Return a function that calls another one on each Dask worker; those that do not answer soon are left out."""
+
+    def call(function: Callable[[], None]) -> None:
+        with contextlib.suppress(TimeoutError, OSError):
+            client.run(function, on_error="ignore", callback_timeout=CALL_S)
+
+    return call
 
 
 def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
@@ -66,5 +84,6 @@ def _lost(why: str) -> LostUnitError:
     return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
 
 
-def _call(task: Callable[[], T]) -> T:
-    return task()
+def _call(task: Callable[[], T], datasets: Sequence[Sequence[Any]]) -> T:
+    with reading(datasets):
+        return task()

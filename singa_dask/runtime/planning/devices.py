@@ -19,7 +19,7 @@ from singa_dask.ops import OPS, NumpyOps
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.placement import Layout, plan_processes
-from singa_dask.runtime.planning.resources import n_threads
+from singa_dask.runtime.planning.resources import machine_memory, n_threads
 
 __all__ = ["Devices", "device_names", "device_of_part", "explain_memory_errors", "is_gpu", "n_on_gpus", "params_stay"]
 
@@ -112,7 +112,8 @@ class Devices:
         beside = {each: _workers(layout.processes[each]) for each in neighbours}
         n_gpu = sum(self._is_on_gpu(worker) for workers in beside.values() for worker in workers)
         alone = bool(self._workers) and all(map(self._is_on_gpu, self._workers))
-        self.n_threads = 1 if alone else threads or n_threads(job, sum(map(len, beside.values())), n_gpu)
+        self._n_beside = sum(map(len, beside.values()))
+        self.n_threads = 1 if alone else threads or n_threads(job, self._n_beside, n_gpu)
         self._first = 0 if VISIBLE in os.environ else sum(len(beside[each]) for each in beside if each < process)
         self._names: dict[Address, str] = {}
         self._roots: dict[str, Ops] = {}
@@ -121,6 +122,11 @@ class Devices:
     def threads(self, worker: Address) -> int:
         """Return the number of threads of a worker: one if it computes on a GPU."""
         return 1 if self._is_on_gpu(worker) else self.n_threads
+
+    def worker_bytes(self, limit: int | None) -> int:
+        """Return a worker's share of the memory of this machine, or of the limit of the process if that is less."""
+        share = machine_memory() // max(self._n_beside, 1)
+        return min(share, limit // max(len(self._workers), 1)) if limit else share
 
     def _is_on_gpu(self, worker: Address) -> bool:
         return n_on_gpus(self.job, self._index[worker] + 1) > self._index[worker]

@@ -44,6 +44,7 @@ def build_nets(
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
     gate: Gate | None = None,
+    memory: int | None = None,
 ) -> dict[Phase, NeuralNet]:
     """Build the nets of one worker. Only shapes: nothing is opened or allocated.
 
@@ -61,6 +62,8 @@ def build_nets(
         See `Context`.
     gate : Gate, optional
         Of the worker, see `Context`.
+    memory : int, optional
+        Bytes that the worker may take; a quarter of them is for its readers of stores.
 
     Raises
     ------
@@ -76,12 +79,16 @@ def build_nets(
     train.context.deals = dict(deals or {})
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
-    names.readers = {
-        layer.conf_name: layer.read_class_names for layer in train.all_layers if isinstance(layer, StoreInput)
-    }
+    names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
+    n_readers = sum(len(_store_inputs(net)) for net in nets.values())
     for net in nets.values():
         net.context.host_names, net.context.class_names = host_names, names
+        net.context.reader_bytes = memory and memory // (4 * max(n_readers, 1))
     return nets
+
+
+def _store_inputs(net: NeuralNet) -> list[StoreInput]:
+    return [layer for layer in net.all_layers if isinstance(layer, StoreInput)]
 
 
 def build_net(job: JobConf, phase: Phase, ops: Ops | None = None) -> NeuralNet:

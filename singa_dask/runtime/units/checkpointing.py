@@ -10,7 +10,7 @@ from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
-from singa_dask.errors import CheckpointError
+from singa_dask.errors import CheckpointError, text_of
 from singa_dask.runtime.checkpoints.pending_checkpoints import (
     PendingCheckpoints,
     PendingSnapshots,
@@ -50,6 +50,8 @@ class Checkpointing:
     emit : callable
         Takes an event, a dict.
     reporter : Reporter
+    in_background : callable
+        Calls a function in a thread that may wait for file systems.
     snapshot_life : int, optional
         The life of the job, if it takes snapshots.
     """
@@ -65,6 +67,7 @@ class Checkpointing:
         first_step: int,
         emit: Callable[[dict[str, Any]], None],
         reporter: Reporter,
+        in_background: Callable[[Callable[[], None]], None],
         snapshot_life: int | None = None,
     ) -> None:
         self._job = job
@@ -74,6 +77,7 @@ class Checkpointing:
         self._channel = channel
         self._first_step = first_step
         self._emit = emit
+        self._submit = in_background
         self._reporter = reporter
         self._calendar = Calendar(job)
         self._saved_at = time.perf_counter()
@@ -81,8 +85,9 @@ class Checkpointing:
         self._others = range(1, cluster.nworkers_per_group)
         expected = cluster.nservers_per_group, cluster.nworker_groups, cluster.nworkers_per_group
         term = secrets.token_hex(4)
-        self._pending = PendingCheckpoints(url, *expected, job.keep_checkpoints, term)
+        self._pending = PendingCheckpoints(url, *expected, self._in_background, job.keep_checkpoints, term)
         self._snapshots = PendingSnapshots(snapshot_life, *expected, term) if snapshot_life is not None else None
+        self._written: dict[str, Any] = {}  # the event of the newest checkpoint of this run that is complete
         self._copying: set[tuple[str, Address]] = set()
         self._schedule = SnapshotSchedule()
         # of the others; they may come some steps before this worker asks for them
@@ -90,6 +95,7 @@ class Checkpointing:
         channel.on("cursors", self._cursors.append)
         channel.on("part", self._take)
         channel.on("r-progress", self._take)
+        channel.on("written", self._take)
         channel.on("r-snapshot", lambda message: self._copying.discard((message.info["term"], message.src)))
         channel.on("ask-again", self._ask_again)
 
@@ -116,14 +122,23 @@ class Checkpointing:
             self.save(facts(), self._snapshots)
 
     def _is_due(self) -> bool:
-        """Return whether a checkpoint is due before this step; the first worker chooses the step of one by time."""
-        job, state = self._job, self._state
-        if state.step <= self._first_step or state.step < job.checkpoint_after:
+        """Return whether a checkpoint is due before this step.
+
+        The first worker chooses the step of one that is due by time, or that somebody asks for.
+        """
+        state = self._state
+        if state.step <= self._first_step:
             return False
-        if state.is_first and job.checkpoint_minutes and not self._pending and state.checkpoint_at < state.step:
-            if time.perf_counter() - self._saved_at >= 60 * job.checkpoint_minutes:
+        if state.is_first and not self._pending and state.checkpoint_at < state.step:
+            if state.checkpoint_requested or self._is_time():
                 state.choose_checkpoint()
         return state.step == state.checkpoint_at or self._calendar.saves(state.step)
+
+    def _is_time(self) -> bool:
+        job = self._job
+        if not job.checkpoint_minutes or self._state.step < job.checkpoint_after:
+            return False
+        return time.perf_counter() - self._saved_at >= 60 * job.checkpoint_minutes
 
     def _snapshot_is_due(self, pending: PendingSnapshots) -> bool:
         """Return whether a snapshot is due before this step; the first worker chooses the step of one by time."""
@@ -168,14 +183,19 @@ class Checkpointing:
         net = self._trainer.net
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
-        info = {"position": self._trainer.position(self._state.step), "class_names": net.context.class_names.to_dict()}
+        names = net.context.class_names
+        info = {
+            "position": self._trainer.position(self._state.step),
+            "class_names": names.to_dict(),
+            "tables": names.tables_to_dict(),
+        }
         self._channel.send("cursors", Address.worker(0, 0), info=info)
         return self._channel.wait_for("taken").info
 
     def _lead(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None, last: bool) -> None:
         manifest, where = self._manifest(facts), {}
         if self._is_free(snapshots, last):
-            where = self._request_parts(manifest, self._pending if snapshots is None else snapshots)
+            where = self._request_parts(manifest, self._pending if snapshots is None else snapshots, last)
             self._reporter.report_now(self._state.step, where)
         for other in self._others:
             self._channel.send("taken", Address.worker(0, other), info=where)
@@ -209,12 +229,13 @@ class Checkpointing:
         while len(self._cursors) < len(self._others):
             self._channel.receive("positions of the other workers")
         context = self._trainer.net.context
-        names = context.class_names.to_dict()
+        names, tables = context.class_names.to_dict(), context.class_names.tables_to_dict()
         others = sorted(self._cursors, key=lambda message: message.src)
         self._cursors.clear()
         position = merge_positions([position, *(message.info["position"] for message in others)])
         for message in others:
             names |= message.info["class_names"]
+            tables |= message.info["tables"]
         return {
             "job": self._job.name,
             "step": self._state.step,
@@ -225,13 +246,14 @@ class Checkpointing:
             "deals": {name: list(deal) for name, deal in context.deals.items()},
             **facts,
             **({"class_names": names} if names else {}),
+            **({"tables": tables} if tables else {}),
         }
 
-    def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints) -> dict[str, Any]:
+    def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints, last: bool) -> dict[str, Any]:
         """Ask every server for its part; return where parts go, once all have taken their copy."""
         step, cluster = self._state.step, self._job.cluster
         self._state.snapshot_requested = False
-        info = pending.begin(step, manifest)
+        info = pending.begin(step, manifest, last)
         for group in range(1, cluster.nworker_groups):
             for worker in (0, *self._others):
                 self._ask(Address.worker(group, worker), step, info)
@@ -267,8 +289,22 @@ class Checkpointing:
                     self._schedule_next(event)
                     self._tell(event)
 
+    def _in_background(self, step: int, write: Callable[[], dict[str, Any]]) -> None:
+        """Call a function in the background; put what it returns in the inbox, see `InBackground`."""
+
+        def run() -> None:
+            try:
+                event = write()
+            except Exception as error:  # this worker decides what to do
+                event = self._pending.failure(step, text_of(error))
+            here = self._channel.address
+            info = {"term": self._pending.term, "event": event}
+            self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
+
+        self._submit(run)
+
     def _take(self, message: Message) -> None:
-        """Take a part, or a position; go on without a checkpoint that could not be written, unless it is the last.
+        """Take a part, a position, or what came of writing; go on without a checkpoint, unless it is the last.
 
         Raises
         ------
@@ -284,8 +320,21 @@ class Checkpointing:
 
     def _tell(self, event: Mapping[str, Any]) -> None:
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
-            raise CheckpointError(event["error"])
+            raise CheckpointError(f"{event['error']} {self._what_is_lost(event)}")
+        if event["event"] == "checkpoint":
+            self._written = dict(event)
         self._emit({"unit": str(self._channel.address), **event})
+
+    def _what_is_lost(self, event: Mapping[str, Any]) -> str:
+        """Say what is lost without the last checkpoint, and how to go on."""
+        if "kept_at" in event:
+            places, url = " and ".join(event["kept_at"]), event["url"]
+            return f"Its files are kept at {places}: copy all of them to {url} to complete it, and --resume {url}"
+        if self._written:
+            step, url = self._written["step"], self._written["url"]
+            return f"What was trained after step {step} is lost. To train it again: --resume {url}"
+        since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
+        return f"What was trained {since} is lost. Expected a run directory that can be written at the end, too."
 
     def _schedule_next(self, event: Mapping[str, Any]) -> None:
         """Schedule the snapshot after one that is complete, or has failed; does nothing after a checkpoint."""

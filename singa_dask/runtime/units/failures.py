@@ -9,11 +9,11 @@ from typing import Any
 
 from singa_dask import modules
 from singa_dask.comm import Address
-from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError
+from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError, text_of
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["explain", "may_succeed_again", "text_of"]
+__all__ = ["explain", "may_succeed_again"]
 
 # of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
 PASSING = {
@@ -65,13 +65,6 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
         "expected": isinstance(error, SingaError | MemoryError),
         "retry": may_succeed_again(error),
     }
-
-
-def text_of(error: BaseException) -> str:
-    """Return the message of an exception, with its type unless it is one of this package."""
-    if isinstance(error, MemoryError):
-        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
-    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
 
 
 def may_succeed_again(error: BaseException) -> bool:

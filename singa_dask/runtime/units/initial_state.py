@@ -19,7 +19,7 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.rejoin import Rejoin
-from singa_dask.train import initial_values
+from singa_dask.training import initial_values
 
 __all__ = ["InitialState"]
 
@@ -114,9 +114,11 @@ class InitialState:
         known = net.context.class_names
         if self.resumed:
             known.by_layer.update(self.resumed.class_names)
+            known.tables.update(self.resumed.tables)
             return
         if all(owner.name in self._initial for owner in whole_params(net.logical)):
             known.inherited = self._initial.class_names()
+            known.inherited_tables = self._initial.tables()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a part of a param, and their version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,11 +26,17 @@ class Mailbox:
         Delivers a message.
     gate : Gate
         Of the worker; closing it ends every wait.
+
+    Attributes
+    ----------
+    wait_s : float
+        Time that the worker has waited for others of its group, in seconds.
     """
 
     def __init__(self, owner: Address, post: Callable[[Message], None], gate: Gate) -> None:
         self.owner = owner
         self.gate = gate
+        self.wait_s = 0.0
         self._post = post
         self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
 
@@ -46,7 +53,8 @@ class Mailbox:
 
     def has(self, key: str) -> bool:
         """Return whether `receive` would not wait."""
-        return bool(self._arrived[key])
+        # without the lock: it may not add the key, or the queue that `put` adds at the same moment could be replaced
+        return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition is true; it is checked whenever something arrives.
@@ -62,7 +70,9 @@ class Mailbox:
         Aborted
             The job ended meanwhile.
         """
+        started = time.perf_counter()
         self.gate.wait(condition, what)
+        self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
         """Wait for the oldest arrays with a key, and return them by name.

@@ -102,12 +102,12 @@ class Reporter:
     def is_due(self) -> bool:
         """Return whether a report is due before this step; the first worker of a group chooses the step of one."""
         state = self._state
-        if self._requests and self._channel.address.id == 0 and state.checkpoint_at < state.step:
+        if self._requests and self._channel.address.id == 0 and not state.reports_at:
             with self._lock:
                 request = next(iter(self._requests), None)
             if request is not None:
                 state.choose_report(request)
-        return state.step == state.checkpoint_at
+        return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
         """Make a report; send it once it is asked for."""
@@ -116,7 +116,7 @@ class Reporter:
             if last:
                 self._last = report
             else:
-                request = self._state.report_for
+                request = self._state.reports_at.pop(self._state.step)
                 self._reports = {key: each for key, each in self._reports.items() if key[0] == request[0]}
                 self._reports[request] = report
         self._answer()

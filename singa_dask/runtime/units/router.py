@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,6 +25,7 @@ from singa_dask.runtime.units.failures import may_succeed_again
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
+from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
 __all__ = ["Router"]
@@ -48,6 +50,8 @@ class Router:
         Of the job; only that of process 0 gets messages.
     abort : callable
         (failure, tell=) ends the units of this process, and those of others; see `UnitHost.abort`.
+    trace : Trace, optional
+        Records messages from and to other processes.
 
     Attributes
     ----------
@@ -74,6 +78,7 @@ class Router:
         units: Mapping[Address, Worker | Server],
         coordinator: Coordinator,
         abort: Callable[..., None],
+        trace: Trace | None = None,
     ) -> None:
         local = layout.processes[process]
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in local}
@@ -88,6 +93,7 @@ class Router:
         self._stub = stub
         self._units = units
         self._abort = abort
+        self._trace = trace
         self._coordinator = coordinator
         self._lock = threading.Lock()
 
@@ -97,9 +103,14 @@ class Router:
             return
         process = self._process_with(message.dst)
         if process != self._process:
-            assert self.transport is not None
-            if address := self.peers[process]:  # else it is being replaced, and what it has to have is sent again
-                self.transport.send(address, replace(message, job=self._job_id))
+            transport = self.transport  # another thread may close it
+            # without an address the process is being replaced, and what it has to have is sent again
+            if (address := self.peers[process]) and transport is not None:
+                message = replace(message, job=self._job_id)
+                if self._trace is None:
+                    transport.send(address, message)
+                else:
+                    self._trace.send(process, message, partial(transport.send, address, message))
         elif message.dst.kind == "stub":
             self._post_to_stub(message)
         else:
@@ -140,7 +151,10 @@ class Router:
             logger.warning("dropped a message of job %r: this is job %r", message.job, self._job_id)
             return
         try:
-            self.post(message)
+            if self._trace is None:
+                self.post(message)
+            else:
+                self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
         except Exception as error:
             logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
             reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
@@ -154,6 +168,8 @@ class Router:
             address, self.peers[process] = self.peers[process], ""
             if address:
                 self.transport.cut(address)
+            if self._trace is not None:
+                self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
         """Go on with processes that replace others; tell local units, which may wait for the others' answers.
@@ -190,9 +206,10 @@ class Router:
 
     def traffic(self) -> dict[str, int]:
         """Return the bytes of arrays sent to and received from other processes."""
-        if self.transport is None:
+        transport = self.transport  # another thread may close it
+        if transport is None:
             return {"sent": 0, "received": 0}
-        return {"sent": self.transport.sent_bytes, "received": self.transport.received_bytes}
+        return {"sent": transport.sent_bytes, "received": transport.received_bytes}
 
     def close(self) -> None:
         """Close the way to other processes."""

@@ -36,9 +36,12 @@ class RunState:
     reason : str
         Why the training ends before its last step although nobody stopped it; empty if it does not.
     checkpoint_at : int
-        Step before which a checkpoint is due by time, or because the first worker of all asks for a report.
-    report_for : tuple of (str, int)
-        Which request the report before that step answers, see `Reporter`.
+        Step before which a checkpoint is due by time or on request.
+    checkpoint_requested : bool
+        Set from other threads on the first worker, which takes a checkpoint as soon as it can.
+    reports_at : dict of int to (str, int)
+        Steps before which a report is due, and which request each answers, see `Reporter`. A worker that is a step
+        behind may have two.
     snapshot_at : int
         Step before which the first worker has chosen to take a snapshot.
     snapshot_requested : bool
@@ -51,7 +54,8 @@ class RunState:
         self.stop_requested = False
         self.reason = ""
         self.checkpoint_at = -1
-        self.report_for = ("", -1)
+        self.checkpoint_requested = False
+        self.reports_at: dict[int, tuple[str, int]] = {}
         self.snapshot_at = -1
         self.snapshot_requested = False
         self._channel = channel
@@ -88,12 +92,12 @@ class RunState:
 
     def choose_checkpoint(self) -> None:
         """Have the group save before a step that no worker has reached."""
+        self.checkpoint_requested = False
         self.checkpoint_at = self._agree_on("checkpoint-at")
 
     def choose_report(self, request: tuple[str, int]) -> None:
         """Have the group report, for a request, before a step that no worker has reached."""
-        self.report_for = request
-        self.checkpoint_at = self._agree_on("checkpoint-at", request=list(request))
+        self.reports_at[self._agree_on("checkpoint-at", request=list(request))] = request
 
     def choose_snapshot(self) -> None:
         """Have the group take a snapshot before a step that no worker has reached."""
@@ -133,10 +137,10 @@ class RunState:
             self.reason, self.stop_requested = message.info["reason"], True
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
+        elif "request" in message.info:
+            term, step = message.info["request"]
+            self.reports_at[message.step] = term, step
         elif message.kind == "checkpoint-at":
-            if "request" in message.info:
-                term, step = message.info["request"]
-                self.report_for = term, step
             self.checkpoint_at = message.step
         else:
             self.snapshot_at = message.step

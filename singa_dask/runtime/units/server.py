@@ -23,19 +23,25 @@ from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.errors import LostUnitError
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
-from singa_dask.train import UPDATERS, Updater
+from singa_dask.runtime.units.update_counts import UpdateCounts
+from singa_dask.training import UPDATERS, Updater
 
 __all__ = ["Server"]
 
 
 @dataclass
 class _Held:
-    """One slice that this server holds; ``applied`` is the newest step of each worker group that it has, or -1."""
+    """One slice that this server holds.
+
+    Of each worker group, ``applied`` is the newest step that it has, and ``given`` the version of the values that the
+    group was given last; -1 before.
+    """
 
     slice: ParamSlice
     value: Any
     state: dict[str, Any]
     applied: list[int]
+    given: list[int]
     version: int = -1
     sent: dict[int, dict[tuple[Address, int], Message]] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
@@ -68,6 +74,8 @@ class Server:
     ----------
     duplicates : int
         Number of requests for updates that were applied before.
+    counts : UpdateCounts
+        Of the updates that were applied.
     """
 
     def __init__(
@@ -91,11 +99,12 @@ class Server:
         # with several groups, values that others may change before they are sent are copied first
         self.is_only_group = cluster.nworker_groups == 1
         self.duplicates = 0
+        self.counts = UpdateCounts()
         self._held: dict[int, _Held] = {}
         for piece in slices:
             view = values(piece.param)[piece.start : piece.stop]
-            applied = [-1] * cluster.nworker_groups
-            self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied)
+            applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
+            self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied, given)
         self._asked: set[Address] = set()
         self._asked_servers = False
 
@@ -146,7 +155,7 @@ class Server:
         held = self._held[message.slice]
         if not message.info["in_place"]:  # else both have the same memory
             self.ops.copy(message.arrays[0], out=held.value)
-        held.version = message.version
+        held.version = held.given[message.info["group"]] = message.version
         if held.slice.master != self.address.group:
             held.last = held.value.copy()
         return self._serve_waiting(held)
@@ -175,11 +184,18 @@ class Server:
         del held.sent[group]
         received = [sent[key] for key in sorted(sent)]
         total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
+        self._count(held, group)
         self._apply(held, total, message.step)
         held.applied[group] = message.step
         processes = {each.src: each for each in received}
         answers = [self._answer(each, held, "r-update") for each in processes.values()]
         return answers + self._serve_waiting(held) + self._sync(held)
+
+    def _count(self, held: _Held, group: int) -> None:
+        """Count an update before it is applied; what a group had from a server before this one is not known."""
+        self.counts.applied += 1
+        if self.scales[held.slice.param] is not None and held.given[group] >= 0:
+            self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, held: _Held, total: Any, step: int) -> None:
         scales = self.scales[held.slice.param]
@@ -202,6 +218,7 @@ class Server:
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
         arrays: tuple[Any, ...] = ()
         info = {"group": message.info["group"]}
+        held.given[message.info["group"]] = held.version
         if not message.info["in_place"]:
             arrays = (held.value if self.is_only_group else held.value.copy(),)
             if not self.is_only_group:

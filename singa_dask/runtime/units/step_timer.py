@@ -32,10 +32,13 @@ class StepTimer:
     ----------
     seconds : array of float
         Duration of each step that has ended.
+    total_s : float
+        Of all of them.
     """
 
     def __init__(self, ops: Ops) -> None:
         self.seconds = array("d")
+        self.total_s = 0.0
         self._transfers = ops.transfers()
         self._since = 0.0
         self._running: deque[Any] = deque()
@@ -66,4 +69,5 @@ class StepTimer:
     def _over(self) -> None:
         now = time.perf_counter()
         self.seconds.append(now - self._since)
+        self.total_s += now - self._since
         self._since = now

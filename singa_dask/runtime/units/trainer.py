@@ -15,7 +15,7 @@ from singa_dask.runtime.units.debug import log_layers
 from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams
-from singa_dask.train import ALGORITHMS
+from singa_dask.training import ALGORITHMS
 
 __all__ = ["Trainer"]
 
@@ -172,6 +172,10 @@ class Trainer:
     def _report_bad_records(self) -> None:
         for facts in self._metrics.take_bad():
             self._emit({"event": "bad_record", "unit": str(self.address), **facts})
+
+    def times_s(self) -> tuple[float, float, float]:
+        """Return the duration of all steps so far, and of the waits for records and for params in them, in seconds."""
+        return self._timer.total_s, *self._metrics.waits_s()
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice
 from singa_dask.conf import Phase
-from singa_dask.errors import Aborted, CheckpointError
+from singa_dask.errors import Aborted, CheckpointError, text_of
 from singa_dask.gate import Gate, working_for
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
@@ -29,12 +29,13 @@ from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.failures import explain, text_of
+from singa_dask.runtime.units.failures import explain
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.reporter import RecentRequests, SaveStates
 from singa_dask.runtime.units.server import Server
+from singa_dask.runtime.units.server_profiler import ServerProfiler
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams
@@ -75,6 +76,7 @@ def run_unit(
     host.emit({"event": "unit", "unit": str(address)})
     thread = threading.Thread(target=copy_context().run, args=(live,), name=str(address), daemon=True)
     thread.start()
+    host.threads[str(address)] = thread
     gate.on_close(lambda: told.put(False))
     if not told.get():
         with suppress(Empty):
@@ -123,6 +125,8 @@ def _live(
         host.abort({"reason": report["reason"], "retry": report["retry"]})
     finally:
         gate.waiting_for = None
+        if host.trace is not None:
+            host.trace.flush()
     return report | _facts(host, address)
 
 
@@ -141,7 +145,16 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
     deals = initial_state.resumed.deals if initial_state.resumed else host.deals
     ops, threads = host.devices.ops(address), host.devices.threads(address)
     gate = host.router.gates[address]
-    nets = build_nets(host.job, address.group, address.id, ops=ops, deals=deals, host_names=host.host_names, gate=gate)
+    nets = build_nets(
+        host.job,
+        address.group,
+        address.id,
+        ops=ops,
+        deals=deals,
+        host_names=host.host_names,
+        gate=gate,
+        memory=host.devices.worker_bytes(host.memory_limit),
+    )
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
         stack.enter_context(explain_memory_errors(nets.values))
@@ -166,7 +179,9 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             channel,
             host.emit,
             _states_saver(host, address),
+            host.writer.submit,
             host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
+            host.trace,
         )
         host.add(worker)
         logger.info("starts at step %d", worker.step)
@@ -187,7 +202,7 @@ def _states_saver(host: UnitHost, worker: Address) -> SaveStates:
             except Exception as error:  # reported to the worker that asked, which decides what to do
                 then({"error": text_of(error)})
 
-        host.writer.submit(write)
+        host.writer_of(where).submit(write)
 
     return save
 
@@ -197,7 +212,7 @@ def _save_states(
 ) -> dict[str, Any]:
     """Write the layer states of a worker to a file, or keep them in memory; return their description."""
     if "url" in where:
-        return write_states(where["url"], worker.group, worker.id, states, host.life)
+        return write_states(where["url"], worker.group, worker.id, states, host.life, where.get("keep", False))
     return keep_states(_keep_of(host), step, worker.group, worker.id, states, host.life)
 
 
@@ -250,8 +265,19 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         for message in (*questions, Message("hello", src=address, dst=Address.stub(0))):
             host.router.post(message)
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
-        _serve(host, server)
-    return {}
+        _serve(host, server, _handler(host, server, initial_state))
+    return {"updates": {**server.counts.report(), "refused": server.duplicates}}
+
+
+def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Callable[[Message], list[Message]]:
+    """Return what takes the messages to a server; in a job that is profiled it records them."""
+    profile, cluster = host.job.profile, host.job.cluster
+    if host.trace is None or profile is None:
+        return server.handle
+    group_of = host.plan.layout.server_group_of
+    served = [group for group in range(cluster.nworker_groups) if group_of(group) == server.address.group]
+    windows = [profile.window(initial_state.step_of(group), host.job.train_steps) for group in served]
+    return ServerProfiler(server, host.trace, windows, host.plan.names).handle
 
 
 def _rejoin(host: UnitHost, server: Server, initial_state: InitialState) -> list[Message]:
@@ -262,7 +288,7 @@ def _rejoin(host: UnitHost, server: Server, initial_state: InitialState) -> list
     return server.rejoin(partial(initial_state.slice_values, host.plan), rejoin.running, host.plan.layout.process_of)
 
 
-def _serve(host: UnitHost, server: Server) -> None:
+def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:
     """Answer messages until the job ends."""
     answered = RecentRequests()
     for message in _messages(host, server):
@@ -272,7 +298,7 @@ def _serve(host: UnitHost, server: Server) -> None:
                 answered.add(request)
                 _snapshot(host, server, message)
         elif message.kind != "start":
-            for answer in server.handle(message):
+            for answer in handle(message):
                 host.router.post(answer)
 
 
@@ -306,14 +332,15 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
             info = {"error": text_of(error)}
         host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info | term))
 
-    host.writer.submit(write)
+    host.writer_of(message.info).submit(write)
 
 
 def _save(host: UnitHost, index: int, message: Message, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Write the part of a server to a file, or keep it in memory; return its description for the manifest."""
     n_parts, names = host.job.cluster.nservers_per_group, host.plan.names
     if "url" in message.info:
-        return checkpoint.write_part(message.info["url"], index, n_parts, pieces, names, host.life)
+        url, keep = message.info["url"], message.info.get("keep", False)
+        return checkpoint.write_part(url, index, n_parts, pieces, names, host.life, keep)
     return keep_part(_keep_of(host), message.step, index, n_parts, pieces, names, host.life)
 
 

@@ -27,6 +27,7 @@ from singa_dask.runtime.units.rejoin import Rejoin
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
+from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
 __all__ = ["UnitHost"]
@@ -56,11 +57,13 @@ class UnitHost:
     life : int
         Of the job.
     keep : callable, optional
-        Keeps parts of snapshots, see `Keep`; called in the thread of `writer`. Without it the job takes none.
+        Keeps parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
     rejoin : Rejoin, optional
         If the other processes of the job go on.
     threads : int, optional
         See `Devices`.
+    memory_limit : int, optional
+        Bytes that the Dask worker may take.
 
     Attributes
     ----------
@@ -72,8 +75,13 @@ class UnitHost:
         Delivers messages.
     units : dict of Address to object
         Local workers and servers, also those that have ended.
-    writer : BackgroundWriter
-        Writes parts of checkpoints, and keeps those of snapshots, in the background.
+    threads : dict of str to Thread
+        Of each local unit, by name.
+    writer, keeper : BackgroundWriter
+        One writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not wait for
+        a file system.
+    trace : Trace or None
+        If the job is profiled.
     """
 
     def __init__(
@@ -91,6 +99,7 @@ class UnitHost:
         keep: Keep | None = None,
         rejoin: Rejoin | None = None,
         threads: int | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self.job_id = job_id
         self.process = process
@@ -102,13 +111,17 @@ class UnitHost:
         layout = self.plan.layout
         self.local = layout.processes[process]
         self.devices = Devices(job, layout, process, neighbours, threads)
+        self.memory_limit = memory_limit
         self.units: dict[Address, Worker | Server] = {}
+        self.threads: dict[str, threading.Thread] = {}
         self.failure: dict[str, Any] | None = None
         self.writer = BackgroundWriter(f"checkpoint-{process}")
+        self.keeper = BackgroundWriter(f"snapshot-{process}")
         self.stub = SharedStub(self._new_stub(), self.plan.names)
         coordinator = Coordinator(layout.process_of, rejoin)
-        self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort)
-        self._stop_requested = self._snapshot_requested = False
+        self.trace = Trace(process, emit) if job.profile else None
+        self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
+        self._stop_requested = self._snapshot_requested = self._checkpoint_requested = False
         self._lock = threading.Lock()
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
@@ -152,11 +165,17 @@ class UnitHost:
         self.stub.give_memory(worker, net, mirror)
 
     def add(self, unit: Worker | Server) -> None:
-        """Add a local unit that is ready to say hello; pass on a stop or snapshot that was requested before."""
+        """Add a local unit that is ready to say hello; pass on what was requested before."""
         self.units[unit.address] = unit
         self._pass_on_stop(unit)
         if self._snapshot_requested:
             self.request_snapshot()
+        if self._checkpoint_requested:
+            self.request_checkpoint()
+
+    def writer_of(self, where: Mapping[str, Any]) -> BackgroundWriter:
+        """Return what saves parts that go to a ``url``, or are kept in memory."""
+        return self.writer if "url" in where else self.keeper
 
     # -- meanwhile ---------------------------------------------------------------------------------------
 
@@ -169,6 +188,21 @@ class UnitHost:
                 steps[group] = min(unit.step, steps.get(group, unit.step))
         return steps
 
+    def progress(self) -> dict[str, Any]:
+        """Return what this process has done so far.
+
+        Returns
+        -------
+        dict
+            ``workers``: of each local worker its step; the duration of all steps; for how long it has waited for
+            records, for params, and for others of its group. All in seconds. ``bytes``: sent to and received from
+            other processes.
+        """
+        workers = [unit for unit in list(self.units.values()) if isinstance(unit, Worker)]
+        mailboxes = self.router.mailboxes
+        told = {str(each.address): [each.step, *each.times_s(), mailboxes[each.address].wait_s] for each in workers}
+        return {"workers": told, "bytes": list(self.router.traffic().values())}
+
     def request_snapshot(self) -> None:
         """Ask the first worker of the job, if it is here, for a snapshot as soon as possible."""
         self._snapshot_requested = True
@@ -176,6 +210,14 @@ class UnitHost:
         if isinstance(worker, Worker):
             self._snapshot_requested = False
             worker.request_snapshot()
+
+    def request_checkpoint(self) -> None:
+        """Ask the first worker of the job, if it is here, for a checkpoint as soon as possible."""
+        self._checkpoint_requested = True
+        worker = self.units.get(Address.worker(0, 0))
+        if isinstance(worker, Worker):
+            self._checkpoint_requested = False
+            worker.request_checkpoint()
 
     def waits(self) -> dict[str, tuple[str, float]]:
         """Return what each local unit waits for, and for how many seconds; without those that compute."""
@@ -262,6 +304,7 @@ class UnitHost:
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
         self.writer.close()
+        self.keeper.close()
         self._limits.close()
         # units and transport refer to the host and to each other: the next job must not wait for their memory
         self.units.clear()

@@ -20,8 +20,10 @@ from singa_dask.runtime.units.checkpointing import Checkpointing
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.lockstep import Lockstep
+from singa_dask.runtime.units.profiler import Profiler
 from singa_dask.runtime.units.reporter import Reporter, SaveStates
 from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
@@ -50,8 +52,12 @@ class Worker:
         Takes an event, a dict.
     save_states : callable
         See `Reporter`.
+    in_background : callable
+        See `Checkpointing`.
     snapshot_life : int, optional
         The life of the job, if it takes snapshots.
+    trace : Trace, optional
+        If the job is profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
@@ -71,7 +77,9 @@ class Worker:
         channel: Channel,
         emit: Callable[[dict[str, Any]], None],
         save_states: SaveStates,
+        in_background: Callable[[Callable[[], None]], None],
         snapshot_life: int | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.address = address
         self._emit = emit
@@ -85,6 +93,8 @@ class Worker:
             channel.on(kind, self._answer_late)
         for kind in ("start", "go"):  # answers to a message that was sent again
             channel.on(kind, lambda message: None)
+        window = job.profile.window(step, job.train_steps) if job.profile else range(0)
+        self._profiler = Profiler(str(address), nets, nets[Phase.TRAIN].gate, trace, window, self._trainer.times_s)
         self._said = ""
         self._process_of = plan.layout.process_of
         self._lockstep = Lockstep(nets[Phase.TRAIN])
@@ -101,6 +111,7 @@ class Worker:
             step,
             emit,
             self._reporter,
+            in_background,
             snapshot_life,
         )
         if initial_state.rejoin is not None:
@@ -112,6 +123,10 @@ class Worker:
     def step(self) -> int:
         """Current training step."""
         return self._state.step
+
+    def times_s(self) -> tuple[float, float, float]:
+        """Return the duration of all steps so far, and of the waits for records and for params, in seconds."""
+        return self._trainer.times_s()
 
     @property
     def layer(self) -> Layer | None:
@@ -130,6 +145,10 @@ class Worker:
     def request_snapshot(self) -> None:
         """Take a snapshot as soon as possible, if the job takes any; for the first worker, from any thread."""
         self._state.snapshot_requested = True
+
+    def request_checkpoint(self) -> None:
+        """Take a checkpoint as soon as possible; for the first worker, from any thread."""
+        self._state.checkpoint_requested = True
 
     def answer(self, message: Message) -> Message | None:
         """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it; return the answer, if any."""
@@ -185,12 +204,18 @@ class Worker:
         self._checkpointing.begin(started)
         self._evaluation.begin()
         self._train()
+        self._profiler.end()
         self._trainer.report_rest(self.step)
         self._trainer.synchronize()
         seconds = time.perf_counter() - started
         self._finish()
         facts = {"steps": self.step, "stopped": self._state.was_stopped, "ended": self._state.reason}
-        return facts | self._trainer.summary(seconds)
+        return facts | self._trainer.summary(seconds) | self._profile()
+
+    def _profile(self) -> dict[str, Any]:
+        """Return the times of layers, if this worker computes others than the first one."""
+        is_like_first = self.address.id > 0 and not self._trainer.net.is_partitioned
+        return {} if self.address.group or is_like_first else self._profiler.summary()
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
@@ -214,16 +239,21 @@ class Worker:
 
     def _train(self) -> None:
         """Do the steps, with the tests and checkpoints that are due before each."""
-        state = self._state
+        state, profiler = self._state, self._profiler
         while not state.is_trained and not state.stops():
+            profiler.begin(state.step)
             self._evaluation.run_due()
+            profiler.mark("test")
             if state.stop_at != state.step:
                 self._checkpointing.save_due(self._evaluation.state)
             self._checkpointing.finish(wait=False)
+            profiler.mark("checkpoint")
             if state.stop_at == state.step:
                 break
+            profiler.begin_step()
             self._lockstep.step()
             self._trainer.train(state.step)
+            profiler.end_step()
             state.step += 1
 
     def _finish(self) -> None:

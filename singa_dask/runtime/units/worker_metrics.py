@@ -14,7 +14,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_params import WorkerParams
-from singa_dask.train import displayed_rate
+from singa_dask.training import displayed_rate
 
 __all__ = ["PHASE_NAMES", "WorkerMetrics"]
 
@@ -38,7 +38,7 @@ class WorkerMetrics:
     shown : int
         Number of steps whose training metrics have been reported.
     bad_records : int
-        Number of records that could not be read so far, each once for every input layer.
+        Number of records that could not be read so far, each once, also if several layers read it.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class WorkerMetrics:
         reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
         self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
         self.shown = step
-        self.bad_records = 0
+        self.bad_records = self._n_found = 0
+        self._reported: set[tuple[Any, ...]] = set()
         self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
 
     def begin(self, now: float) -> None:
@@ -87,16 +88,25 @@ class WorkerMetrics:
         return event
 
     def take_bad(self) -> Iterator[dict[str, Any]]:
-        """Yield the facts of each bad record since the last call."""
+        """Yield the facts of each bad record since the last call, once if several layers read the same store."""
         found = sum(layer.reader.bad_records for layer in self._inputs)
-        if found == self.bad_records:
+        if found == self._n_found:
             return
-        self.bad_records = found
+        self._n_found = found
+        self.bad_records = len(set().union(*(layer.reader.bad_ids() for layer in self._inputs)))
         for layer in self._inputs:
-            yield from layer.reader.take_bad(layer.conf_name)
+            for bad in layer.reader.take_bad(layer.conf_name):
+                key = tuple(value for name, value in bad.items() if name != "layer")
+                if key not in self._reported:
+                    self._reported.add(key)
+                    yield bad
 
     def _data_wait_s(self) -> float:
         return sum(layer.reader.wait_s for layer in self._net.layers if isinstance(layer, StoreInput))
+
+    def waits_s(self) -> tuple[float, float]:
+        """Return for how long the worker has waited for records, and for values of params, in seconds."""
+        return self._data_wait_s(), self._params.wait_s
 
     def summary(self, timer: StepTimer, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""

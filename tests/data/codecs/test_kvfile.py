@@ -27,14 +27,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def pairs_of(path: Path) -> list[tuple[str, bytes]]:
-    return [(key.decode(), value) for key, value in KVFile(str(path)).pairs()]
+    return [(key.decode(), value) for key, value in KVFile.open(str(path)).pairs()]
 
 
 def test_create_append_and_read_again(path: Path) -> None:
     with KVFileWriter(str(path), append=True) as writer:
         for key, value in MORE:
             assert writer.write(key, value)
-    assert KVFile(str(path)).count == 5
+    assert KVFile.open(str(path)).count == 5
     assert pairs_of(path) == PAIRS + MORE
     assert pairs_of(path)[0] == PAIRS[0]
 
@@ -51,7 +51,7 @@ def test_what_a_writer_refuses(path: Path) -> None:
 
 def test_append_cuts_a_torn_pair_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
-    assert KVFile(str(path)).truncated_bytes == 8 + 4 + 8 + 6 - 3
+    assert KVFile.open(str(path)).truncated_bytes == 8 + 4 + 8 + 6 - 3
     with KVFileWriter(str(path), append=True) as writer:
         assert writer.write(*MORE[0])
     assert pairs_of(path) == [*PAIRS[:2], MORE[0]]

@@ -12,10 +12,11 @@ import pytest
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Phase
-from singa_dask.data import convert, encode_record, open_store
+from singa_dask.data import encode_record, open_store
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
 from singa_dask.data.codecs.words import read_words, split_words
+from singa_dask.data.convert import convert
 from singa_dask.errors import DataError
 from tests.cli.conftest import ROOT
 from tests.contracts.records import read_all

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import convert, open_store, parse_split
+from singa_dask.data import open_store, parse_split
+from singa_dask.data.convert import backend_of, convert
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all
@@ -138,7 +141,7 @@ def test_the_mean_is_of_the_first_part(tmp_path: Path) -> None:
         ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros((2, 3, 2)))}, "different shapes"),
         ("idx", {"a": b"\x1f\x8bxxxx"}, "/a: a damaged gzip file"),
         ("cifar", {"a": b"12345"}, r"/a: 5 bytes, expected CIFAR records"),
-        ("csv", {"a": b"1,2\n1,x\n"}, r"/a, line 2.* column 2: 'x' is not a number"),
+        ("csv", {"a": b"1,2\n1,x\n"}, r"/a, block 0, line 2, column 2: 'x' is not a number"),
         ("npz", {"a": b"12345"}, "/a: not an npz file, or a damaged one"),
     ],
 )
@@ -190,3 +193,22 @@ def test_the_digits_of_the_repository() -> None:
     np.testing.assert_array_equal(np.bincount(train["label"]) + np.bincount(test["label"]), counts)
     assert np.abs(np.bincount(test["label"]) - counts / 5).max() < 1
     assert sum(path.stat().st_size for path in DIGITS.glob("*.arrow")) < 2_500_000
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_labels_that_are_no_integers_are_refused(kind: str, tmp_path: Path) -> None:
+    table = pa.table({"pixel": pa.array([b"abcd"] * 2, pa.binary(4)), "label": [0.0, 1.7]})
+    url = str(tmp_path / f"a.{kind}")
+    if kind == "parquet":
+        pq.write_table(table, url)
+    else:
+        with pa.ipc.new_file(url, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(DataError, match=r"the label 1\.7 is not an integer"):
+        convert(kind, [url], str(tmp_path / "out.arrow"))
+
+
+def test_the_format_to_write_is_one_that_can_be_written() -> None:
+    assert backend_of("a.parquet") == "parquet"
+    with pytest.raises(ConfigError, match="cannot detect the format to write"):
+        backend_of("a.npy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from singa_dask.data import STORES, convert, open_store
+from singa_dask.data import STORES, open_store
+from singa_dask.data.convert import convert
+from singa_dask.data.convert.sources import open_source
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, png, shape_of, tar, write_foreign
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, written
+from tests.selection import few_examples
 
 OURS = ["arrow", "kvfile", "lmdb", "parquet"]
 
@@ -38,11 +42,28 @@ def test_files_of_others_to_each_store(kind: str, backend: str, tmp_path: Path) 
     assert_same(read(target), records)
 
 
+@pytest.mark.parametrize("kind", ["idx", "text", "words"])
+def test_sources_of_several_files_are_pickled(kind: str, tmp_path: Path) -> None:
+    if kind == "idx":
+        url = write_foreign(tmp_path, kind, pixels(20, (4, 5)))
+        urls, options = [url, url.replace("images-idx3", "labels-idx1")], {}
+    else:
+        urls = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+        for each in urls:
+            Path(each).write_text("one two three\nfour\n" * 9)
+        options = {"vocabulary": str(tmp_path / "vocabulary"), "window" if kind == "text" else "class_size": 3}
+    with open_source(kind, urls, **options) as source, pickle.loads(pickle.dumps(source)) as copy:
+        assert type(copy) is type(source)
+        assert (copy.url, copy.fingerprint) == (source.url, source.fingerprint)
+        assert_same(read_all(copy), read_all(source))
+
+
 values = st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 5)).flatmap(
     lambda shape: arrays.arrays(np.uint8, shape) | arrays.arrays(np.float32, shape, elements=st.floats(-1, 1, width=32))
 )
 
 
+@few_examples(20)
 @given(value=values, chain=st.lists(st.sampled_from(OURS), min_size=2, max_size=4), labelled=st.booleans())
 def test_records_pass_through_any_stores(
     value: np.ndarray, chain: list[str], labelled: bool, tmp_path_factory: pytest.TempPathFactory
@@ -175,3 +196,21 @@ def test_verify_finds_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(parquet, "write", damaged)
     with pytest.raises(DataError, match=r"out\.parquet, block 0, record 3: data differs"):
         convert("arrow", [source], target, verify=True)
+
+
+@pytest.mark.parametrize("backend", ["arrow", "parquet"])
+def test_targets_of_a_table_are_kept(backend: str, tmp_path: Path) -> None:
+    source, destination = tmp_path / "prices.csv", str(tmp_path / f"out{SUFFIX[backend]}")
+    source.write_text("rooms,area,price\n2,50,0.25\n3,70.5,0.5\n")
+    convert("table", [str(source)], destination, verify=True, reading={"target": ["price"]})
+    with open_store(destination) as store:
+        records = read_all(store)
+    assert records["data"].tolist() == [[2, 50], [3, 70.5]]
+    assert records["target"].tolist() == [[0.25], [0.5]]
+
+
+def test_a_format_without_targets_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "prices.csv"
+    source.write_text("rooms,price\n2,0.25\n")
+    with pytest.raises(DataError, match=r"out\.bin: kvfile has no targets, .* Write arrow or parquet, or leave"):
+        convert("table", [str(source)], str(tmp_path / "out.bin"), reading={"target": ["price"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from singa_dask.data import convert, fs, open_store
+from singa_dask.data import fs, open_store
+from singa_dask.data.convert import convert, tasks
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.tasks import Task
+from singa_dask.data.stores import image
 from singa_dask.errors import DataError
+from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3}
@@ -162,6 +167,39 @@ def test_a_directory_of_others_is_left_alone(source: str, tmp_path: Path) -> Non
     assert precious.exists()
 
 
+def test_an_image_that_is_replaced_by_one_of_its_length(tmp_path: Path) -> None:
+    folder, target, said = tmp_path / "images", str(tmp_path / "out" / "x.arrow"), list[str]()
+    folder.mkdir()
+    for i in range(4):
+        Image.fromarray(np.full((4, 4), i, np.uint8)).save(folder / f"{i}.png", compress_level=0)
+
+    def replace(value: int) -> None:
+        length = (folder / "2.png").stat().st_size
+        Image.fromarray(np.full((4, 4), value, np.uint8)).save(folder / "2.png", compress_level=0)
+        assert (folder / "2.png").stat().st_size == length
+
+    def stop_after_one(tasks: Sequence[Task]) -> Iterator[int]:
+        yield tasks[0]()
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"shards": 4, "reading": {"channels": 1}}
+    with pytest.raises(KeyboardInterrupt):
+        convert("image-folder", [str(folder)], target, **options, run=stop_after_one)
+    replace(77)
+    convert("image-folder", [str(folder)], target, **options, log=said.append)
+    why = f"removing an unfinished conversion, as {folder}/2.png has changed."
+    assert said == [f"{tmp_path}/out/.x.arrow.convert: {why}"]
+    shards = sorted(map(str, (tmp_path / "out").glob("*.arrow")))
+    assert [int(read_all(open_store(shard))["pixel"].max()) for shard in shards] == [0, 1, 77, 3]
+
+    def replace_meanwhile(tasks: Sequence[Task]) -> Iterator[int]:
+        replace(88)
+        return by_other_sessions(tasks)
+
+    with pytest.raises(DataError, match=r"^.*/images/2\.png: changed during the conversion"):
+        convert("image-folder", [str(folder)], target, **options, run=replace_meanwhile)
+
+
 def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
     def run(tasks: Sequence[Task]) -> Iterator[int]:
         written(tmp_path, "arrow", pixels(30, (4, 5)), "source")
@@ -202,3 +240,52 @@ def test_a_set_is_converted_as_a_whole(source: str, tmp_path: Path) -> None:
     convert("arrow", [str(tmp_path / "s-*.arrow")], str(tmp_path / "one.parquet"), verify=True)
     with open_store(source) as first, open_store(str(tmp_path / "one.parquet")) as second:
         assert_same(read_all(first), read_all(second))
+
+
+def test_all_sources_are_closed_at_the_end(source: str, tmp_path: Path, small: None) -> None:
+    convert("arrow", [source], str(tmp_path / "x.arrow"), shuffle=1, run=by_threads)
+    assert tasks._KEPT == {}
+
+
+def test_a_bucket_is_one_read_of_each_run(source: str, tmp_path: Path, small: None, monkeypatch: Any) -> None:
+    reads = []
+
+    def read(url: str, offset: int = 0, length: int | None = None, storage_options: fs.Options = None) -> bytes:
+        reads.append(posixpath.basename(url)[:7])
+        return read_bytes(url, offset, length, storage_options)
+
+    read_bytes = fs.read_bytes
+    monkeypatch.setattr(fs, "read_bytes", read)
+    convert("arrow", [source], str(tmp_path / "x.arrow"), shuffle=1, shards=2)
+    n_runs = -(-500 * 24 // 1500)
+    n_buckets = 2 * -(-250 // (1500 // 24))
+    # and the starts of its buckets once for each shard
+    assert reads.count("scatter") <= n_runs * (n_buckets + 2)
+
+
+def test_large_sources_have_larger_runs() -> None:
+    sizes = [convert_plan._run_bytes(total) >> 20 for total in (1 << 30, 1 << 32, 1 << 36, 1 << 40)]
+    assert sizes == [64, 64, 256, 512]
+
+
+def test_no_image_is_decoded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = pixels(40, (3, 4, 5))
+    records["label"] = np.arange(40, dtype=np.int32) // 20
+    decoded = []
+
+    def decode(data: bytes, where: str, *options: Any) -> Any:
+        decoded.append(where)
+        return decode_image(data, where, *options)
+
+    decode_image = image.decode_image
+    monkeypatch.setattr(image, "decode_image", decode)
+    url = write_foreign(tmp_path, "image-folder", records)
+    for i, direct in enumerate((1 << 28, 100)):
+        monkeypatch.setattr(convert_plan, "DIRECT_BYTES", direct)
+        decoded.clear()
+        convert("image-folder", [url], str(tmp_path / f"{i}-{{split}}.arrow"), shuffle=1, split={"a": 0.7, "b": 0.3})
+        # the first one once more, for the shape
+        assert len(decoded) == 41
+        assert len(set(decoded)) == 40
+    for name in ("a", "b"):
+        assert (tmp_path / f"0-{name}.arrow").read_bytes() == (tmp_path / f"1-{name}.arrow").read_bytes()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import mmap
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +12,13 @@ from typing import Any
 import pytest
 
 from singa_dask.data.fs import cache as caching
-from singa_dask.data.fs.cache import SEAL, Cache, key_of, open_cache
+from singa_dask.data.fs import cache_folder as folders
+from singa_dask.data.fs.cache import Cache, key_of, open_cache
+from singa_dask.data.fs.cache_folder import SEAL
 from singa_dask.errors import DataError
+from tests.data.fs.test_locks import held_lock
 
 LIMIT = 1 << 20
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -85,14 +84,18 @@ def test_an_entry_is_a_file_with_a_seal_behind_it(cache: Cache) -> None:
         yield b"abc"
         yield b"defg"
 
-    path = cache.file(key_of("f"), 7, chunks)
-    assert path.read_bytes()[: -SEAL.size] == b"abcdefg"
-    assert cache.file(key_of("f"), 7, lambda: iter([never()])) == path
+    opened = cache.file(key_of("f"), 7, chunks)
+    assert opened.path.read_bytes()[: -SEAL.size] == b"abcdefg"
+    again = cache.file(key_of("f"), 7, lambda: iter([never()]))
+    assert again.path == opened.path
+    opened.close()
+    again.close()
     assert (cache.hits, cache.misses) == (1, 1)
     with pytest.raises(DataError, match="fetched 7 bytes, expected 8"):
         cache.file(key_of("g"), 8, chunks)
     assert list(entries(cache)) == [key_of("f")]
     assert not list((cache.folder / "tmp").iterdir())
+    assert not list((cache.folder / "pins").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -232,77 +235,85 @@ def test_a_limit_below_one_block_is_told(folder: Path) -> None:
         Cache(folder, 1000).file(key_of("a"), 2000, lambda: iter([never()]))
 
 
+def test_an_open_file_is_not_evicted(cache: Cache) -> None:
+    opened = cache.file(key_of("f"), 300_000, lambda: [b"f" * 300_000])
+    for i in range(6):
+        put(cache, str(i), b"b" * 300_000)
+        assert opened.path.exists()
+    opened.close()
+    for i in range(6, 12):
+        put(cache, str(i), b"b" * 300_000)
+    assert not opened.path.exists()
+
+
+def test_what_is_being_written_counts_in_full(cache: Cache) -> None:
+    def chunks() -> Iterator[bytes]:
+        # two thirds of the limit are reserved, of which nothing is written yet; the count is made anew
+        other = Cache(cache.folder, LIMIT)
+        for i in range(6):
+            put(other, str(i), b"b" * 200_000)
+            written = sum(path.stat().st_size for path in entries(cache).values())
+            assert written <= LIMIT - 700_000
+        yield b"a" * 700_000
+
+    cache.file(key_of("large"), 700_000, chunks).close()
+    assert key_of("large") in entries(cache)
+
+
+def full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_is_told_once(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = put(cache, "kept", b"abc")
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(caching.os, "replace", full)
     for i in range(3):
         put(cache, f"new {i}", b"defg")
     with pytest.raises(DataError, match=r"cannot be written: No space left on device\. Set cache\.dir"):
         cache.file(key_of("f"), 3, lambda: [b"abc"])
     assert [record.getMessage() for record in caplog.records] == [
-        f"{cache.folder}: the cache is no longer written: No space left on device."
+        f"{cache.folder}: the cache is not written: No space left on device. It is tried again every 60 s."
     ]
     assert bytes(cache.read(kept, 3, never)) == b"abc"
     assert not list((cache.folder / "tmp").iterdir())
-    with cache._usage() as usage:
+    with cache._folder._usage() as usage:
         assert usage is not None
-        assert caching._count(usage) == 3 + SEAL.size
+        assert folders._count(usage) == 3 + SEAL.size
 
 
-# -- processes ---------------------------------------------------------------------------------------
+def test_a_cache_is_written_again_once_the_disk_has_room(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(caching.time, "monotonic", lambda: now)
+    with monkeypatch.context() as disk:
+        disk.setattr(caching.os, "replace", full)
+        for _ in range(3):
+            put(cache, "a", b"abc")
+            now += caching.RETRY_S + 1
+    assert len(caplog.records) == 1
+    key = put(cache, "a", b"abc")
+    assert bytes(cache.read(key, 3, never)) == b"abc"
+    with monkeypatch.context() as disk:
+        disk.setattr(caching.os, "replace", full)
+        put(cache, "b", b"abc")
+        put(cache, "c", b"abc")
+    # not tried before the pause is over
+    put(cache, "d", b"abc")
+    assert len(caplog.records) == 2
+    assert list(entries(cache)) == [key]
 
 
-def _read_all(folder: Path, downloads: Path, n: int, results: Any) -> None:
-    cache = Cache(folder, LIMIT)
-    for i in range(n):
-
-        def fetch(i: int = i) -> bytes:
-            with (downloads / "log").open("ab") as log:
-                log.write(b"%d\n" % i)
-            return bytes([i]) * 10_000
-
-        assert bytes(cache.read(key_of(i), 10_000, fetch)) == bytes([i]) * 10_000
-    results.put((cache.hits, cache.misses))
+def test_a_network_filesystem_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "network_filesystem", lambda path: "nfs4")
+    with pytest.raises(DataError, match=r"on a network file system \(nfs4\)\. .* Set cache\.dir or SINGA_DASK_CACHE"):
+        Cache(folder, LIMIT)
+    assert not list(folder.iterdir())
 
 
-def test_two_processes_share_each_download(folder: Path, tmp_path: Path) -> None:
-    results = SPAWN.SimpleQueue()
-    readers = [SPAWN.Process(target=_read_all, args=(folder, tmp_path, 40, results)) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join(60)
-    assert [reader.exitcode for reader in readers] == [0, 0]
-    assert sorted(map(int, (tmp_path / "log").read_text().split())) == list(range(40))
-    (hits, misses), (other_hits, other_misses) = results.get(), results.get()
-    assert (hits + other_hits, misses + other_misses) == (40, 40)
-
-
-def _die_while_fetching(folder: Path, began: Any) -> None:
-    def chunks() -> Iterator[bytes]:
-        yield b"half"
-        began.set()
-        os._exit(1)
-
-    Cache(folder, LIMIT).file(key_of("a"), 8, chunks)
-
-
-def test_the_lock_of_a_dead_process_is_free_and_its_leftovers_go(folder: Path) -> None:
-    began = SPAWN.Event()
-    process = SPAWN.Process(target=_die_while_fetching, args=(folder, began))
-    process.start()
-    assert began.wait(60)
-    process.join(60)
-    assert len(list((folder / "tmp").iterdir())) == 1
-    cache = Cache(folder, LIMIT)
-    assert not list((folder / "tmp").iterdir())
-    assert cache.file(key_of("a"), 8, lambda: [b"all of it"[:8]]).is_file()
+# -- locks -------------------------------------------------------------------------------------------
 
 
 def test_what_is_being_written_is_no_leftover(cache: Cache) -> None:
@@ -311,26 +322,25 @@ def test_what_is_being_written_is_no_leftover(cache: Cache) -> None:
         Cache(cache.folder, LIMIT)
         yield b"half"
 
-    assert cache.file(key_of("a"), 8, chunks).is_file()
+    cache.file(key_of("a"), 8, chunks).close()
+    assert list(entries(cache)) == [key_of("a")]
 
 
-@contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold a lock file as a process does that is stopped."""
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def test_nobody_waits_for_ever(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_ever(cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(caching, "WAIT_S", 0.02)
-    monkeypatch.setattr(caching, "WAIT_FOR_FILE_S", 0.02)
+    monkeypatch.setattr(caching, "STALL_S", 0.02)
+    monkeypatch.setattr(folders, "WAIT_S", 0.02)
     key = key_of("a")
-    with held(cache.folder / "locks" / key[:2]):
+    with held_lock(cache.folder / "locks" / key[:2]):
         assert bytes(cache.read(key, 3, lambda: b"abc")) == b"abc"
-        with pytest.raises(DataError, match="another process has been fetching"):
+        assert entries(cache) == {}
+        cache.file(key, 3, lambda: [b"abc"]).close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{cache.folder}: another process fetches a file, but makes no progress. It is fetched here, too."
+    ]
+    assert list(entries(cache)) == [key]
+    with held_lock(cache.folder / "usage"):
+        assert bytes(cache.read(key_of("b"), 3, lambda: b"abc")) == b"abc"
+        with pytest.raises(DataError, match=r"cannot be written: locked for more than"):
             cache.file(key, 3, lambda: [b"abc"])
-    assert entries(cache) == {}
-    with held(cache.folder / "usage"):
-        assert bytes(cache.read(key, 3, lambda: b"abc")) == b"abc"
-    assert entries(cache) == {}
+    assert list(entries(cache)) == [key]

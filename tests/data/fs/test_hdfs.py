@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import getpass
 import http.client
 import io
 import json
+import os
+import socket
 import sys
+import threading
 import types
 import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +23,7 @@ import pytest
 from singa_dask.data import fs
 from singa_dask.data.fs import hdfs_blocks
 from singa_dask.data.fs.hdfs_calls import os_error
+from singa_dask.data.fs.hdfs_connection import Connection
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
@@ -107,7 +115,15 @@ def test_hadoops_configuration_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert hdfs_blocks.hadoop_settings() == hdfs_blocks.hadoop_settings(str(etc)) == {"a.b": "c"}
 
 
-def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Listen as the web server of a NameNode."""
+    monkeypatch.setattr(hdfs_blocks, "_SILENT_UNTIL", {})
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+
+def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch, web: str) -> None:
     asked: list[str] = []
     block = {"hosts": ["a", "b"], "offset": 5, "length": 7, "names": ["10.0.0.1:9866"], "corrupt": False}
 
@@ -116,20 +132,63 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch) -> None:
         return io.BytesIO(json.dumps({"BlockLocations": {"BlockLocation": [block]}}).encode())
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    found = hdfs_blocks.block_locations(["http://nn:9870/"], "/a b", 0, 9, "me", 1.0)
+    found = hdfs_blocks.block_locations([web], "/a b", 0, 9, "me")
     assert found == [{"hosts": ["a", "b"], "offset": 5, "length": 7}]
-    assert asked == ["http://nn:9870/webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
+    assert asked == [f"{web}webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
 
 
 @pytest.mark.parametrize("error", [http.client.BadStatusLine("what?"), ConnectionRefusedError(), ValueError("no JSON")])
 def test_where_webhdfs_does_not_answer_there_are_no_locations(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+    monkeypatch: pytest.MonkeyPatch, web: str, error: Exception
 ) -> None:
+    asked: list[str] = []
+
     def answer(_: Any, url: str, timeout: float) -> io.BytesIO:
+        asked.append(url)
         raise error
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    assert hdfs_blocks.block_locations(["http://nn:9870/"], "/a", 0, 9, "me", 1.0) == []
+    for _ in range(3):
+        assert hdfs_blocks.block_locations([web], "/a", 0, 9, "me") == []
+    assert len(asked) == 1
+
+
+def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdfs_blocks, "_SILENT_UNTIL", {})
+    tried: list[Any] = []
+
+    def connect(address: Any, timeout: float) -> None:
+        tried.append(address)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    for _ in range(3):
+        assert hdfs_blocks.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 0, 9, "me") == []
+    assert tried == [("nn", 9870), ("nn", 50070)]
+
+
+def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    assert hdfs_blocks.user_name() == str(os.getuid())
+
+
+def test_threads_share_the_connection_of_their_process() -> None:
+    url, found = "hdfs://127.0.0.1:9/x", list[Any]()
+
+    def resolve() -> None:
+        found.append(fs.resolve(url)[0]._connection)
+
+    threads = [threading.Thread(target=resolve) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1] is found[2]
+    assert fs.resolve(url, {"dfs.replication": 1})[0]._connection is not found[0]
 
 
 def test_other_filesystems_have_no_locations(tmp_path: Path) -> None:
@@ -147,6 +206,7 @@ def test_other_filesystems_have_no_locations(tmp_path: Path) -> None:
         (RuntimeError('RPCError("org.apache.hadoop.fs.FileAlreadyExistsException", "there")'), FileExistsError),
         (FileNotFoundError("gone\n\tat org.apache.hadoop"), FileNotFoundError),
         (RuntimeError("DataTransferError(x)"), OSError),
+        (RuntimeError('InvalidArgument("Kerberos principal is required")'), OSError),
     ],
 )
 def test_errors_lose_their_java_stack_and_gain_a_number(raised: Exception, kind: type[OSError]) -> None:
@@ -155,3 +215,68 @@ def test_errors_lose_their_java_stack_and_gain_a_number(raised: Exception, kind:
     assert error.errno
     assert str(error).startswith("hdfs://nn/x: ")
     assert "\tat" not in str(error)
+
+
+def _gssapi(said: str) -> RuntimeError:
+    codes = 'GssMajorCodes { raw: "0x000d0000", routine_error: "GSS_S_FAILURE" }'
+    return RuntimeError(f'GSSAPIError({codes}, 2529638944, "{said}")')
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "No credentials were supplied, or the credentials were unavailable or inaccessible: No Kerberos "
+            "credentials available (default cache: FILE:/tmp/krb5cc_0)",
+            "No Kerberos credentials available (default cache: FILE:/tmp/krb5cc_0)",
+        ),
+        ("Unspecified GSS failure.  Minor code may provide more information: Ticket expired", "Ticket expired"),
+    ],
+)
+def test_a_missing_kerberos_ticket_is_an_error_that_is_not_tried_again(said: str, reason: str) -> None:
+    error = os_error(_gssapi(said), "hdfs://nn/x")
+    assert isinstance(error, PermissionError)
+    assert error.errno == errno.EACCES
+    assert str(error).startswith(f"hdfs://nn/x: Kerberos: {reason}. Get a ticket with kinit")
+
+
+def test_a_kdc_that_does_not_answer_is_tried_again() -> None:
+    error = os_error(
+        _gssapi("Unspecified GSS failure.  Minor code: Cannot contact any KDC for realm 'R'"), "hdfs://nn/x"
+    )
+    assert error.errno == errno.EIO
+
+
+@pytest.mark.parametrize(("secure", "has_hint"), [("simple", True), ("kerberos", False)])
+def test_a_connection_that_is_closed_at_once_hints_at_kerberos(secure: str, has_hint: bool) -> None:
+    config = {"hadoop.security.authentication": secure}
+    connection = Connection("hdfs://nn", "nn", config, None, {})
+
+    def refuse() -> None:
+        raise RuntimeError("RPC listener disconnected")
+
+    with pytest.raises(OSError, match="RPC listener disconnected") as caught:
+        connection.guarded("/x", None, 60, refuse)
+    assert ("HADOOP_CONF_DIR" in str(caught.value)) == has_hint
+    assert connection.guarded("/x", None, 60, lambda: 1) == 1
+    with pytest.raises(OSError, match=r"disconnected$") as caught:
+        connection.guarded("/x", None, 60, refuse)
+    assert caught.value.errno == errno.EIO
+
+
+def test_errors_do_not_show_delegation_tokens() -> None:
+    with pytest.raises(DataError, match=r"^hdfs://nn/x: http://nn/webhdfs/v1/x\?delegation=\.\.\.&offset=0$"):
+        with fs.files.errors_name("hdfs://nn/x"):
+            raise OSError("http://nn/webhdfs/v1/x?delegation=HgAFYWxpY2U&offset=0")
+
+
+def test_webhdfs_writes_a_file_in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("requests")
+    options = {"client": "webhdfs", "http": "http://127.0.0.1:9"}
+    filesystem, _ = fs.resolve("hdfs://127.0.0.1:9/x.csv", options)
+    written, calls = [], []
+    monkeypatch.setattr(filesystem, "put_file", lambda local, path: written.append(path))
+    monkeypatch.setattr(filesystem, "_call", lambda op, **given: calls.append((op, given["path"])))
+    fs.write_atomic("hdfs://127.0.0.1:9/x.csv", b"1", storage_options=options)
+    assert written[0].startswith("/")
+    assert calls == [("MKDIRS", "/"), ("RENAME", written[0])]

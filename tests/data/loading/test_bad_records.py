@@ -314,7 +314,7 @@ def test_any_blocks_may_fail(
         store = Failing(inner, sorted(fails))
         order = order_of(store, shuffle)
         bad = [record for record in range(N) if record // 2 in fails]
-        with Loader(store, order, bytes_bound=slab * 16, policy=BadPolicy(on_error, N, seed=3)) as loader:
+        with Loader(store, order, bytes_bound=2000 + 8 * slab * 16, policy=BadPolicy(on_error, N, seed=3)) as loader:
             ids, arrays = run(loader, N // BATCH)
         wanted = order.rows(0, n_steps=N // BATCH).ravel().tolist()
         assert ids.tolist() == [stands_in(i, bad, N, on_error, 3) if i in bad else i for i in wanted]

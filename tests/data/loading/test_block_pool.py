@@ -20,6 +20,6 @@ def test_rows_of_the_blocks_it_holds(tmp_path: Path) -> None:
                 table.put(block, store.read_block(block))
             ids = np.concatenate([np.arange(store.starts[block], store.starts[block + 1])[::-3] for block in blocks])
             out = empty_arrays(store, len(ids))
-            table.take(ids, np.searchsorted(store.starts, ids, side="right") - 1, out)
+            table.take(table.rows_of(ids, np.searchsorted(store.starts, ids, side="right") - 1), out)
             for name, array in out.items():
                 np.testing.assert_array_equal(array, records[name][ids])

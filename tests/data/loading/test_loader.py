@@ -125,12 +125,11 @@ def test_blocks_are_read_once_an_epoch(small: Store) -> None:
 
 
 def test_reading_ahead_is_bounded(small: Store) -> None:
-    batch_bytes = 10 * 604
     watched = Watched(small)
-    with Loader(watched, order_of(small, 10), bytes_bound=10 * batch_bytes) as loader:
+    with Loader(watched, order_of(small, 10), bytes_bound=1_200_000) as loader:
         for step in range(100):
             loader.next()
-            most = (step + 1) * 10 + 3 * 10 * 10
+            most = (step + 1) * 10 + 3 * loader.budget.slab_steps * 10
             assert watched.inner.starts[max(watched.reads)] <= most
 
 
@@ -170,12 +169,12 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
 
     consumer, closer = threading.Thread(target=consume), threading.Thread(target=loader.close)
     consumer.start()
-    assert watched.asked.wait(10)
+    assert watched.asked.wait(60)
     closer.start()
-    consumer.join(10)
+    consumer.join(60)
     assert "closed while waiting for a batch" in str(raised[0])
     watched.leave.set()
-    closer.join(10)
+    closer.join(60)
     assert not closer.is_alive()
 
 
@@ -185,7 +184,7 @@ def test_an_abort_frees_who_waits_and_waits_for_no_read(small: Store) -> None:
     loader = Loader(watched, order_of(small, 60))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(loader.next)
-        assert watched.asked.wait(10)
+        assert watched.asked.wait(60)
         loader.abort()
         with pytest.raises(Aborted):
             waiting.result(10)
@@ -231,21 +230,21 @@ def test_closing_before_the_first_batch(small: Store) -> None:
     Loader(small, order_of(small)).close()
 
 
-def test_more_blocks_than_the_table_holds(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.loading.collator.POOL_BYTES", 0)
-    with Loader(small, order_of(small, 60, "full")) as loader:
+def test_more_blocks_than_the_table_holds(small: Store) -> None:
+    with Loader(small, order_of(small, 60, "full"), bytes_bound=600_000) as loader:
+        assert not loader.budget.pool_blocks
         for _ in range(2 * N // 60):
             assert_right(loader.next())
 
 
-def test_a_table_of_the_blocks_in_use_alone(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_the_blocks_in_use_alone(small: Store) -> None:
     order = order_of(small, 60, "block", window=2, streams=2)
     in_use = order.blocks_in_use()
     assert in_use is not None and in_use < len(small.blocks)
     most = max(block.n for block in small.blocks) * (600 + 4) * in_use
-    monkeypatch.setattr("singa_dask.data.loading.collator.POOL_BYTES", most)
     watched = Watched(small)
-    with Loader(watched, order, prefetch=False, bytes_bound=4 * 60 * 604) as loader:
+    with Loader(watched, order, prefetch=False, bytes_bound=most + 1_000_000) as loader:
+        assert loader.budget.pool_blocks == in_use
         for _ in range(3 * N // 60):
             assert_right(loader.next())
     assert 3 * len(small.blocks) <= len(watched.reads) <= 8 * len(small.blocks)

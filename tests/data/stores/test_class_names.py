@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import convert, open_store, write_manifest
+from singa_dask.data import open_store, write_manifest
+from singa_dask.data.convert import convert
 from singa_dask.data.stores.class_names import ClassNames, label_table, relabel
 from singa_dask.errors import DataError
+from tests.contracts.foreign import example, frame
 from tests.contracts.records import read_all
 
 GREY = {"ant": 10, "bee": 20, "cat": 30}
@@ -146,3 +148,60 @@ def test_names_are_read_where_training_has_not_begun() -> None:
     names = ClassNames()
     names.readers = {"data": lambda: ("a", "b")}
     assert names.find("test") == ("a", "b")
+
+
+def test_names_in_lists_of_images(tmp_path: Path) -> None:
+    picture_folder(tmp_path, GREY, 1)
+    names, listed = tmp_path / "names.txt", tmp_path / "list.txt"
+    listed.write_text("cat/0.png cat\nant/0.png ant\n")
+    with open_store(str(listed), "image-list") as store:
+        assert store.class_names == ("ant", "cat")
+        assert read_all(store)["label"].tolist() == [1, 0]
+    for text in ("ant\nbee\ncat\n", "2:cat\n0:ant\n1:bee\n"):
+        names.write_text(text)
+        with open_store(str(listed), "image-list", classes=str(names)) as store:
+            assert store.class_names == ("ant", "bee", "cat")
+            assert read_all(store)["label"].tolist() == [2, 0]
+    listed.write_text("cat/0.png 1\nant/0.png 0\n")
+    with open_store(str(listed), "image-list", classes=["ant", "cat"]) as store:
+        assert read_all(store)["label"].tolist() == [1, 0]
+        converted = str(tmp_path / "out.arrow")
+    convert("image-list", [str(listed)], converted, reading={"classes": ["ant", "cat"]})
+    with open_store(converted) as store:
+        assert store.class_names == ("ant", "cat")
+
+
+def test_names_of_tfrecords(tmp_path: Path) -> None:
+    path = tmp_path / "x.tfrecord"
+    text = [{"x": [1.0], "label": b"bee"}, {"x": [2.0], "image/class/text": b"ant"}]
+    path.write_bytes(b"".join(frame(example(each)) for each in text))
+    with open_store(str(path), classes=["ant", "bee"]) as store:
+        assert store.class_names == ("ant", "bee")
+        assert read_all(store)["label"].tolist() == [1, 0]
+    path.write_bytes(frame(example({"x": [1.0], "label": 1})))
+    with open_store(str(path), classes=["ant", "bee"]) as store:
+        assert store.class_names == ("ant", "bee")
+        assert read_all(store)["label"].tolist() == [1]
+
+
+def test_wrong_names_of_classes(tmp_path: Path) -> None:
+    picture_folder(tmp_path, GREY, 1)
+    listed, records, names = tmp_path / "list.txt", tmp_path / "x.tfrecord", tmp_path / "names.txt"
+    names.write_text("0:ant\n2:bee\n")
+
+    def refuse(message: str, content: str, **options: object) -> None:
+        listed.write_text(content)
+        with pytest.raises(DataError, match=message):
+            open_store(str(listed), "image-list", **options)
+
+    refuse(r"list.txt, line 2: the label 'b', expected a name and a label", "ant/0.png 0\nbee/0.png b\n")
+    refuse(r"line 1: the label 'b', expected one of the classes ant, bee", "bee/0.png b\n", classes=["ant", "bee"])
+    refuse(r"line 1: the label 2 has no class name. Expected 0 to 1", "bee/0.png 2\n", classes=["ant", "bee"])
+    refuse(r"list.txt: classes: the name 'ant' occurs twice", "bee/0.png 2\n", classes=["ant", "ant"])
+    refuse(r"names.txt: 2 names whose numbers are not 0 to 1, each once", "bee/0.png 2\n", classes=str(names))
+    refuse(r"line 1: 'my picture.png', expected a name and a label", "my picture.png\n")
+    records.write_bytes(frame(example({"x": [1.0], "label": b"cat"})))
+    with pytest.raises(DataError, match=r"the label 'cat' is text. Give classes, the names in order, in user_conf"):
+        open_store(str(records))
+    with pytest.raises(DataError, match=r"the label 'cat' is not among the 2 names in classes"):
+        open_store(str(records), classes=["ant", "bee"])

@@ -54,3 +54,14 @@ def test_wrong_bytes_are_no_bug(kind: str, tmp_path: Path) -> None:
                 refused += 1
                 assert str(error).count(kind) == 1
     assert refused > len(places) / 4
+
+
+def test_an_npz_that_hides_its_labels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "compressed.npz"
+    data = bytearray(whole(path))
+    entry = data.index(b"PK\1\2")
+    # a longer comment of the first member hides the second one
+    data[entry + 33] = 0x20
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"compressed\.npz: .*it has 1 members, not 2"):
+        open_store(str(path))

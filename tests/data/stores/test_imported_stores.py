@@ -96,7 +96,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
         ({"pictures": PIXELS}, "/x.npz: no array called images or image or pixel or data or x. Arrays: pictures."),
         ({"x": PIXELS, "y": np.arange(3)}, "/x.npz: arrays of different lengths: {'x': 4, 'y': 3}."),
         ({"x": PIXELS, "y": np.zeros((4, 2))}, "/x.npz: labels of shape (4, 2), expected one per record."),
-        ({"x": np.array(["a"])}, "/x.npz: not an npz file, or a damaged one: values of type <U1."),
+        ({"x": np.array(["a"])}, "/x.npz: x: values of type <U1, expected numbers."),
         ({"x": PIXELS[:0]}, "/x.npz: no records."),
         (
             {"X_train": PIXELS, "y_train": np.arange(4)},
@@ -122,7 +122,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
         refused(path, path.read_bytes(), message)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", b"what")
-    refused(path, path.read_bytes(), "/x.npz: not an npz file, or a damaged one: a member is not an npy file.")
+    refused(path, path.read_bytes(), "/x.npz: not an npz file, or a damaged one: not an npy file.")
     refused(path, b"12345", "/x.npz: not an npz file, or a damaged one: File is not a zip file.")
 
 
@@ -263,13 +263,18 @@ def test_damaged_tar(tmp_path: Path) -> None:
     refused(
         path,
         tar([("a.npy", first), ("b.npy", first), ("a.cls", b"1")]),
-        "/x.tar: the files of record a are not adjacent (byte 2048).",
+        "/x.tar: the files of record a are not adjacent (byte 2048). Sort the files by name before they are put into "
+        "the tar: tar --sort=name.",
     )
     refused(
-        path, tar([("a.npy", first), ("a.cls", b"cat")]), "/x.tar, record a: the label b'cat' is not a 32-bit integer."
+        path,
+        tar([("a.npy", first), ("a.cls", b"cat")]),
+        "/x.tar, record a: the label 'cat' is not a 32-bit integer. Give classes for labels that are text.",
     )
     refused(path, tar([("a.cls", b"1")]), "/x.tar, record a: has none of .png, .jpg, .jpeg, .npy.")
-    refused(path, tar([("a.txt", b"1")]), "/x.tar: no records. The file is empty or has no .png, .jpg, .jpeg, .npy.")
+    refused(
+        path, tar([("a.txt", b"1")]), "/x.tar: no records: no files .png, .jpg, .jpeg, .npy. Its files end in: .txt."
+    )
     whole = tar([("a.npy", first), ("b.npy", first)])
     refused(path, whole[:1024], "/x.tar: no end-of-archive block at byte 1024: the tar is truncated.")
     refused(path, whole[:1100], "/x.tar: no end-of-archive block at byte 1024: the tar is truncated.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from singa_dask.data.codecs import kvfile
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.stores import npz
 from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.errors import DataError
+from tests.contracts.foreign import shape_of, write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
 from tests.data.stores.test_lmdb import datum, write_values
 
@@ -29,10 +32,10 @@ def uneven(folder: Path | str, n: int = 300) -> str:
     return url
 
 
-def opened_quietly(url: str, caplog: pytest.LogCaptureFixture) -> Store:
+def opened_quietly(url: str, caplog: pytest.LogCaptureFixture, backend: str | None = None, **options: Any) -> Store:
     """Open a store whose manifest must not be complained of."""
     caplog.clear()
-    store = open_store(url)
+    store = open_store(url, backend, **options)
     assert not caplog.records
     return store
 
@@ -131,6 +134,29 @@ def test_blocks_that_are_not_those_of_the_data(tmp_path: Path, caplog: pytest.Lo
         assert "ignored: its blocks" in caplog.text
 
 
+@pytest.mark.parametrize("backend", ["arrow", "lmdb"])
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            b"[3, 4]",
+            b"[4, 3]",
+            r"holds label \(\) int32, pixel \(4, 3\) uint8, but label \(\) int32, pixel \(3, 4\) uint8",
+        ),
+        (b'"cat"', b'"cow"', "holds cow, dog, but cat, dog"),
+    ],
+)
+def test_records_described_otherwise_are_found(
+    backend: str, before: bytes, after: bytes, said: str, tmp_path: Path
+) -> None:
+    url = written(tmp_path, backend, pixels(60), class_names=("cat", "dog"))
+    write_manifest(url)
+    path = Path(url) / "data.mdb" if backend == "lmdb" else Path(url)
+    path.write_bytes(path.read_bytes().replace(before, after))
+    with pytest.raises(DataError, match=rf"records\.{backend}: {said} according to its manifest: damaged"):
+        open_store(url)
+
+
 def test_a_stride_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     url = written(tmp_path, "kvfile", pixels(60))
     write_manifest(url)
@@ -139,6 +165,15 @@ def test_a_stride_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     fs.write_atomic(manifest_url(url), json.dumps(noted).encode())
     with open_store(url) as store:
         assert_same(read_all(store), pixels(60))
+
+
+def test_a_key_of_an_impossible_length_is_named(tmp_path: Path) -> None:
+    url = written(tmp_path, "kvfile", pixels(60))
+    write_manifest(url)
+    path = Path(url)
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+    with pytest.raises(DataError, match=r"records\.bin: truncated at byte 0"):
+        open_store(url)
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -150,7 +185,7 @@ def test_a_key_value_file_with_a_manifest_is_not_read_through(
     n_bytes: list[int] = []
     read = RangeReader.read
     monkeypatch.setattr(RangeReader, "read", lambda *given: (n_bytes.append(given[2]), read(*given))[1])
-    index = open_store(url)._index  # type: ignore[attr-defined]
+    index = open_store(url)._pairs  # type: ignore[attr-defined]
     assert isinstance(index, kvfile.KVFile)
     assert sum(n_bytes) < 500
     index.close()
@@ -166,10 +201,25 @@ def test_each_file_of_a_pattern_has_its_own(tmp_path: Path, caplog: pytest.LogCa
         assert None not in [block.crc for block in store.blocks]
 
 
-def test_formats_with_checksums_of_their_own_have_no_manifest(tmp_path: Path) -> None:
-    url = written(tmp_path, "parquet", pixels(10))
-    assert write_manifest(url) == []
-    assert [path.name for path in tmp_path.iterdir()] == [Path(url).name]
+@pytest.mark.parametrize("backend", ["cifar", "idx", "npy", "npz"])
+def test_columns_have_checksums_of_values_and_labels(backend: str, tmp_path: Path) -> None:
+    records = pixels(90, shape_of(backend))
+    url = write_foreign(tmp_path, backend, records)
+    assert write_manifest(url, backend) == [manifest_url(url)]
+    with open_store(url, backend) as store:
+        assert None not in [block.crc for block in store.blocks]
+        assert_same(read_all(store), records)
+    labels = [path for path in tmp_path.iterdir() if "labels" in path.name] or [Path(url)]
+    data = bytearray(labels[0].read_bytes())
+    # the last pixel of npz, else the last label or pixel
+    at = data.index(records["pixel"].tobytes()) + records["pixel"].nbytes - 1 if backend == "npz" else -1
+    data[at] ^= 1
+    labels[0].write_bytes(data)
+    with (
+        open_store(url, backend) as store,
+        pytest.raises(DataError, match=r"block 0.*damaged, or newer than its manifest"),
+    ):
+        read_all(store)
 
 
 def test_text_cut_into_other_blocks_does_without(tmp_path: Path) -> None:
@@ -186,4 +236,85 @@ def test_manifests_at_a_url(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
         records = read_all(store)
     assert write_manifest(url) == [f"memory://{tmp_path.name}/_singa/uneven.bin.json"]
     with opened_quietly(url, caplog) as store:
+        assert_same(read_all(store), records)
+
+
+IN_ONE_FILE = ["arrow", "cifar", "csv", "idx", "kvfile", "npy", "npz", "parquet", "tfrecord", "webdataset"]
+
+
+def lined(url: str) -> str:
+    fs.write_atomic(url, b"".join(b"line %d\n" % i for i in range(40)))
+    return url
+
+
+@pytest.mark.parametrize("backend", [*IN_ONE_FILE, "lines"])
+def test_each_byte_of_a_file_counts(backend: str, tmp_path: Path) -> None:
+    foreign = backend in ("cifar", "idx", "npy", "tfrecord", "webdataset")
+    shape = shape_of(backend) if foreign else (3, 4)
+    if backend == "lines":
+        url = lined(str(tmp_path / "lines.txt"))
+    else:
+        url = write_foreign(tmp_path, backend, pixels(40, shape)) if foreign else written(tmp_path, backend, floats(40))
+    assert write_manifest(url, backend) == [manifest_url(url)]
+    whole = Path(url).read_bytes()
+    for at in {*range(0, len(whole), max(1, len(whole) // 12)), len(whole) - 1}:
+        Path(url).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DataError, match=Path(url).name), open_store(url, backend) as store:
+            read_all(store)
+
+
+def test_a_header_that_says_something_else_is_found(tmp_path: Path) -> None:
+    url = write_foreign(tmp_path, "npy", pixels(40, (4,)))
+    np.save(url, np.arange(160, dtype="<i4").reshape(40, 4))
+    write_manifest(url)
+    Path(url).write_bytes(Path(url).read_bytes().replace(b"<i4", b">i4"))
+    with pytest.raises(DataError, match=r"\.npy: 768 bytes, and what is in no block has crc32c .*, expected 768 bytes"):
+        open_store(url)
+
+
+def test_labels_that_are_gone_are_missed(tmp_path: Path) -> None:
+    records = pixels(40, (4,))
+    np.save(tmp_path / "images.npy", records["pixel"])
+    np.save(tmp_path / "labels.npy", records["label"])
+    url = str(tmp_path / "images.npy")
+    write_manifest(url)
+    (tmp_path / "labels.npy").rename(tmp_path / "other.npy")
+    with pytest.raises(DataError, match=r"images\.npy: of 2 files in its manifest, missing: labels\.npy: damaged"):
+        open_store(url)
+    # named, they are read and compared as before
+    with open_store(url, labels=str(tmp_path / "other.npy")) as store:
+        assert_same(read_all(store), records)
+
+
+def test_manifests_of_earlier_versions_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for backend in WITH_MANIFEST:
+        url = written(tmp_path, backend, floats(50))
+        write_manifest(url)
+        noted = json.loads(fs.read_bytes(manifest_url(url)))
+        del noted["files"], noted["options"]
+        fs.write_atomic(manifest_url(url), json.dumps(noted).encode())
+        with opened_quietly(url, caplog) as store:
+            assert store.blocks[0].crc is not None
+            assert_same(read_all(store), floats(50))
+
+
+def test_arrays_of_npz_are_compared_with_the_checksums_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = floats(40)
+    url = written(tmp_path, "npz", records)
+    whole = Path(url).read_bytes()
+    damaged = bytearray(whole)
+    damaged[whole.index(records["data"].tobytes()) + 5] ^= 1
+    Path(url).write_bytes(damaged)
+    with pytest.raises(DataError, match=r"records\.npz: not an npz file, or a damaged one: Bad CRC-32 for file 'data"):
+        open_store(url)
+    monkeypatch.setattr(npz, "MAX_CHECKED_BYTES", 1)
+    with open_store(url) as store:
+        read_all(store)
+        with pytest.raises(DataError, match=r"records\.npz: .* Bad CRC-32 for file 'data"):
+            store.check_whole()
+    Path(url).write_bytes(whole)
+    with opened_quietly(url, caplog) as store:
+        store.check_whole()
         assert_same(read_all(store), records)

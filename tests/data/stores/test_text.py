@@ -68,7 +68,7 @@ def test_shape_and_no_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block_bytes", [1 << 20, 7])
 def test_the_wrong_line_is_named(bad: str, message: str, block_bytes: int, tmp_path: Path) -> None:
     with lines(tmp_path, f"0,1,2\n1,2,3\n{bad}\n2,2,2\n", block_bytes=block_bytes) as store:
-        with pytest.raises(DataError, match=f"lines.csv, {message}"):
+        with pytest.raises(DataError, match=rf"lines\.csv, block \d, {message}"):
             read_all(store)
 
 

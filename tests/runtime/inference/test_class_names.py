@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import convert, fs, open_store
+from singa_dask.data import fs, open_store
+from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.inference.job import inference_job, with_data
@@ -19,6 +20,7 @@ from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.inference.plan import inspect_net, plan_parts
 from singa_dask.runtime.inference.results import write_records
 from singa_dask.runtime.job.checks import prepare
+from tests.contracts.foreign import example, frame, png
 from tests.data.stores.test_class_names import picture_folder
 from tests.runtime.harness import Outcome
 
@@ -140,13 +142,46 @@ def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, ru
         new = with_data(inference_job(job, Phase.TEST, in_order=True, exposed=True).job, "data", data, "image-folder")
         part = Part(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
         facts = inspect_net(part)
-        assert facts.class_names == ("ant", "bee", "cat")
+        assert facts.class_names == (("ant", "bee", "cat"),)
         done = [each() for each in plan_parts(part, facts, 0, 1)]
-        count = write_records(done, 0, out := str(tmp_path / f"out{len(classes)}.arrow"), "arrow", facts.class_names)
+        count = write_records(done, 0, out := str(tmp_path / f"out{len(classes)}.arrow"), "arrow", *facts.class_names)
         with open_store(out) as store:
-            assert (store.count, store.class_names) == (count, facts.class_names)
+            assert (store.count, store.class_names) == (count, *facts.class_names)
             records = store.read_block(0)
         assert records["data"][:, 0].tolist() == [1, 1, 2, 2] if classes is FEW else [2, 2]
         assert ("label" in records) == (classes is FEW)
         if classes is FEW:
             np.testing.assert_array_equal(records["label"], [1, 1, 2, 2])
+
+
+def test_names_of_lists_and_tfrecords_are_compared_and_shown(tmp_path: Path, run_job: Callable[..., Outcome]) -> None:
+    picture_folder(tmp_path, CLASSES, 2)
+    listed, records = tmp_path / "list.txt", tmp_path / "test.tfrecord"
+    listed.write_text("".join(f"{name}/{i}.png {name}\n" for name in CLASSES for i in range(2)))
+
+    def given(classes: list[str]) -> JobConf:
+        """Return a job that tests on records of two classes, numbered in the order of ``classes``."""
+        images = [np.full((3, 4, 4), CLASSES.get(name, 0), np.uint8) for name in classes[:2]]
+        messages = [example({"image/encoded": png(x), "image/class/label": i}) for i, x in enumerate(images)]
+        records.write_bytes(b"".join(map(frame, messages)))
+        made = job_of(str(listed), str(records)).model_dump(exclude_unset=True)
+        train, test = made["neuralnet"]["layer"][:2]
+        train["store_conf"] |= {"backend": "image-list"}
+        test["store_conf"] |= {"backend": "tfrecord", "user_conf": {"classes": classes}}
+        return JobConf.model_validate(made)
+
+    with pytest.raises(ConfigError, match=r"test.tfrecord: unknown class names: dog. .* of training: ant, bee, cat"):
+        prepare(given(["cat", "dog"]))
+    job = given(["cat", "ant"])
+    prepare(job)
+    outcome = run_job(job)
+    assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
+    assert outcome.metric("accuracy", "test")[150] == 1.0
+    # the names of the job's records are not those of new ones
+    exposed = inference_job(job, Phase.TEST, in_order=True, exposed=True).job
+    new = with_data(exposed, "data", str(tmp_path / "bee"), "image-folder")
+    part = Part(new.model_dump_json(), int(Phase.TEST), (outcome.url,), ("loss",), labels=False, topk=1)
+    facts = inspect_net(part)
+    assert facts.class_names == (("ant", "bee", "cat"),)
+    done = [each() for each in plan_parts(part, facts, 0, 1)]
+    assert done[0].arrays[0]["data"][:, 0].tolist() == [1, 1]

@@ -44,6 +44,7 @@ class SimulatedJob(SimulatedCluster):
         self.joined: set[tuple[int, int]] = set()  # process, life of those that it has been told of
         self.position: dict[int, int] = {}
         self.drops: list[type] = []
+        self.asked_for_checkpoints: list[str] = []
         self.layout = layout = self.layout_of(cluster)
         self.done: set[Address] = set()
         self.ends = dict.fromkeys(self.groups, n_steps)
@@ -275,6 +276,9 @@ class SimulatedJob(SimulatedCluster):
 
     def _do_requestsnapshot(self, action: ev.RequestSnapshot) -> None:
         self._ask(action.worker, ASK_S, lambda node: self.snapshot(), lambda why: None)
+
+    def _do_requestcheckpoint(self, action: ev.RequestCheckpoint) -> None:
+        self.asked_for_checkpoints.append(action.worker)
 
     def fail_unit(self, retry: bool, exit_code: int = 1) -> None:
         """Let the first unit that runs fail."""

@@ -21,8 +21,9 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Driver, connect, embedded_cluster, plan_processes
+from singa_dask.runtime import Driver, RemoteJobs, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
+from singa_dask.runtime.job import jobs as jobs_module
 from singa_dask.runtime.job.cluster import local_cluster
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site
@@ -231,8 +232,9 @@ def wait_at(name: str) -> bool:
         return bool(Event(name, client=client).wait(timeout=60))
 
 
-def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) -> None:
-    before = residue(client)
+def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Client, tmp_path: Path) -> None:
+    before, jobs = residue(client), RemoteJobs(client)
+    usual = client.run_on_scheduler(wait_for_clients, 0.5)
     arguments = ["--scheduler", client.scheduler.address, "--run-dir", str(tmp_path / "run")]
     sets = ["--set", "train_steps=1000000", "--set", "disp_freq=1", "--cluster", "configs/cluster/allreduce.yaml"]
     command = program("run", "configs/digits/mlp.yaml", *arguments, *sets)
@@ -242,8 +244,18 @@ def test_a_client_that_is_killed_leaves_nothing(client: Client, tmp_path: Path) 
             if line.startswith("Train @ step"):
                 run.kill()
     assert run.returncode == -signal.SIGKILL
+    wait_until(lambda: jobs.rows()[0]["ended"] is not None, "the job has ended")
+    assert jobs.rows()[0]["reason"] == "stopped by the loss of its client"
+    assert list((tmp_path / "run/checkpoint").glob("step-*/manifest.json"))
     check_gone(client, before)
+    client.run_on_scheduler(wait_for_clients, usual)
     assert Driven(digits("allreduce"), client, tmp_path).result.state == "done"
+
+
+def wait_for_clients(seconds: float) -> float:
+    """Set how long jobs wait for clients that are gone; return how long that was."""
+    before, jobs_module.CLIENT_BACK_S = jobs_module.CLIENT_BACK_S, seconds
+    return before
 
 
 @pytest.mark.long
@@ -326,8 +338,12 @@ def test_no_cluster_outlives_its_job() -> None:
         assert client.submit(sum, [1, 2]).result() == 3
     left = [weakref.ref(each) for each in there]
     del there, client
-    gc.collect()
-    assert [each() for each in left] == [None, None]
+
+    def gone() -> bool:
+        gc.collect()
+        return [each() for each in left] == [None, None]
+
+    wait_until(gone, "the cluster is collected")  # threads of Dask that end hold it a little longer
 
 
 def test_nobody_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

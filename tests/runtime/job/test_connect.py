@@ -25,9 +25,9 @@ from tests.runtime.processes import ROOT, Cluster, program
 __all__ = ["call", "job"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give up soon."""
+    """Give up soon on what does not answer."""
     monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 1)
 
 
@@ -73,7 +73,7 @@ def address(text: str) -> Iterator[str]:
     ],
     ids=["closed", "no address", "mute", "web"],
 )
-def test_what_is_no_scheduler_is_named_with_the_reason(there: Any, why: str) -> None:
+def test_what_is_no_scheduler_is_named_with_the_reason(short: None, there: Any, why: str) -> None:
     with there as place, pytest.raises(ClusterError) as caught:
         with connect(place):
             pass
@@ -91,7 +91,7 @@ def test_what_is_no_scheduler_is_named_with_the_reason(there: Any, why: str) -> 
     ids=["missing", "cut off", "other", "stale"],
 )
 def test_a_scheduler_file_that_is_of_no_use_is_an_error(
-    call: Call, job: Path, tmp_path: Path, text: str | None, said: str
+    call: Call, job: Path, tmp_path: Path, short: None, text: str | None, said: str
 ) -> None:
     file = tmp_path / "scheduler.json"
     if text is not None:

@@ -46,7 +46,7 @@ def world_of(
 FAULTS = st.tuples(
     st.sampled_from(
         "kill kill kill kill-same freeze-2 freeze-7 freeze-20 join join leave leave signal client-gone host-error "
-        "host-final retry final busy drop-ended drop-snapshot snapshot".split()
+        "host-final retry final busy drop-ended drop-snapshot snapshot stop checkpoint".split()
     ),
     st.integers(0, 9),
     st.sampled_from([0.0, 0.02, 0.1, 0.3, 1.0, 3.0, 7.0, 12.0]),
@@ -60,6 +60,10 @@ def inflict(world: World, fault: str, index: int) -> None:
         world.join(Node(f"new{len(world.log)}", f"host{index}", 4))
     elif fault == "signal":
         world.deliver(ev.Signal("SIGINT"))
+    elif fault == "stop":
+        world.deliver(ev.Signal("SIGKILL" if index < 2 else "SIGTERM", "anna@host"))
+    elif fault == "checkpoint":
+        world.deliver(ev.CheckpointAsked())
     elif fault == "client-gone" and index < 3:
         world.deliver(ev.ClientGone())
     elif fault == "retry":
@@ -217,6 +221,58 @@ def test_a_second_signal_ends_a_job_at_once_unless_it_is_done(late: bool) -> Non
     assert late or failure["exit_code"] == 130
 
 
+def test_a_job_that_somebody_else_stops_is_not_ended_at_once_by_its_client() -> None:
+    world = running("hogwild", 2)
+    for by in ("anna@host", "bob@host"):
+        world.deliver(ev.Signal("SIGTERM", by))
+    world.deliver(ev.Signal("SIGINT"))
+    assert world.state.phase == "running"
+    notices = [each["message"] for each in world.told if each["event"] == "notice"]
+    assert notices == [
+        "anna@host stops the job: it ends with a checkpoint.",
+        "SIGINT: the job stops with a checkpoint; once more to abort it.",
+    ]
+    world.deliver(ev.Signal("SIGINT"))
+    what = world.run_until_over(10.0)
+    assert (what["signal"], what["by"]) == ("SIGTERM", "anna@host")
+    assert what["failure"]["exit_code"] == 130
+
+
+@pytest.mark.parametrize("phase", ["new", "starting", "running", "ending", "placing"])
+def test_a_job_is_killed_in_any_phase(phase: str) -> None:
+    if phase == "running":
+        world = running("hogwild", 2)
+    else:
+        world = world_of("allreduce", 2, elastic={"min_processes": 2})
+    if phase == "new":
+        world.state = JobState(world.state.spec)
+    elif phase in ("ending", "placing"):
+        world.run(7.0)
+        world.kill(world.nodes["w1"])
+        for _ in range(10_000):
+            if world.state.phase != phase:
+                world.run(0.01)
+    assert world.state.phase == phase
+    world.deliver(ev.Signal("SIGKILL", "anna@host"))
+    if phase == "new":
+        world.state.begin(world.now, world.facts())
+        assert world.state.phase == "over"
+        return
+    failure = world.run_until_over(9.0)["failure"]
+    assert (failure["reason"], failure["exit_code"]) == ("killed by anna@host", 137)
+
+
+def test_a_checkpoint_that_is_asked_for_is_asked_for_again_after_a_loss() -> None:
+    world = running("hogwild", 2)
+    world.deliver(ev.CheckpointAsked())
+    assert len(world.asked_for_checkpoints) == 1
+    world.deliver(ev.Said(0, {"event": "unit", "unit": "worker-0-0"}))
+    assert len(world.asked_for_checkpoints) == 2
+    world.deliver(ev.Said(0, {"event": "checkpoint", "step": 30, "url": "file:///run/step-30"}))
+    world.deliver(ev.Said(0, {"event": "unit", "unit": "worker-0-0"}))
+    assert len(world.asked_for_checkpoints) == 2
+
+
 def test_the_first_failure_is_told() -> None:
     world = running("hogwild", 2)
     for code in (9, 7):
@@ -315,6 +371,22 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     world.run(3.0)
     assert world.hosts[0].life == 1
     assert world.hosts[0].placement["start"]["manifest"]["step"] < newest["step"]
+
+
+def test_a_job_whose_client_is_gone_stops_with_a_checkpoint() -> None:
+    world = running("allreduce", 2, n_steps=100_000)
+    world.deliver(ev.ClientGone())
+    what = world.run_until_over(30.0)
+    assert (what["failure"], what["signal"], what["by"]) == (None, "SIGHUP", "the loss of its client")
+
+
+def test_a_job_whose_client_is_gone_ends_if_it_does_not_stop() -> None:
+    state = running("allreduce", 2, n_steps=100_000).state
+    stops = state.handle(ev.ClientGone(), 100.0, {})
+    assert {type(each) for each in stops} == {ev.StopUnits}
+    assert state.handle(ev.Tick(), 159.0, {}) == []
+    state.handle(ev.Tick(), 160.0, {})
+    assert state.phase in ("ending", "over")
 
 
 def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:

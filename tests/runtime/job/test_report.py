@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from singa_dask.runtime.job.report import MetricsMerger
+from singa_dask.conf import ClusterConf
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.job.report import MetricsMerger, summarise
+from tests.runtime.harness import last_event
 
 
 def test_metrics_of_a_group_do_not_depend_on_who_reports_first() -> None:
@@ -20,5 +23,46 @@ def test_metrics_of_a_group_do_not_depend_on_who_reports_first() -> None:
         *none, merged = [merger.add(event) for event in order]
         assert none == [None] * 3
         assert merged is not None
-        losses.add(merged["loss"])
+        losses.add(merged["metrics"]["loss"])
     assert len(losses) == 1
+
+
+def test_the_staleness_of_all_servers_is_in_order() -> None:
+    one = {"applied": 5, "refused": 0, "staleness": {"0": 2, "more": 1, "10": 2}, "staleness_sum": 120}
+    two = {"applied": 4, "refused": 2, "staleness": {"9": 1, "0": 2}, "staleness_sum": 9}
+    layout = plan_processes(ClusterConf())
+    reports = {f"server-0-{i}": {"unit": f"server-0-{i}", "updates": each} for i, each in enumerate((one, two))}
+    result = summarise("mlp", "mlp-1", layout, last_event(layout, reports))
+    assert result.updates == {"applied": 9, "refused": 2}
+    assert list(result.staleness.items()) == [("0", 4), ("9", 1), ("10", 2), ("more", 1)]
+    assert result.staleness_mean == 16.125
+
+
+def test_a_layer_counts_with_the_worker_that_takes_longest() -> None:
+    layout = plan_processes(ClusterConf(nworkers_per_group=2))
+    facts: dict[str, Any] = {
+        **dict.fromkeys(("seconds", "samples", "threads"), 1),
+        "stopped": False,
+        "ops": "numpy",
+        "device": "cpu",
+        "read": {"local": 0, "remote": 0},
+        "step_ms": {"median": 1, "p95": 1},
+        "wait_ms": {"data": 0, "params": 0},
+    }
+    tables = (
+        {"fc1": {"forward_ms": 2.0, "backward_ms": 1.0}},
+        {"fc1": {"forward_ms": 1.0, "backward_ms": 3.0}, "fc2": {"forward_ms": 1.0, "backward_ms": 0.0}},
+    )
+    reports = {
+        f"worker-0-{i}": {**facts, "unit": f"worker-0-{i}", "layers": table, "step_parts": {"compute_ms": float(i)}}
+        for i, table in enumerate(tables)
+    }
+    result = summarise("mlp", "mlp-1", layout, last_event(layout, reports))
+    assert result.layers == {
+        "fc1": {"forward_ms": 2.0, "backward_ms": 3.0},
+        "fc2": {"forward_ms": 1.0, "backward_ms": 0.0},
+    }
+    assert result.step_parts == {"compute_ms": 0.0}
+    assert {"layers", "step_parts"} <= set(result.summary())
+    plain = summarise("mlp", "mlp-1", layout, last_event(layout, {}))
+    assert not {"layers", "step_parts"} & set(plain.summary())

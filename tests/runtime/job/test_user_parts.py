@@ -13,7 +13,7 @@ from distributed import Client
 
 from singa_dask.cli import job as job_file
 from singa_dask.conf import JobConf
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from singa_dask.errors import UnitError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values

@@ -125,4 +125,4 @@ class World(SimulatedJob):
             assert {each["state"] for each in what["reports"].values()} == {"done"}, self.history()
             assert set(what["reports"]) == set(map(str, self.layout.units))
         else:
-            assert failure["reason"] and failure["exit_code"] in (1, 3, 4, 7, 9, 130), self.history()
+            assert failure["reason"] and failure["exit_code"] in (1, 3, 4, 7, 9, 130, 137, 143), self.history()

@@ -157,6 +157,22 @@ def test_a_group_reports_at_one_step_whatever_was_lost_before() -> None:
     assert len(other.reports()) == 1
 
 
+def test_a_worker_that_is_a_step_behind_answers_two_requests() -> None:
+    """The first worker of the group may have made a report, and chosen the step of the next, meanwhile."""
+    leader, other = Reporting(0), Reporting(1)
+    leader.ask("now", 8)
+    other.ask("now", 8)
+    agree(leader, other)
+    other.go_to(7)
+    leader.go_to(8)
+    leader.ask("now", 9)
+    other.ask("now", 9)
+    agree(leader, other)
+    for each in (leader, other):
+        each.go_to(12)
+    assert leader.reports() == other.reports() == [("now", 8, 7), ("now", 9, 10)]
+
+
 def test_requests_of_a_worker_that_was_replaced_are_dropped() -> None:
     leader, other = Reporting(0), Reporting(1)
     leader.ask("before", 8)

@@ -16,7 +16,7 @@ def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> No
         with in_job(job):
             writer.submit(lambda i=i: seen.append((i, _JOB.get())))  # type: ignore[misc]
     writer.submit(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
     assert seen == [(0, "one"), (1, "two")]
     writer.close()
 
@@ -26,19 +26,19 @@ def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
 
     def hang() -> None:
         begun.set()
-        leave.wait(30)
+        leave.wait(60)
         seen.append("written")
 
     writer.submit(hang)
     writer.submit(lambda: seen.append("dropped"))
-    assert begun.wait(10)
+    assert begun.wait(60)
     writer.close()
     writer.submit(lambda: seen.append("too late"))
     assert seen == []
     (thread,) = (each for each in threading.enumerate() if each.name == "checkpoint-0")
     assert thread.daemon
     leave.set()
-    thread.join(10)
+    thread.join(60)
     assert seen == ["written"]
 
 
@@ -52,6 +52,6 @@ def test_an_error_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", "singa_dask"):
         writer.submit(fail)
         writer.submit(done.set)
-        assert done.wait(10)
+        assert done.wait(60)
     assert "no disk" in caplog.text
     writer.close()

@@ -46,7 +46,7 @@ def job_on(url: str, cluster: dict[str, Any], train_steps: int = N // BATCH, **s
 def written_down(job: JobConf, outcome: Outcome) -> tuple[list[dict[str, Any]], Result]:
     """Return what a run directory says of the bad records, and the end of the job."""
     layout = plan_processes(job.cluster)
-    result = summarise("mlp", "mlp-1", layout, last_event(layout, outcome.reports), {}, 1.0)
+    result = summarise("mlp", "mlp-1", layout, last_event(layout, outcome.reports))
     with RunDirectory(outcome.url, "", "") as directory:
         for event in outcome.events:
             if event["event"] != "metrics":
@@ -76,6 +76,14 @@ def test_three_bad_records_are_passed_over_and_told(run_job: Run, url: str, on_e
     assert kinds == [*["metrics"], *["bad_record"] * 2, *["metrics"] * 6, "bad_record", *["metrics"] * 3]
     again = run_job(job_on(url, SINGLE, on_error=on_error, max_bad=3))
     assert again.losses() == outcome.losses()
+
+
+def test_a_record_that_training_and_test_read_is_told_once(run_job: Run, url: str) -> None:
+    job = job_on(url, SINGLE, on_error="skip", max_bad=3)
+    job = job.model_copy(update={"test_freq": N // BATCH, "test_steps": N // BATCH})
+    told, result = written_down(job, run_job(job))
+    assert result.bad_records == 3
+    assert [bad["row"] for bad in told] == [5, 6, 30]
 
 
 def test_each_of_two_workers_tells_its_own(run_job: Run, url: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -190,7 +193,11 @@ def test_training_goes_on_without_a_checkpoint_in_mid_run(
 
 
 @pytest.mark.parametrize("hindrance", ["step-10", "step-10/manifest.json/in the way"])
-def test_a_last_checkpoint_that_cannot_be_written_is_a_failure(run_job: Run, tmp_path: Path, hindrance: str) -> None:
+def test_a_last_checkpoint_that_cannot_be_written_is_kept(
+    run_job: Run, tmp_path: Path, monkeypatch: Any, hindrance: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     place = tmp_path / "run0" / "checkpoint" / hindrance
     place.parent.mkdir(parents=True)
     place.touch()
@@ -198,21 +205,48 @@ def test_a_last_checkpoint_that_cannot_be_written_is_a_failure(run_job: Run, tmp
     failed = outcome.reports["worker-0-0"]
     assert failed["state"] == "failed"
     assert failed["reason"].startswith("worker-0-0, step 10: the checkpoint of step 10 was not written: ")
+    found = re.search(r" kept at [^:]+:(\S+): copy all of them to (\S+) to complete it", failed["reason"])
+    assert found, failed["reason"]
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    if "manifest" in hindrance:
+        place.parent.rmdir()
+    shutil.copytree(found[1], found[2], dirs_exist_ok=True)
+    checkpoint.Checkpoint(found[2]).verify()
+    calm = run_job(job_with_checkpoints(SANDBLASTER_2)).params()
+    assert all(np.array_equal(outcome.params()[name], calm[name]) for name in calm)
     assert failed["expected"]
     assert {state for unit, state in states(outcome).items() if unit.startswith("server")} == {"aborted"}
 
 
-def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path) -> None:
+def test_a_last_checkpoint_that_cannot_be_kept_either_is_lost(run_job: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "tmp").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    place = tmp_path / "run0" / "checkpoint" / "step-10"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    reason = run_job(job_with_checkpoints(SINGLE)).reports["worker-0-0"]["reason"]
+    assert re.search(r"Nor could part-0-of-1.safetensors be kept on .*Not a directory", reason)
+    assert re.search(r"What was trained after step 8 is lost. To train it again: --resume .*/step-8$", reason)
+
+
+def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "tmp").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     place = tmp_path / "run0" / "checkpoint" / "step-6"
     place.parent.mkdir(parents=True)
     place.touch()
     outcome = run_job(mlp(train_steps=MANY), on_event=stop_at(5))
-    assert "the checkpoint of step 6 was not written" in outcome.reports["worker-0-0"]["reason"]
+    reason = outcome.reports["worker-0-0"]["reason"]
+    assert "the checkpoint of step 6 was not written" in reason
+    assert "What was trained in this run is lost." in reason
 
 
-def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(run_job: Run, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("function", ["write_part", "write_manifest"])
+def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
+    run_job: Run, monkeypatch: Any, function: str
+) -> None:
     release, at_once = threading.Event(), [0, 0]
-    real = checkpoint.write_part
+    real = getattr(checkpoint, function)
 
     def slow(*args: Any) -> dict[str, Any]:
         at_once[0] += 1
@@ -227,7 +261,7 @@ def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(run_job: Ru
 
     left_out: list[str] = []
     monkeypatch.setattr(checkpointing.logger, "warning", lambda text, *values: left_out.append(text % values))
-    monkeypatch.setattr(checkpoint, "write_part", slow)
+    monkeypatch.setattr(checkpoint, function, slow)
     monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
     outcome = run_job(mlp(train_steps=8, checkpoint_freq=2), on_event=watch)
     assert set(states(outcome).values()) == {"done"}, outcome.reports

@@ -37,7 +37,7 @@ def report(unit: str, reason: str, cause: str, **more: Any) -> dict[str, Any]:
 def reason_of(*reports: dict[str, Any]) -> str:
     layout = plan_processes(mlp(cluster=ALLREDUCE).cluster)
     known = {each["unit"]: each for each in reports}
-    return summarise("mlp", "mlp-1", layout, last_event(layout, known, reports[0]), {}, 1.0).reason
+    return summarise("mlp", "mlp-1", layout, last_event(layout, known, reports[0])).reason
 
 
 def test_units_that_fail_alike_are_counted() -> None:

@@ -17,7 +17,7 @@ from singa_dask.runtime.units import step_timer
 from singa_dask.runtime.units.host_mirror import HostMirror
 
 WORKER = Address.worker(0, 0)
-TIMEOUT_S = 20
+TIMEOUT_S = 240
 
 
 class Event:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf, Phase, load
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units import unit

@@ -16,7 +16,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_file
 from singa_dask.comm import Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import convert
+from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import IN_FLIGHT

@@ -12,7 +12,6 @@ import pytest
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
-from singa_dask.layers import input as input_layer
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.units import checkpointing, unit
@@ -20,7 +19,7 @@ from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
 from tests.runtime import parts
-from tests.runtime.ahead import LittleAhead
+from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import TIMEOUT_S, mlp
 from tests.runtime.replacing import Running
 from tests.runtime.units.test_ends import MANY
@@ -104,7 +103,7 @@ class Paused(Running):
 
 @pytest.fixture(autouse=True)
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_layer, "Loader", LittleAhead)
+    read_little_ahead(monkeypatch.setattr)
 
 
 @pytest.mark.parametrize("cluster", [APART, TWO_WORKERS, WIDE], ids=["one", "two", "wide"])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.comm import Address
-from singa_dask.layers import input as input_layer
-from tests.runtime.ahead import LittleAhead
+from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import mlp
 from tests.runtime.replacing import Running, count_updates
 from tests.runtime.units.test_ends import MANY
@@ -33,7 +32,7 @@ times = pytest.mark.parametrize("n_before", [0, 4])
 
 @pytest.fixture(autouse=True)
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_layer, "Loader", LittleAhead)
+    read_little_ahead(monkeypatch.setattr)
 
 
 def lose(url: Path, cluster: dict[str, Any], lost: Sequence[int], n_before: int, snapshot: bool = True) -> list[int]:

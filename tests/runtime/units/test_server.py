@@ -14,7 +14,7 @@ from singa_dask.comm.sums import leaf
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server
-from singa_dask.train import UPDATERS
+from singa_dask.training import UPDATERS
 
 SIZE = 6
 SGD = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 1.0}}

@@ -1,0 +1,119 @@
+"""Opens the store that a command line describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from typing import Any
+
+from singa_dask.cli.reading import Reading
+from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.stores.opening import is_pattern
+from singa_dask.data.stores.shards import shard_urls
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.registry import suggest
+
+__all__ = ["by_columns", "described", "opened", "store_format"]
+
+# options that only tables with named columns have, and the formats that these are in
+TABLE_OPTIONS = ("target", "missing", "categories", "encoding")
+NAMED = ("features", "label")
+
+
+def described(url: str, reading: Reading) -> Store:
+    """Open a store; a file of columns that do not fit our formats as a table with named columns.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `opened`.
+    """
+    try:
+        store = opened(url, reading)
+        store.read_block(0)
+        return store
+    except DataError:
+        if not _table_format(store_format(url, reading)[0]) or reading.shape:
+            raise
+        try:
+            return opened(url, dataclasses.replace(reading, backend="table"))
+        except (ConfigError, DataError):
+            pass
+        raise
+
+
+def opened(url: str, reading: Reading) -> Store:
+    """Open a store.
+
+    Raises
+    ------
+    ConfigError
+        Its format does not take one of the options.
+    DataError
+        It cannot be opened, or its records cannot have the given shape.
+    """
+    backend, options = store_format(url, reading)
+    try:
+        store = open_store(url, backend, reading.storage_options, **options)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, (ConfigError, DataError)) or not options:
+            raise
+        shown = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise ConfigError(f"{url}: {shown}: {error}. Expected other values of the options.") from error
+    shape = reading.shape
+    sizes = [math.prod(field.shape) for name, field in store.schema.items() if name != "label"]
+    if shape and "shape" not in options and math.prod(shape) not in sizes:
+        store.close()
+        raise DataError(f"{url}: records of {sizes[0]} values. Expected {math.prod(shape)}, as --shape says.")
+    return store
+
+
+def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]]:
+    """Return the format of a store, None if unknown, and its options, with the shape if the format takes one.
+
+    Raises
+    ------
+    ConfigError
+        The format does not take one of the options.
+    """
+    backend, options = reading.backend or _detected(url, reading), reading.options
+    if not backend:
+        return None, options
+    backend, options = by_columns(backend, options)
+    known = inspect.signature(STORES.find(backend)).parameters
+    takes_all = any(each.kind == each.VAR_KEYWORD for each in known.values())
+    unknown = [] if takes_all else sorted(options.keys() - known)
+    if unknown:
+        names = known.keys() - {"url", "storage_options"}
+        hint = suggest(unknown[0], names) if names else "It takes none."
+        raise ConfigError(f"{url}: stores of format {backend} take no option {unknown[0]!r}. {hint}")
+    return backend, {**options, "shape": reading.shape} if reading.shape and "shape" in known else options
+
+
+def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return format and options of records; if options name columns of CSV or Parquet, those of a table."""
+    if _table_format(kind) and options.keys() & {*TABLE_OPTIONS, *NAMED}:
+        return "table", {**_several(options), "format": _table_format(kind)}
+    if kind == "table":
+        return kind, _several(options)
+    if len(options.get("features", ())) == 1:
+        # one key, which may have all values
+        return kind, {**options, "features": options["features"][0]}
+    return kind, options
+
+
+def _several(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a table with a list of the labels, which a comma separates in ``--label``."""
+    label = options.get("label")
+    return {**options, "label": label.split(",")} if isinstance(label, str) and "," in label else options
+
+
+def _table_format(kind: str | None) -> str:
+    found = STORES.get(kind or "")
+    return found.table_format if found else ""
+
+
+def _detected(url: str, reading: Reading) -> str | None:
+    file = shard_urls(url, reading.storage_options)[0] if is_pattern(url) else url
+    return detect(file, reading.storage_options)

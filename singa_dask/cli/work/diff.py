@@ -1,0 +1,58 @@
+"""``diff``: what two runs have different in their jobs and their results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from singa_dask.cli.columns import columns
+from singa_dask.observe import to_json
+from singa_dask.observe.run_facts import best_metric, result_of
+from singa_dask.observe.stored_run import StoredRun, flatten, short_names
+
+__all__ = ["diff"]
+
+ABSENT = "-"
+
+
+def diff(first: str, second: str, as_json: bool) -> None:
+    """Show how the jobs and the results of two runs differ."""
+    runs = [StoredRun(first), StoredRun(second)]
+    jobs = differences(*(flatten(run.job) for run in runs))
+    results = differences(*(_result(run) for run in runs))
+    if as_json:
+        click.echo(to_json({"runs": [run.url for run in runs], "job": jobs, "result": results}, indent=2))
+        return
+    names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
+    sections = []
+    for title, found in (("job", jobs), ("result", results)):
+        rows = [(f"  {key}", *map(_shown, pair)) for key, pair in found.items()]
+        sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
+    click.echo("\n\n".join(sections))
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of both by key where they differ; None where a key is missing."""
+    keys = dict.fromkeys([*first, *second])
+    return {key: [first.get(key), second.get(key)] for key in keys if first.get(key) != second.get(key)}
+
+
+def _result(run: StoredRun) -> dict[str, Any]:
+    """Return the result of a run by key path, with the last and the best metrics."""
+    phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
+    found = flatten({**result_of(run), **phases})
+    best = best_metric(run)
+    if best:
+        found |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
+    return {key: value for key, value in found.items() if value != {}}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) and value else json.dumps(value)

@@ -1,0 +1,51 @@
+"""``logs``: the log messages of a job, from the events that the scheduler has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.job_ends import Leaves, row_at_end
+from singa_dask.cli.signals import Signals
+from singa_dask.observe import log_line
+from singa_dask.runtime import Follower
+
+__all__ = ["logs"]
+
+
+def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str, follow: bool) -> None:
+    """Print the log messages of a job, or of one unit.
+
+    Raises
+    ------
+    ClusterError
+        The job is followed, and the scheduler is gone.
+    """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = jobs.find(job)
+        files = f"log files: {row['run_url']}/log/"
+
+        def show(event: Mapping[str, Any]) -> None:
+            if event["event"] in ("log", "notice") and unit in ("", event["unit"]):
+                name = "" if unit else f"{event['unit']}: "
+                click.echo(log_line({**event, "message": name + event["message"]}))
+
+        if row["ended"] is None and follow:
+            follower = Follower(jobs.client, row["id"], show)
+            with Signals() as signals:
+                signals.hand_to(Leaves(follower))
+                over = follower.follow()
+            if over is not None:
+                row_at_end(jobs, row["id"], over)
+            return
+        first = None
+        for event in jobs.events(row["id"]):
+            first = event["n"] if first is None else first
+            show(event)
+    if first is None:
+        click.echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
+    elif first:
+        click.echo(f"the scheduler has kept the newest events only. {files}", err=True)

@@ -1,0 +1,125 @@
+"""Greeting: both ends of a new connection prove that they know the job's secret.
+
+The listener sends 32 random bytes, the challenge. The sender answers with a hello, which it signs together with the
+challenge and 32 random bytes of its own. The listener signs its answer in the same way. So the secret itself never
+travels between endpoints, a recorded hello opens no second connection, and a sender gives nothing to a program that
+has taken the port of a lost process. Sending the secret instead would save one message for each connection, and would
+show it to everyone who reads one connection, or listens on such a port.
+
+Before a signature is verified nothing is read but one frame of limited size, and nothing of it is parsed. The signature
+covers the opening of a connection only: who can change what a network carries can also change the frames that
+follow. Against that there is TLS.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from singa_dask.comm.hello import Hello
+from singa_dask.comm.secret import Secret
+from singa_dask.comm.wire import Frame, RefusedError, Wire
+from singa_dask.errors import CommError
+
+__all__ = ["Guest", "StrangerError", "admit", "introduce"]
+
+MAX_HELLO = 1 << 12
+_MAX_ANSWER = 1 << 16
+_N_NONCE = 32
+_HELLO, _ANSWER = b"hello", b"answer"
+
+
+class StrangerError(CommError):
+    """Who has connected does not prove that it belongs to the job."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A sender that has proved that it belongs to the job.
+
+    Attributes
+    ----------
+    hello : Hello
+    wire : Wire
+    """
+
+    hello: Hello
+    wire: Wire
+    _secret: Secret
+    _nonces: bytes
+
+    def answer(self, last: int, refusal: str = "") -> None:
+        """Tell the sender the number of its last message that has come, and why it is refused if it is."""
+        text = refusal.encode()
+        signature = self._secret.sign(_ANSWER, self._nonces, last.to_bytes(8, "little") + text)
+        self.wire.write_note(last, signature + text)
+
+
+async def admit(wire: Wire, secret: Secret) -> Guest:
+    """Challenge a new connection, and read its hello.
+
+    Raises
+    ------
+    StrangerError
+        The hello is not signed with the job's secret.
+    CommError
+        It is, and is no hello of this protocol.
+    """
+    await wire.open()
+    challenge = secrets.token_bytes(_N_NONCE)
+    wire.write_note(0, challenge)
+    signature, nonce, packed = _split(await _read_first(wire, MAX_HELLO), Secret.n_signature, _N_NONCE)
+    if not secret.verify(signature, _HELLO, challenge + nonce, packed):
+        raise StrangerError("it does not know the secret of the job")
+    return Guest(Hello.unpack(packed), wire, secret, challenge + nonce)
+
+
+async def introduce(wire: Wire, secret: Secret, hello: bytes) -> int:
+    """Say a packed hello on a new connection; return the number of the last message that the listener has had.
+
+    Raises
+    ------
+    RefusedError
+        The listener belongs to the job, and refuses the connection.
+    CommError
+        It closes the connection, or does not prove that it belongs to the job.
+    """
+    try:
+        (challenge, rest) = _split(await _read_first(wire, _N_NONCE), _N_NONCE)
+        nonce = secrets.token_bytes(_N_NONCE)
+        signature = secret.sign(_HELLO, challenge + nonce, hello)
+        wire.write_note(0, signature + nonce + hello)
+        frame = await wire.read(_MAX_ANSWER)
+    except OSError as error:
+        why = getattr(error, "real_error", None) or "it may belong to another job"
+        raise CommError(f"it has closed the connection without an answer: {why}") from error
+    signature, text = _split(frame, Secret.n_signature)
+    signed = frame.number.to_bytes(8, "little") + text
+    if rest or frame.n_bytes or not secret.verify(signature, _ANSWER, challenge + nonce, signed):
+        raise CommError("it does not know the secret of the job")
+    if text:
+        raise RefusedError(f"it has refused the connection: {text.decode(errors='replace')}")
+    return frame.number
+
+
+async def _read_first(wire: Wire, max_header: int) -> Frame:
+    """Read the first frame of a connection."""
+    try:
+        frame = await wire.read(max_header)
+    except CommError as error:
+        raise StrangerError(str(error)) from error
+    if frame.number or frame.n_bytes or frame.arrays:
+        raise StrangerError("its first frame is not of this protocol")
+    return frame
+
+
+def _split(frame: Frame, *sizes: int) -> list[bytes]:
+    """Return the first pieces of a note, of the given sizes, and the rest."""
+    header = frame.header
+    if not isinstance(header, bytes) or len(header) < sum(sizes):
+        raise StrangerError("its first frame is not of this protocol")
+    pieces = []
+    for size in sizes:
+        pieces.append(header[:size])
+        header = header[size:]
+    return [*pieces, header]

@@ -1,0 +1,395 @@
+"""Tables with named columns: which columns become records, and how their values become numbers.
+
+A `TableSpec` is what a job says; `TableFacts` is what was learned from the training data (means, categories, names of
+classes), so that other data are read in the same way. A `TableEncoder` makes arrays from the columns of a block.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask.data.codecs.bisect_rows import bisect_rows
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+from singa_dask.registry import suggest
+
+__all__ = [
+    "TableEncoder",
+    "TableSpec",
+    "as_floats",
+    "as_texts",
+    "column_kind",
+    "missing_of",
+    "missing_rows",
+    "show_columns",
+    "whole",
+]
+
+LARGEST = float(np.finfo(np.float32).max)
+MAX_SHOWN = 20
+
+Where = Callable[[int], str]
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a job says about the columns of a table.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Names or patterns (``pixel*``); empty for all columns of numbers other than label and target.
+    label : tuple of str
+        Columns of integers, or of strings that name the classes; each is a label of its own.
+    target : tuple of str
+        Columns of numbers to predict.
+    missing : {"error", "skip", "mean"} or float
+        What to do with features that have no value.
+    categories : mapping of str to tuple of str
+        Features whose values are names, with the names in order; learned from the training data if empty.
+    encoding : {"one_hot", "index"}
+        Whether a category is one value for each name, or the index of the name.
+    """
+
+    features: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    missing: str | float = "error"
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoding: str = "one_hot"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Columns of targets and labels."""
+        return (*self.target, *self.label)
+
+    def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the columns that are features, given the kind of each column of the table.
+
+        ``index`` are columns that number the rows, which only count if they are named.
+
+        Raises
+        ------
+        DataError
+            A name is unknown or given twice, or a column cannot be a feature.
+        """
+        others = self.outputs
+        if not self.features:
+            numeric = ("number", "boolean")
+            found = [name for name, kind in kinds.items() if kind in numeric or name in self.categories]
+            chosen = [name for name in found if name and name not in (*others, *index)]
+        else:
+            chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
+        if not chosen:
+            raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
+        twice = next((name for name in chosen if chosen.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{url}: column {twice!r} is selected twice by features.")
+        for name in self.categories:
+            if name not in (*chosen, *self.label):
+                raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
+        return tuple(chosen)
+
+    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
+        """Check that the columns exist, are used once, and have values of the right kind.
+
+        Raises
+        ------
+        DataError
+            One of them does not.
+        """
+        uses = [
+            *((name, "features") for name in names),
+            *((name, "target") for name in self.target),
+            *((name, "label") for name in self.label),
+        ]
+        found: dict[str, str] = {}
+        for name, use in uses:
+            if name in found:
+                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
+                raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
+            found[name] = use
+            if name not in kinds:
+                raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
+            is_named = name in self.label or name in self.categories
+            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, is_feature=name in names)
+
+
+def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:
+    if pattern in kinds:
+        return [pattern]
+    if not any(character in pattern for character in "*?["):
+        raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
+    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
+    if not found:
+        raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
+    return found
+
+
+def _hint(name: str, kinds: Mapping[str, str]) -> str:
+    text = suggest(name, kinds)
+    return text.partition("Known:")[0] if "Did you mean" in text else ""
+
+
+def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None:
+    if kind in ("number", "boolean") or (kind == "string" and is_named):
+        return
+    if kind == "empty":
+        raise DataError(f"{where} has no values. Leave it out of features.")
+    if kind == "string" and is_feature:
+        name = where.rpartition("column ")[2]
+        raise DataError(f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}.")
+    if kind == "string":
+        raise DataError(f"{where} holds strings, expected numbers.")
+    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
+
+
+def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
+    """Format the names of columns for a message."""
+    names = [name for name in names if name]
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return f"Columns: {', '.join(names[:MAX_SHOWN])}{more}."
+
+
+def column_kind(kind: pa.DataType) -> str:
+    """Return ``number``, ``boolean``, ``string``, ``empty`` or, for a type that is not supported, its name."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return column_kind(kind.value_type)
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "string"
+    if types.is_null(kind):
+        return "empty"
+    names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
+    return next((name for name, test in names.items() if test(kind)), str(kind))
+
+
+class TableEncoder:
+    """Makes the arrays of records from the columns of a block.
+
+    Parameters
+    ----------
+    spec : TableSpec
+    facts : TableFacts
+
+    Attributes
+    ----------
+    schema : dict of str to Field
+        ``data`` (values,) float32; ``target`` (targets,) float32 and ``label`` int32 if there are any. ``label`` is a
+        number, or (labels,) if there are several.
+    """
+
+    def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
+        self._spec, self._facts = spec, facts
+        self.schema = {"data": Field(np.dtype(np.float32), (len(facts.names),))}
+        self._places = _places(facts)
+        if spec.target:
+            self.schema["target"] = Field(np.dtype(np.float32), (len(spec.target),))
+        if spec.label:
+            several = (len(spec.label),) if len(spec.label) > 1 else ()
+            self.schema["label"] = Field(np.dtype(np.int32), several)
+
+    def encode(self, table: pa.Table, where: Where) -> Arrays:
+        """Return the records of some rows.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Columns of numbers and strings, null where there is no value.
+        where : callable
+            Row -> its place, for an error.
+
+        Raises
+        ------
+        DataError
+            A value is missing, not finite, or not among the categories.
+        """
+        spec = self._spec
+        if spec.missing == "skip":
+            kept = np.flatnonzero(~missing_rows(table, (*self._facts.features, *spec.outputs)))
+            if len(kept) < len(table):
+                table, everywhere = table.take(pa.array(kept)), where
+                where = lambda row: everywhere(int(kept[row]))  # noqa: E731
+        data = np.empty((len(table), *self.schema["data"].shape), np.float32)
+        for name, values in self._places:
+            data[:, values] = self._feature(whole(table.column(name)), where, name)
+        arrays: Arrays = {"data": data}
+        if spec.target:
+            targets = [_numbers(whole(table.column(name)), where, name, None) for name in spec.target]
+            arrays["target"] = np.stack(targets, axis=1).astype(np.float32)
+        if spec.label:
+            labels = [self._labels(whole(table.column(name)), where, name) for name in spec.label]
+            arrays["label"] = np.stack(labels, axis=1) if len(labels) > 1 else labels[0]
+        return arrays
+
+    def salvage(self, table: pa.Table, unread: Mapping[int, str], where: Where) -> tuple[Arrays, dict[int, str]]:
+        """Return the records of some rows of which some are bad, as `Store.salvage` does.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            The rows that could be read, in order.
+        unread : mapping of int to str
+            What is wrong with the other rows, by their index among all.
+        where : callable
+            Row, among all -> its place, for an error.
+        """
+        rows = np.setdiff1d(np.arange(len(table) + len(unread)), list(unread))
+        if self._spec.missing == "skip":
+            present = ~missing_rows(table, (*self._facts.features, *self._spec.outputs))
+            table, rows = table.filter(pa.array(present)), rows[present]
+        order = np.sort(np.concatenate([rows, np.array(list(unread), np.int64)]))
+
+        def encode(first: int, stop: int) -> Arrays:
+            # places take a while to find, and only those of single rows are shown
+            place = (lambda _: where(int(rows[first]))) if stop - first == 1 else str
+            return self.encode(table.slice(first, stop - first), place)
+
+        good, wrong = bisect_rows(len(table), encode)
+        arrays = {name: np.zeros((len(order), *field.shape), field.dtype) for name, field in self.schema.items()}
+        for first, found in good:
+            records = np.searchsorted(order, rows[first : first + len(found["data"])])
+            for name, array in found.items():
+                arrays[name][records] = array
+        reasons = {**unread, **{int(rows[row]): reason for row, reason in wrong.items()}}
+        return arrays, {int(np.searchsorted(order, row)): reasons[row] for row in sorted(reasons)}
+
+    def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
+        """Return the values of a feature, (n,) or one-hot."""
+        if name in self._facts.categories:
+            categories = self._facts.categories[name]
+            index = _index_of(column, categories, where, name)
+            return index[:, None] == np.arange(len(categories)) if self._facts.encoding == "one_hot" else index
+        fill = self._spec.missing
+        if fill == "mean":
+            return _numbers(column, where, name, self._facts.means[name])
+        return _numbers(column, where, name, float(fill) if not isinstance(fill, str) else None)
+
+    def _labels(self, column: pa.Array, where: Where, name: str) -> npt.NDArray[np.int32]:
+        classes = self._facts.classes_of(name)
+        if classes:
+            return _index_of(column, classes, where, name).astype(np.int32)
+        _refuse_missing(column, missing_of(column), where, name)
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        wrong = find_wrong_label(values)
+        if wrong is not None:
+            raise DataError(f"{where(wrong[0])}, column {name!r}: {wrong[1]}.")
+        return values.astype(np.int32)
+
+
+def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
+    """Return each feature with the index of its value, or those of its one-hot values, in ``data``."""
+    found, at = list[tuple[str, int | slice]](), 0
+    for name in facts.features:
+        width = len(facts.values_of(name))
+        is_one_hot = name in facts.categories and facts.encoding == "one_hot"
+        found.append((name, slice(at, at + width) if is_one_hot else at))
+        at += width
+    return found
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, not encoded by a dictionary."""
+    chunks = column.chunks or [pa.array([], column.type)]
+    array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+
+
+def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values are missing: null, NaN, or the empty string."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        found = pc.is_null(column, nan_is_null=True)
+    elif column_kind(kind) == "string":
+        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
+    else:
+        found = pc.is_null(column)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no value in one of some columns."""
+    found = np.zeros(len(table), np.bool_)
+    for name in names:
+        found |= missing_of(whole(table.column(name)))
+    return found
+
+
+def _refuse_missing(column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = "") -> None:
+    if missing.any():
+        row = int(missing.argmax())
+        hint = hint or " Set missing: skip to leave such records out."
+        raise DataError(f"{where(row)}, column {name!r}: no value.{hint}")
+
+
+def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers and booleans as float64, NaN where there is no value."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _numbers(column: pa.Array, where: Where, name: str, fill: float | None) -> npt.NDArray[np.floating[Any]]:
+    if pa.types.is_floating(column.type) and column.type != pa.float16() and not column.null_count:
+        # without a copy, and with less to do than by a cast
+        plain: Values = np.from_dlpack(column)
+        if _is_in_range(plain):
+            return plain
+    values = as_floats(column)
+    if _is_in_range(values):
+        return values
+    if fill is None:
+        hint = " Set missing: to mean, to skip, or to a number for features without a value."
+        _refuse_missing(column, np.isnan(values), where, name, hint)
+    else:
+        values = np.where(np.isnan(values), fill, values)
+    wrong = ~(np.abs(values) <= LARGEST)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{where(row)}, column {name!r}: {values[row]:g} does not fit in a float of 32 bits.")
+    return values
+
+
+def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
+    """Return whether all are within the range of float32, as nearly always; NaN is not."""
+    return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
+
+
+def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -> npt.NDArray[np.int64]:
+    """Return the index of each string in a vocabulary."""
+    texts = as_texts(column)
+    if "" in names:
+        texts = pc.fill_null(texts, "")
+    else:
+        hint = " Set missing: skip, or name the empty value among its categories: ''."
+        _refuse_missing(texts, missing_of(texts), where, name, hint)
+    found = pc.index_in(texts, pa.array(names, texts.type))
+    if found.null_count:
+        row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
+        more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+        raise DataError(
+            f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
+            f"Expected one of the training data: {', '.join(names[:MAX_SHOWN])}{more}."
+        )
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+
+def as_texts(column: pa.Array) -> pa.Array:
+    """Return the values of a column as strings."""
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())

@@ -1,0 +1,62 @@
+"""Values of records: uint8 stays as it is, other numbers become float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.errors import DataError
+
+__all__ = ["as_values", "is_numeric", "value_name"]
+
+
+def is_numeric(kind: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype are real numbers or booleans."""
+    return kind.kind in "biuf"
+
+
+def value_name(kind: np.dtype[Any]) -> str:
+    """Return the field that holds values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
+    return "pixel" if kind == np.uint8 else "data"
+
+
+def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[Any]:
+    """Convert numbers to the values of records.
+
+    Parameters
+    ----------
+    values : (n, ...) numbers
+    where : str
+        URL, for the error.
+    first : int
+        Index of the first record, for the error.
+
+    Returns
+    -------
+    (n, ...) uint8 or float32
+        uint8 is returned as it is; others are rounded to the nearest float32, which is exact for integers up to
+        2**24.
+
+    Raises
+    ------
+    DataError
+        A finite number is too large for float32, or the values are not numbers.
+    """
+    if not is_numeric(values.dtype):
+        raise DataError(f"{where}: values of type {values.dtype}, expected numbers.")
+    if values.dtype == np.uint8:
+        return values
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(np.float32, copy=False)
+    except FloatingPointError:
+        limit = np.finfo(np.float32).max
+        rows = values.reshape(len(values), -1)
+        row = int((np.isfinite(rows) & (abs(rows) > limit)).any(axis=1).argmax())
+        value = rows[row][np.isfinite(rows[row]) & (abs(rows[row]) > limit)][:1]
+        raise DataError(
+            f"{where}, record {first + row}: the value {', '.join(map(str, value))} is too large for float32, "
+            f"expected at most {limit:.3g}. Scale the data first."
+        ) from None

@@ -1,0 +1,178 @@
+"""Limits on decompression: a small file that is damaged or made to harm must not fill the memory.
+
+Everything that decompresses data of a user compares the decompressed size with one limit: what `limit_of` returns,
+8192 MB unless the job or the storage options give another. A gzipped file is compared as a whole, other formats block
+by block, as they are decompressed block by block.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from singa_dask.data.fs import files
+from singa_dask.data.fs.mapped_file import map_file
+from singa_dask.errors import DataError
+
+__all__ = ["DEFAULT_LIMIT_MB", "check_decompressed", "gunzip", "limit_of", "read_member", "with_limit"]
+
+DEFAULT_LIMIT_MB = 8192
+# decompressed files of this process beyond these bytes are temporary files, not memory
+IN_MEMORY_BYTES = 1 << 28
+READ_BYTES = 1 << 22
+PIECE_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 20
+# zlib: a gzip header, and the largest window
+GZIP_WINDOW = 31
+
+
+class _Source(Protocol):
+    url: str
+    size: int
+
+    def read(self, offset: int, length: int) -> memoryview: ...
+
+
+class _Held(bytearray):
+    """Decompressed bytes in memory, which can be counted."""
+
+    __slots__ = ("__weakref__",)
+
+
+_HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
+# several files are decompressed at the same time
+_ADDING = threading.Lock()
+
+
+def with_limit(storage_options: files.Options, max_decompressed_mb: float) -> files.Options:
+    """Return storage options with another limit, in 10**6 bytes; unchanged if it is the default."""
+    if max_decompressed_mb == DEFAULT_LIMIT_MB:
+        return storage_options
+    return {**(storage_options or {}), files.MAX_DECOMPRESSED: max_decompressed_mb}
+
+
+def limit_of(storage_options: files.Options) -> int:
+    """Return the maximum number of bytes that a file, or a block of it, may decompress to."""
+    return int((storage_options or {}).get(files.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
+
+
+def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
+    """Raise a `DataError` if decompressed data is larger than the limit.
+
+    Parameters
+    ----------
+    where : str
+        URL, and block or array, for the error.
+    n_bytes : int
+        Decompressed size as a header states it, or the bytes decompressed so far.
+    limit : int
+        What `limit_of` returns.
+    """
+    if n_bytes > limit:
+        text = f"{where}: decompresses to {n_bytes / 1e6:,.0f} MB or more, the limit is {limit / 1e6:,.0f} MB."
+        advice = "If it is right, raise max_decompressed_mb, or decompress it first."
+        raise DataError(f"{text} The file is damaged, or made to fill the memory. {advice}")
+
+
+def gunzip(source: _Source, limit: int) -> memoryview:
+    """Return the decompressed bytes of a gzip file of one or more members.
+
+    They are in memory as long as all such files of the process together have at most `IN_MEMORY_BYTES`; otherwise in a
+    temporary file, which is mapped. It has no name: it is gone when the view is.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, decompresses to more than the limit, or the disk of temporary files is full.
+    """
+    data = _Held()
+    chunks = _inflate(source)
+    try:
+        for chunk in chunks:
+            has_room = _add(data, chunk)
+            check_decompressed(source.url, len(data), limit)
+            if not has_room:
+                return _to_file(source.url, data, chunks, limit)
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{source.url}: a damaged gzip file: {error}.") from error
+    return memoryview(data).toreadonly()
+
+
+def _add(data: _Held, chunk: bytes) -> bool:
+    """Append decompressed bytes; if all in memory are too many then, return False, and count these no longer."""
+    with _ADDING:
+        data += chunk
+        _HELD[id(data)] = data
+        if sum(map(len, list(_HELD.values()))) <= IN_MEMORY_BYTES:
+            return True
+        del _HELD[id(data)]
+        return False
+
+
+def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) -> memoryview:
+    """Write decompressed bytes to a temporary file, and return its map."""
+    n = len(begin)
+    try:
+        with tempfile.TemporaryFile(prefix="singa-dask-") as file:
+            file.write(begin)
+            begin.clear()
+            for chunk in chunks:
+                n += len(chunk)
+                check_decompressed(url, n, limit)
+                file.write(chunk)
+            file.flush()
+            return map_file(file)
+    except OSError as error:
+        text = f"{url}: {n} bytes of it cannot be decompressed to {tempfile.gettempdir()}: {error.strerror or error}."
+        raise DataError(f"{text} Set TMPDIR to a directory with more space, or convert the file.") from error
+
+
+def _inflate(source: _Source) -> Iterator[bytes]:
+    """Yield the decompressed bytes of all members of a gzip file, at most `CHUNK_BYTES` at a time."""
+    member, is_within = zlib.decompressobj(GZIP_WINDOW), False
+    for piece in _pieces(source):
+        rest = piece
+        while rest:
+            if not is_within:
+                # members may be followed by zeros
+                rest = rest.lstrip(b"\0")
+            if rest:
+                yield member.decompress(rest, CHUNK_BYTES)
+                is_within = not member.eof
+                rest = member.unconsumed_tail if is_within else member.unused_data
+                if not is_within:
+                    member = zlib.decompressobj(GZIP_WINDOW)
+    if is_within:
+        raise EOFError("it ends within the compressed data")
+
+
+def _pieces(source: _Source) -> Iterator[bytes]:
+    """Yield a file in pieces that are small enough to be copied often."""
+    for offset in range(0, source.size, READ_BYTES):
+        data = source.read(offset, min(READ_BYTES, source.size - offset))
+        for start in range(0, len(data), PIECE_BYTES):
+            yield bytes(data[start : start + PIECE_BYTES])
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:
+    """Return the decompressed bytes of a file in a zip archive, never holding more than its header states.
+
+    Raises
+    ------
+    DataError
+        It is larger than the limit.
+    EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error
+        It is damaged.
+    """
+    check_decompressed(where, member.file_size, limit)
+    data = bytearray()
+    with archive.open(member) as file:
+        # zipfile decompresses a multiple of what is asked for in some formats
+        while chunk := file.read(PIECE_BYTES):
+            data += chunk
+    return data

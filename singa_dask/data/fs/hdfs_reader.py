@@ -1,0 +1,89 @@
+"""HdfsReader: reads ranges of one file on HDFS, and tries again where a read fails or a DataNode hangs."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+import hdfs_native
+
+from singa_dask.data.fs.hdfs_calls import with_errno
+from singa_dask.data.fs.hdfs_connection import IO_DEADLINE_S, TRANSIENT, Connection
+from singa_dask.gate import pause
+
+__all__ = ["HdfsReader"]
+
+# Delays before a read is retried. There is no event to wait for: the servers may be restarting.
+BACK_OFF_S = (0.1, 0.4, 1.6)
+
+
+class HdfsReader:
+    """Reads ranges of one file; can be used by several threads.
+
+    The client reads the replicas of a block in the order in which the NameNode names them, and goes on with the next
+    one if a DataNode fails or sends nothing. Then the file is opened again: the NameNode shuffles replicas that are
+    equally far. A reader of its own therefore is the way to read a range from another replica.
+
+    Parameters
+    ----------
+    connection : Connection
+    path : str
+    deadline_s : float
+        Of the NameNode.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    """
+
+    def __init__(self, connection: Connection, path: str, deadline_s: float) -> None:
+        self._connection, self._path, self._deadline_s = connection, path, deadline_s
+        self.size = -1
+        # the client's reader, and how long it waits for a DataNode
+        self._opened: tuple[hdfs_native.FileReader, float] | None = None
+        self.size = len(self._open(connection.read_idle_s(0)))
+
+    def _open(self, idle_s: float) -> hdfs_native.FileReader:
+        opened = self._opened
+        if opened is not None and opened[1] == idle_s:
+            return opened[0]
+        reader = self._connection.ask(
+            self._path, lambda client: client.read(self._path), self._deadline_s, idle_s=idle_s
+        )
+        if self.size not in (-1, len(reader)):
+            text = f"{self._connection.root}{self._path}: {len(reader)} bytes, but it had {self.size} when opened."
+            raise with_errno(OSError, errno.ESTALE, text)
+        self._opened = reader, idle_s
+        return reader
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
+
+        Raises
+        ------
+        OSError
+            All retries failed. The error names URL and offset.
+        """
+        offset = max(offset, 0)
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        for attempt, wait_s in enumerate(BACK_OFF_S):
+            try:
+                return self._read(offset, length, attempt)
+            except OSError as error:
+                if error.errno not in TRANSIENT:
+                    raise
+            self._opened = None
+            pause(wait_s)
+        return self._read(offset, length, len(BACK_OFF_S))
+
+    def _read(self, offset: int, length: int, attempt: int) -> bytes:
+        idle_s = self._connection.read_idle_s(attempt)
+        reader = self._open(idle_s)
+        began = time.monotonic()
+        data = self._connection.guarded(self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length))
+        if self._connection.note_read(time.monotonic() - began, idle_s):
+            self._opened = None
+        return data

@@ -1,0 +1,232 @@
+"""MemoryBudget: how a loader divides the memory that it may take. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from singa_dask.data.loading.look_ahead import MAX_STEPS
+from singa_dask.data.order.sampler import Sampler
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Block
+from singa_dask.errors import DataError
+
+__all__ = ["DEFAULT_BYTES", "MemoryBudget", "MemoryLimit", "decoding_bytes"]
+
+DEFAULT_BYTES = 1280 << 20
+# batches that are read together
+SLAB_BYTES = 4 << 20
+# more batches than these do not help
+BATCHES_BYTES = 64 << 20
+# of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
+LOCAL_BLOCKS = 5
+MIB = 1 << 20
+
+
+class MemoryLimit(NamedTuple):
+    """What a loader may take.
+
+    Attributes
+    ----------
+    given : int or None
+        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
+    share : int or None
+        What they can be at most if they are not given: the loader's share of the memory of this process, if known.
+    """
+
+    given: int | None = None
+    share: int | None = None
+
+    @property
+    def start(self) -> int:
+        """Maximum bytes, unless blocks need more."""
+        return self.given or min(DEFAULT_BYTES, self.share or DEFAULT_BYTES)
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
+
+    What is needed comes first: two slabs of batches, the block that is being read with what decodes it, and in file
+    order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
+    then to more batches and blocks in flight, then to blocks that are kept for the next epoch.
+
+    Blocks of a mapped store cost nothing: their pages belong to the system, which takes them back.
+
+    Attributes
+    ----------
+    bytes_bound : int
+        Of all parts.
+    slab_steps : int
+        Batches per slab.
+    slab_bytes : int
+        Of a slab: its buffers, and blocks of which its batches are views.
+    batches : int
+        Bytes of all slabs: in use, waiting, and being read; two at least.
+    in_flight : int
+        Bytes of blocks that are requested from a remote filesystem, or decoded ahead, and not yet used; one block at
+        least.
+    pool_blocks : int
+        Blocks in a `BlockPool`; 0 if those in use do not fit.
+    n_kept : int
+        Blocks that the reader keeps.
+    horizon : int
+        Steps whose blocks are read ahead.
+    n_in_use : int
+        Blocks that the order alternates between.
+    """
+
+    bytes_bound: int
+    slab_steps: int
+    slab_bytes: int
+    batches: int
+    in_flight: int
+    pool_blocks: int
+    n_kept: int
+    horizon: int
+    n_in_use: int
+
+    @classmethod
+    def divide(
+        cls,
+        limit: MemoryLimit,
+        store: Store,
+        sampler: Sampler,
+        n_workers: int,
+        in_flight: int,
+        decodes_ahead: bool = False,
+    ) -> MemoryBudget:
+        """Divide the memory of a loader.
+
+        Parameters
+        ----------
+        limit : MemoryLimit
+        store : Store
+        sampler : Sampler
+        n_workers : int
+            Number of workers of the group.
+        in_flight : int
+            Maximum bytes in flight.
+        decodes_ahead : bool
+            Whether blocks in flight are decoded, so that each takes `decoding_bytes` more.
+
+        Raises
+        ------
+        DataError
+            One block, or two batches, are larger than the bound.
+        """
+        return _Division(limit, store, sampler, n_workers, decodes_ahead).budget(in_flight)
+
+
+def decoding_bytes(store: Store, block: Block) -> int:
+    """Return what the records of a block take while they are decoded."""
+    return 2 * block.n * store.record_bytes
+
+
+class _Division:
+    """Sizes that follow from store and order; see `MemoryBudget.divide`."""
+
+    def __init__(self, limit: MemoryLimit, store: Store, sampler: Sampler, n_workers: int, decodes_ahead: bool) -> None:
+        self.limit, self.store, self.sampler = limit, store, sampler
+        self.decodes_ahead = decodes_ahead
+        self.in_order = sampler.shuffle == "none"
+        self.record = store.record_bytes
+        self.largest = max(store.blocks, key=self._reading)
+        self.decoded = 0 if store.mapped else self.record * max(block.n for block in store.blocks)
+        self.batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self.record
+        fitting = min(SLAB_BYTES, limit.start // 8) // max(self.batch, 1)
+        self.slab_steps = max(1, min(MAX_STEPS, fitting))
+        # batches in file order are views of blocks, or in buffers
+        self.times = 2 if self.in_order and not store.mapped else 1
+        self.slab = self.slab_steps * self.batch * self.times
+        # in file order a batch can span two blocks
+        self.min_kept = 2 if self.in_order else 1
+        n_blocks = len(store.blocks)
+        self.in_use = min(n_blocks, sampler.blocks_in_use(n_workers) or n_blocks)
+
+    def _reading(self, block: Block) -> int:
+        """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
+        return 0 if self.store.mapped else block.length + decoding_bytes(self.store, block)
+
+    def _needed(self) -> int:
+        # batches that are handed out can be views of one more block
+        kept = (self.min_kept + self.in_order) * self.decoded
+        reading = 0 if self.decodes_ahead else self._reading(self.largest)
+        return 2 * self.slab + reading + kept + self._one_in_flight
+
+    @property
+    def _one_in_flight(self) -> int:
+        if self.decodes_ahead:
+            return self._reading(self.largest)
+        return max(block.length for block in self.store.blocks) if self.store.remote else 0
+
+    def _bound(self) -> int:
+        needed, bound = self._needed(), self.limit.start
+        if needed <= bound:
+            return bound
+        most = self.limit.given or self.limit.share
+        if most is None or (needed <= most and not self.limit.given):
+            return needed
+        block, largest = self.largest, self._reading(self.largest)
+        says = "memory_mb allows" if self.limit.given else "the share of this reader of the memory of its process is"
+        advice = "or write the records in smaller blocks" if largest > 2 * self.slab else "or lower batchsize"
+        raise DataError(
+            f"{self.store.url}, block {block.id}: {block.n} records, {_mib(block.n * self.record)} MiB. Reading takes "
+            f"{_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.slab)} MiB. {says} "
+            f"{most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
+        )
+
+    def budget(self, in_flight: int) -> MemoryBudget:
+        bound = self._bound()
+        rest = bound - self._needed()
+        pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
+        rest -= pool_bytes
+        more = max(0, min(BATCHES_BYTES * self.times - 2 * self.slab, rest // 2))
+        rest -= more
+        one = self._one_in_flight
+        ahead = max(0, min(in_flight - one, self._ahead(rest)))
+        rest -= ahead
+        return MemoryBudget(
+            bound,
+            self.slab_steps,
+            self.slab,
+            2 * self.slab + more,
+            one + ahead,
+            pool_blocks,
+            self._kept(rest),
+            (one + ahead) // max(self.batch, 1),
+            self.in_use,
+        )
+
+    def _ahead(self, free: int) -> int:
+        """Return how many of ``free`` bytes may be in flight at most."""
+        if self.store.remote:
+            return free
+        # of local files only decoding takes time: what is kept for the next epoch is worth more
+        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
+
+    def _kept(self, free: int) -> int:
+        """Return how many blocks are kept if there are ``free`` bytes for more than the least."""
+        n_blocks = len(self.store.blocks)
+        if self.store.mapped or self.store.count * self.record <= free:
+            return n_blocks
+        if self.in_order and self.sampler.count * self.record > free:
+            # the first ones would be needed last
+            return self.min_kept
+        return min(n_blocks, self.min_kept + free // max(self.decoded, 1))
+
+    def _pool(self, free: int) -> tuple[int, int]:
+        """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
+        store = self.store
+        if self.in_order:
+            return 0, 0
+        if store.count * self.record <= free:
+            return len(store.blocks), store.count * self.record
+        n_bytes = self.in_use * max(block.n for block in store.blocks) * self.record
+        return (self.in_use, n_bytes) if n_bytes <= free else (0, 0)
+
+
+def _mib(n_bytes: int) -> int:
+    """Return a size in MiB, rounded up."""
+    return -(-n_bytes // MIB)

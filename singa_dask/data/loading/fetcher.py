@@ -1,0 +1,282 @@
+"""Fetcher: reads the blocks that a loader will need next, many at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+
+from singa_dask.data.fs.io_threads import IoThreads
+from singa_dask.data.loading.budget import decoding_bytes
+from singa_dask.data.loading.look_ahead import LookAhead
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.types import Arrays
+from singa_dask.errors import Aborted
+
+__all__ = ["Fetcher"]
+
+
+@dataclass(eq=False)
+class _Fetch:
+    """A block that is read, or waits for a thread.
+
+    Attributes
+    ----------
+    step : int
+        First step of the slab that needs it.
+    length : int
+        Bytes that are read.
+    memory : int
+        Bytes that count as in flight.
+    result : dict of str to ndarray, list of memoryview, or None
+        The block, or its bytes if it is not decoded ahead.
+    error : BaseException or None
+        Of the first read that failed.
+    running : int
+        Number of reads that have begun and not ended; decoding is part of them.
+    started : float or None
+        When the first read began.
+    repeated : bool
+        Whether it will not be requested again if it is late: it was, or its bytes are here.
+    dropped : bool
+        Whether nobody wants it any more.
+    """
+
+    block: int
+    step: int
+    length: int
+    memory: int
+    result: Arrays | list[memoryview] | None = None
+    error: BaseException | None = None
+    running: int = 0
+    started: float | None = None
+    repeated: bool = False
+    dropped: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.result is not None or (self.error is not None and not self.running)
+
+
+class Fetcher:
+    """Reads the blocks that come next by some threads, and hands them out in any order.
+
+    At most ``bytes_bound`` bytes are in flight: requested and not yet handed out; one block at least. A block that is
+    late when it is needed is read again, by another connection, and the first answer is used; see `IoThreads`.
+    Blocks that were not announced are read as well. Those that take no request are read when they are needed.
+
+    With ``decoders``, these threads decode blocks ahead, and read those that take no request. Others are decoded by
+    the thread that needs them.
+
+    Used by one thread at a time, but for `wake`.
+
+    Parameters
+    ----------
+    store : RangeStore
+    threads : IoThreads
+    bytes_bound : int
+    cancelled : callable
+        Returns whether to stop waiting.
+    decoders : IoThreads, optional
+        See `decode_threads`.
+    """
+
+    def __init__(
+        self,
+        store: RangeStore,
+        threads: IoThreads,
+        bytes_bound: int,
+        cancelled: Callable[[], bool] = lambda: False,
+        decoders: IoThreads | None = None,
+    ) -> None:
+        self._store, self._threads, self._decoders = store, threads, decoders
+        self._bytes_bound, self._cancelled = bytes_bound, cancelled
+        self._ahead: LookAhead | None = None
+        self._coming: deque[tuple[int, int]] = deque()
+        self._fetches: dict[int, _Fetch] = {}
+        self._in_flight = self._decoding = self._step = 0
+        self._changed = threading.Condition()
+
+    def follow(self, ahead: LookAhead | None, step: int) -> None:
+        """Read the blocks of a look-ahead from now on; a slab that begins with ``step`` is read next.
+
+        Blocks that were announced for earlier slabs are dropped.
+        """
+        if ahead is not self._ahead:
+            self._coming.clear()
+        self._ahead, self._step = ahead, step
+        for fetch in [each for each in self._fetches.values() if each.step < step]:
+            self._drop(fetch)
+        self._fill()
+
+    def read_block(self, block: int) -> Arrays:
+        """Read a block, see `RangeStore.read_block`.
+
+        Raises
+        ------
+        DataError
+            It cannot be read, or its checksum differs.
+        Aborted
+            Waiting was cancelled.
+        """
+        if block not in self._fetches and self._is_near(block):
+            # faster than another thread
+            return self._store.read_block(block)
+        fetch = self._fetches.get(block) or self._start(block, self._step, first=True)
+        try:
+            self._wait(fetch)
+        finally:
+            self._drop(fetch)
+        self._fill()
+        if fetch.result is None:
+            assert fetch.error is not None
+            raise fetch.error
+        return fetch.result if isinstance(fetch.result, dict) else self._store.read_block(block, fetch.result)
+
+    def drop(self) -> None:
+        """Forget the blocks that were announced, and what was read of them.
+
+        Waits for threads that decode, which may use the store, but not for reads.
+        """
+        self._ahead = None
+        self._coming.clear()
+        for fetch in list(self._fetches.values()):
+            self._drop(fetch)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._decoding)
+
+    def wake(self) -> None:
+        """Let a waiting thread look at ``cancelled``. Any thread may call it."""
+        with self._changed:
+            self._changed.notify_all()
+
+    # -- methods of the loader's thread ---------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Request the next blocks, as far as the bound allows."""
+        while self._ahead is not None:
+            if not self._coming:
+                found = self._ahead.next_slab(self._step)
+                if found is None:
+                    return
+                self._coming.extend(found)
+                continue
+            step, block = self._coming[0]
+            if step >= self._step and (self._decoders is not None or not self._is_near(block)):
+                has_room = not self._fetches or self._in_flight + self._memory(block) <= self._bytes_bound
+                if block in self._fetches or not has_room:
+                    return
+                self._start(block, step)
+            self._coming.popleft()
+
+    def _is_near(self, block: int) -> bool:
+        """Return whether reading a block takes no request."""
+        return not self._store.remote or self._store.is_cached(block)
+
+    def _memory(self, block: int) -> int:
+        """Return the bytes that a block takes while it is in flight."""
+        decoded = 0 if self._decoders is None else decoding_bytes(self._store, self._store.blocks[block])
+        return self._store.fetch_bytes(block) + decoded
+
+    def _start(self, block: int, step: int, first: bool = False) -> _Fetch:
+        fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
+        with self._changed:
+            self._in_flight += fetch.memory
+        # the context holds the gate of the job: a job that has ended ends its reads
+        if self._decoders is not None and self._is_near(block):
+            self._decoders.submit(partial(copy_context().run, self._read_near, fetch), first)
+        else:
+            self._threads.submit(partial(copy_context().run, self._read, fetch, False), first)
+        return fetch
+
+    def _drop(self, fetch: _Fetch) -> None:
+        del self._fetches[fetch.block]
+        with self._changed:
+            fetch.dropped = True
+            if not fetch.running:
+                self._in_flight -= fetch.memory
+
+    def _wait(self, fetch: _Fetch) -> None:
+        with self._changed:
+            while not fetch.done:
+                if self._cancelled():
+                    raise Aborted(f"{self._store.url}, block {fetch.block}: reading was cancelled.")
+                left = self._seconds_left(fetch)
+                if left is not None and left <= 0:
+                    fetch.repeated = True
+                    self._threads.repeat(partial(copy_context().run, self._read, fetch, True))
+                else:
+                    self._changed.wait(left)
+
+    def _seconds_left(self, fetch: _Fetch) -> float | None:
+        """Return the time until a block is late; None if it will not be read again."""
+        late_s = None if fetch.repeated or fetch.started is None else self._threads.late_after(fetch.length)
+        return None if late_s is None or fetch.started is None else fetch.started + late_s - time.monotonic()
+
+    # -- methods of the reading threads ---------------------------------------------------------------
+
+    def _begin(self, fetch: _Fetch) -> bool:
+        """Note that a read begins; returns False if it is no longer needed."""
+        with self._changed:
+            if fetch.dropped or fetch.done:
+                return False
+            fetch.running += 1
+            fetch.started = fetch.started or time.monotonic()
+            # whoever waits knows now when it is late
+            self._changed.notify_all()
+            return True
+
+    def _end(self, fetch: _Fetch, result: Arrays | list[memoryview] | None, error: BaseException | None) -> None:
+        """Note that a read has ended."""
+        with self._changed:
+            fetch.running -= 1
+            if fetch.result is None:
+                fetch.result, fetch.error = result, fetch.error or error
+            if fetch.dropped and not fetch.running:
+                self._in_flight -= fetch.memory
+            self._changed.notify_all()
+
+    def _read(self, fetch: _Fetch, again: bool) -> None:
+        """Read a block, unless that is no longer needed."""
+        if not self._begin(fetch):
+            return
+        started = time.monotonic()
+        try:
+            data = self._store.fetch(fetch.block, again)
+            self._threads.add_time(fetch.length, time.monotonic() - started)
+        except BaseException as error:  # raised in the loader's thread
+            self._end(fetch, None, error)
+            return
+        if self._decoders is None:
+            self._end(fetch, data, None)
+            return
+        with self._changed:
+            fetch.repeated = True
+        self._decoders.submit(partial(copy_context().run, self._decode, fetch, data))
+
+    def _read_near(self, fetch: _Fetch) -> None:
+        """Read and decode a block that takes no request, unless that is no longer needed."""
+        if self._begin(fetch):
+            with self._changed:
+                fetch.repeated = True
+            self._decode(fetch, None)
+
+    def _decode(self, fetch: _Fetch, data: list[memoryview] | None) -> None:
+        """Decode a block, unless that is no longer needed."""
+        with self._changed:
+            is_needed = not (fetch.dropped or fetch.done)
+            self._decoding += is_needed
+        arrays: Arrays | None = None
+        error: BaseException | None = None
+        if is_needed:
+            try:
+                arrays = self._store.read_block(fetch.block, data)
+            except BaseException as raised:  # raised in the loader's thread
+                error = raised
+        with self._changed:
+            self._decoding -= is_needed
+        self._end(fetch, arrays, error)

@@ -1,0 +1,256 @@
+"""ArrayStore: records in arrays that are stored in chunks, and found by name. The base of HDF5 and Zarr.
+
+Labels are read when the store is opened. The other values are read block by block: a block consists of whole chunks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.values import as_values, value_name
+from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.fs.decompression import check_decompressed, limit_of
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.npy import check_array
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import BLOCK_BYTES, rows_per_block
+from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.errors import DataError
+
+__all__ = ["CLASS_NAMES", "PACKED", "ArrayGroup", "ArrayStore", "StoredArray"]
+
+VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
+LABEL_NAMES = ("labels", "label", "y", "targets", "target")
+CLASS_NAMES = ("class_names", "classes", "names")
+# attributes of arrays whose values stand for others
+PACKED = ("scale_factor", "add_offset")
+# maximum number of names of arrays in an error
+MAX_SHOWN = 20
+# more blocks are a damaged shape
+MAX_BLOCKS = 10_000_000
+MAX_CLASSES = 10_000
+
+
+class StoredArray(ABC):
+    """An array in a file. The first axis is that of records.
+
+    Attributes
+    ----------
+    kind : dtype
+        Dtype in the file: numbers, or text.
+    shape : tuple of int
+    chunk_rows : int
+        Number of records of a chunk; 1 if the array is not stored in chunks.
+    attributes : mapping
+    is_view : bool
+        Whether `decode` returns a view of the bytes.
+    """
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunk_rows: int = 1
+    attributes: Mapping[str, Any]
+    is_view: bool = False
+
+    @abstractmethod
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        """Return the ranges that hold ``n`` records; ``first`` is the first one of a chunk."""
+
+    @abstractmethod
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        """Return ``n`` records from the bytes of their ``ranges``: (n, *shape[1:]) of ``kind``."""
+
+    def texts(self) -> npt.NDArray[Any] | None:
+        """Return all values as an array of str; None if they are not text."""
+        return None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record."""
+        n = self.kind.itemsize
+        for extent in self.shape[1:]:
+            n *= extent
+        return n
+
+    def rows_per_block(self) -> int:
+        """Return the number of records of a block: whole chunks, of about 1 MiB together if they are smaller."""
+        if self.chunk_rows == 1:
+            return rows_per_block(self.row_bytes)
+        return self.chunk_rows * max(1, BLOCK_BYTES // max(1, self.chunk_rows * self.row_bytes))
+
+
+class ArrayGroup(ABC):
+    """The arrays of a file, by name.
+
+    Attributes
+    ----------
+    names : sequence of str
+    attributes : mapping
+    """
+
+    names: Sequence[str]
+    attributes: Mapping[str, Any]
+
+    @abstractmethod
+    def open(self, name: str) -> StoredArray:
+        """Open an array."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is not needed to read the arrays that were opened."""
+
+
+class ArrayStore(RangeStore):
+    """Records of arrays that are stored in chunks; subclasses list the arrays in `open_group`.
+
+    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
+    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
+    the labels or of the file, or in an array of this name.
+    """
+
+    block_options = ("features", "label")
+    labels_apart = True
+
+    def __init__(self, url: str, storage_options: fs.Options = None, features: str = "", label: str = "") -> None:
+        super().__init__(url, storage_options, features=features, label=label)
+
+    @abstractmethod
+    def open_group(self) -> ArrayGroup:
+        """Open the file. Its first source is the one whose length the manifest states."""
+
+    def index(self) -> None:
+        group = self.open_group()
+        try:
+            name = self._chosen(group, "features", VALUE_NAMES)
+            label = self._chosen(group, "label", LABEL_NAMES, name.rpartition("/")[0])
+            self._values = self._open(group, name, False)
+            self._labels = self._read_labels(group, label) if label else None
+        finally:
+            group.close()
+        field = value_name(self._values.kind)
+        kind = np.dtype(np.uint8 if field == "pixel" else np.float32)
+        self.schema = {field: Field(kind, self._values.shape[1:])}
+        if self._labels is not None:
+            self.schema["label"] = Field(np.dtype(np.int32))
+            if len(self._labels) != self._values.shape[0]:
+                lengths = {name: self._values.shape[0], label: len(self._labels)}
+                raise DataError(f"{self.url}: arrays of different lengths: {lengths}.")
+        self.mapped = self.is_local and self._values.is_view and self._values.kind == kind
+        self.blocks = self._cut()
+        self._compare_labels()
+
+    def _cut(self) -> tuple[Block, ...]:
+        """Return the blocks. Their offsets and lengths are those of the values that are not compressed."""
+        count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
+        if count > n * MAX_BLOCKS:
+            raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
+        check_decompressed(f"{self.url}, block 0", min(n, count) * size, limit_of(self.storage_options))
+        firsts = range(0, count, n)
+        return tuple(
+            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
+            for i, first in enumerate(firsts)
+        )
+
+    def _compare_labels(self) -> None:
+        """Compare the labels, which are in no block, with the manifest."""
+        if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
+            raise DataError(
+                f"{self.url}: other labels than those of its manifest: damaged, or newer than its manifest. If the "
+                "data is right, write a new manifest: singa-dask data verify URL --write-manifest."
+            )
+
+    def _labels_crc(self) -> int | None:
+        return None if self._labels is None else checksum_of(memoryview(self._labels).cast("B"))
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {**super().manifest_info(), "labels": self._labels_crc()}
+
+    # -- arrays by name ----------------------------------------------------------------------------------
+
+    def _chosen(self, group: ArrayGroup, option: str, defaults: Sequence[str], folder: str = "") -> str:
+        """Return the name of an array: that of an option, or else one of the defaults; empty if there is no label."""
+        given = str(self.options[option]).strip("/")
+        if group.names == [""] and not given:
+            # a single array
+            return ""
+        known = {name.lower(): name for name in reversed(group.names)}
+        inside = f"{folder}/" if folder else ""
+        found = next((known[inside + each] for each in defaults if inside + each in known), None)
+        if given in group.names or (found is not None and not given):
+            return given or str(found)
+        if option == "label" and not given:
+            return ""
+        expected = repr(given) if given else " or ".join(defaults)
+        more = f" and {len(group.names) - MAX_SHOWN} more" if len(group.names) > MAX_SHOWN else ""
+        names = f"Arrays: {', '.join(group.names[:MAX_SHOWN]) or 'none'}{more}."
+        hint = "" if given else " Give the options features and label: names of arrays."
+        raise DataError(f"{self.url}: no array called {expected}. {names}{hint}")
+
+    def _open(self, group: ArrayGroup, name: str, is_label: bool) -> StoredArray:
+        array = group.open(name)
+        packed = [each for each in PACKED if each in array.attributes]
+        if packed:
+            raise DataError(f"{self.url}: {name}: values with {packed[0]}, which is not applied. Store them unpacked.")
+        check_array(self.url, name or "the array", array.kind, array.shape, is_label)
+        if 0 in array.shape:
+            raise DataError(f"{self.url}: {name}: no records, or no values: the shape is {array.shape}.")
+        return array
+
+    # -- labels ------------------------------------------------------------------------------------------
+
+    def _read_labels(self, group: ArrayGroup, name: str) -> npt.NDArray[np.int32]:
+        texts = group.open(name).texts()
+        if texts is not None:
+            names, labels = np.unique(texts.reshape(-1), return_inverse=True)
+            if len(names) > MAX_CLASSES:
+                raise DataError(f"{self.url}: {name}: {len(names)} different labels. Expected names of classes.")
+            self.class_names = tuple(map(str, names))
+            return labels.astype(np.int32)
+        array = self._open(group, name, True)
+        self._find_class_names(group, name, array)
+        where = f"{self.url}, {name}"
+        parts, count, step = [], array.shape[0], array.rows_per_block()
+        check_decompressed(where, count * array.row_bytes, limit_of(self.storage_options))
+        for first in range(0, count, step):
+            n = min(step, count - first)
+            data = [source.scan(offset, length) for source, offset, length in array.ranges(first, n)]
+            parts.append(as_labels(array.decode(first, n, data).reshape(n), where, first))
+        return np.ascontiguousarray(np.concatenate(parts))
+
+    def _find_class_names(self, group: ArrayGroup, label: str, array: StoredArray) -> None:
+        found = [each.get(name) for each in (array.attributes, group.attributes) for name in CLASS_NAMES]
+        folder, slash, _ = label.rpartition("/")
+        found += [group.open(name).texts() for name in (f"{folder}{slash}{CLASS_NAMES[0]}",) if name in group.names]
+        self.class_names = next(filter(None, map(_as_names, found)), ())
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        return self._values.ranges(int(self.starts[block_id]), self.blocks[block_id].n)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        values = self._values.decode(first, n, data)
+        arrays = {next(iter(self.schema)): as_values(values, self.url, first)}
+        return arrays if self._labels is None else {**arrays, "label": self._labels[first : first + n]}
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        if self._labels is None:
+            return super().read_labels(block_id)
+        return self._labels[int(self.starts[block_id]) : int(self.starts[block_id + 1])]
+
+
+def _as_names(value: Any) -> tuple[str, ...]:
+    """Return class names from an attribute or array of text; empty if it has none."""
+    plain = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(plain, (list, tuple)):
+        plain = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in plain]
+    return parse_names(plain)

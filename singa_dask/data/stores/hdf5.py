@@ -1,0 +1,333 @@
+"""Records in HDF5: an array of images or data, and one of labels, in one file.
+
+The library h5py reads what is in the file, and where. The values are then read by ranges, without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.codecs.hdf5 import Filter, check_filters, decode_chunk, load_h5py
+from singa_dask.data.fs.byte_source import Bytes, Memory, Range
+from singa_dask.data.fs.decompression import limit_of
+from singa_dask.data.fs.range_file import RangeFile
+from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayGroup, ArrayStore, StoredArray
+from singa_dask.data.stores.store import STORES
+from singa_dask.errors import DataError
+
+__all__ = ["HDF5Store"]
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+HEAP_MAGIC = b"GCOL"
+# bytes before the objects of a heap, and before each of them
+HEAP_HEADER = 16
+# where a text is
+TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+# attribute of arrays that MATLAB wrote
+MATLAB = "MATLAB_class"
+# what h5py raises for damaged files
+DAMAGE = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SystemError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+# h5py reads a remote file by these
+PAGE_BYTES, MAX_PAGES = 1 << 16, 256
+# ranges that are closer than this are read together
+GAP_BYTES = 1 << 12
+
+
+@STORES.register("hdf5")
+class HDF5Store(ArrayStore):
+    """Records of an HDF5 file, in chunks or not, with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
+
+    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
+    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
+    the labels or of the file, or in an array of this name.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    features : str
+        Name of the array of images or data, e.g. ``train/images``. By default images, image, pixel, pixels, data, x or
+        features, in upper or lower case.
+    label : str
+        Name of the array of labels. By default labels, label, y, targets or target beside it, if there is one of them.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, chunks of an array are missing, or its values are not numbers of a standard type.
+    """
+
+    title = "an HDF5 file"
+    suffixes = (".h5", ".hdf5")
+    damage = DAMAGE
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(MAGIC) or super().matches(url, head)
+
+    def open_group(self) -> ArrayGroup:
+        return _Group(self.open_source(), limit_of(self.storage_options))
+
+
+class _Pages:
+    """Serves the small reads of h5py from pages of the file."""
+
+    def __init__(self, source: Bytes) -> None:
+        self._source, self.size = source, source.size
+        self._page = functools.lru_cache(MAX_PAGES)(self._read_page)
+
+    def _read_page(self, i: int) -> memoryview:
+        return self._source.scan(i * PAGE_BYTES, min(PAGE_BYTES, self.size - i * PAGE_BYTES))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on."""
+        first, last = offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES
+        data = b"".join(self._page(i) for i in range(first, last + 1))
+        return data[offset - first * PAGE_BYTES :][:length]
+
+
+class _Heaps:
+    """The heaps of a file, which hold texts of different lengths.
+
+    The library would believe a length of 4 GiB that a damaged file states, and might not end.
+    """
+
+    def __init__(self, source: Bytes) -> None:
+        self._source = source
+        self._objects = functools.lru_cache(MAX_PAGES)(self._read)
+
+    def text(self, length: int, address: int, index: int) -> str:
+        """Return a text: object ``index`` of the heap at ``address``."""
+        if not length:
+            return ""
+        found = self._objects(address).get(index, b"")
+        if length > len(found):
+            raise ValueError(f"a text of {length} bytes in an object of {len(found)}")
+        return found[:length].decode()
+
+    def _read(self, address: int) -> dict[int, bytes]:
+        """Return the objects of a heap."""
+        head = bytes(self._source.scan(address, HEAP_HEADER))
+        n_bytes = int.from_bytes(head[8:16], "little")
+        if not head.startswith(HEAP_MAGIC) or n_bytes > self._source.size - address:
+            raise ValueError(f"no heap at {address}")
+        heap, at, found = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
+        while at + HEAP_HEADER <= n_bytes:
+            index, size = struct.unpack_from("<H6xQ", heap, at)
+            if not index:
+                # what follows is free
+                break
+            at += HEAP_HEADER
+            found[index] = heap[at : at + size]
+            at += -(-size // 8) * 8
+        return found
+
+
+class _Group(ArrayGroup):
+    """The arrays of an open file."""
+
+    def __init__(self, source: Bytes, limit: int) -> None:
+        if not source.size:
+            raise ValueError("it is empty")
+        self._source, self._limit = source, limit
+        self._h5py = load_h5py(source.url)
+        self._file = self._h5py.File(RangeFile(source if source.is_local else _Pages(source)), "r")
+        if self._file.userblock_size:
+            raise DataError(f"{source.url}: a file with a user block, which is not read. Write it without one.")
+        self.attributes = _attributes(self._file)
+        found: list[str] = []
+
+        def add(name: str, item: Any) -> None:
+            if isinstance(item, self._h5py.Dataset):
+                found.append(name)
+
+        self._file.visititems(add)
+        self.names = found
+
+    def open(self, name: str) -> StoredArray:
+        dataset = self._file[name]
+        where = f"{self._source.url}, {name}"
+        attributes = _attributes(dataset)
+        if MATLAB in attributes:
+            raise DataError(f"{where}: MATLAB stores the axes of arrays in reverse order. Write the file with h5py.")
+        if dataset.is_virtual or dataset.external:
+            raise DataError(f"{where}: its values are in other files. Copy them into one, or name one of those.")
+        kind, shape = dataset.dtype, dataset.shape
+        if shape is None:
+            raise DataError(f"{where}: an empty array.")
+        if kind.kind in "iuf" and not self._h5py.h5t.py_create(kind).equal(dataset.id.get_type()):
+            raise DataError(f"{where}: numbers of a type that NumPy does not have. Store them as {kind}.")
+        text = self._h5py.check_string_dtype(kind)
+        if text is None:
+            return self._located(name, dataset, kind, attributes)
+        references = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
+        return _Text(references, _Heaps(self._source))
+
+    def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        """Return an array whose values are of a dtype."""
+        where, shape = f"{self._source.url}, {name}", dataset.shape
+        if dataset.chunks is not None:
+            return self._chunked(where, dataset, kind, attributes)
+        offset, n_bytes = dataset.id.get_offset(), dataset.size * kind.itemsize
+        if offset is None and n_bytes:
+            # values within the header
+            if dataset.id.get_storage_size() != n_bytes:
+                raise DataError(f"{where}: its values were never written.")
+            if kind == TEXT:
+                raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
+            data = np.ascontiguousarray(dataset[()]).tobytes()
+            return _Contiguous(kind, shape, attributes, Memory(self._source.url, data), 0)
+        if offset is not None and offset + n_bytes > self._source.size:
+            raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self._source.size}")
+        return _Contiguous(kind, shape, attributes, self._source, offset or 0)
+
+    def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        plist = dataset.id.get_create_plist()
+        filters = []
+        for i in range(plist.get_nfilters()):
+            number, flags, values, name = plist.get_filter(i)
+            filters.append(Filter(number, flags, values, name.decode("ascii", "replace")))
+        check_filters(filters, self._h5py)
+        found: list[tuple[int, ...]] = []
+        dataset.id.chunk_iter(
+            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
+        )
+        chunks, shape = dataset.chunks, dataset.shape
+        expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
+        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
+        grid = np.unique(table[:, : len(chunks)], axis=0)
+        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
+            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
+            raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
+        if int(table[:, -2].sum()) > self._source.size:
+            raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
+        return _Chunked(kind, shape, attributes, self._source, tuple(chunks), tuple(filters), table)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    """Return the attributes that mean something here; of those that are only refused, none is read."""
+    found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
+    return found | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
+
+
+class _Text(StoredArray):
+    """An array of texts, given by the array of what is in their place: references to heaps, or padded bytes."""
+
+    def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
+        self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
+        self._references, self._heaps = references, heaps
+
+    def texts(self) -> npt.NDArray[Any]:
+        count = self.shape[0] if self.shape else 0
+        found: list[str] = []
+        for first in range(0, count, step := self._references.rows_per_block()):
+            n = min(step, count - first)
+            data = [source.scan(offset, length) for source, offset, length in self._references.ranges(first, n)]
+            values = self._references.decode(first, n, data).reshape(-1).tolist()
+            found += [each.decode() if isinstance(each, bytes) else self._heaps.text(*each) for each in values]
+        return np.array(found, str)
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return self._references.ranges(first, n)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        return self._references.decode(first, n, data)
+
+
+@dataclass
+class _Contiguous(StoredArray):
+    """An array whose values are one after another in the file, or in memory."""
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    source: Bytes
+    offset: int
+    is_view = True
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return (Range(self.source, self.offset + first * self.row_bytes, n * self.row_bytes),)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        return np.ndarray((n, *self.shape[1:]), self.kind, data[0])
+
+
+@dataclass
+class _Chunked(StoredArray):
+    """An array in chunks.
+
+    Attributes
+    ----------
+    source : Bytes
+    chunks : tuple of int
+        Shape of a chunk.
+    filters : tuple of Filter
+    table : (n_chunks, n_axes + 3) int64
+        By position: position of the first value, offset in the file, length, and filter mask of each chunk.
+    """
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    source: Bytes
+    chunks: tuple[int, ...]
+    filters: tuple[Filter, ...]
+    table: npt.NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self.chunk_rows = self.chunks[0]
+
+    def _rows(self, first: int, n: int) -> npt.NDArray[np.int64]:
+        """Return the part of the table for ``n`` records."""
+        found = np.searchsorted(self.table[:, 0], [first, first + n])
+        return self.table[found[0] : found[1]]
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        offsets, sizes = self._rows(first, n)[:, -3:-1].T
+        order = np.argsort(offsets)
+        starts, ends = offsets[order], np.maximum.accumulate((offsets + sizes)[order])
+        begins = np.flatnonzero(np.concatenate([[True], starts[1:] > ends[:-1] + GAP_BYTES]))
+        stops = np.append(begins[1:], len(starts)) - 1
+        return tuple(
+            Range(self.source, int(starts[i]), int(ends[j] - starts[i])) for i, j in zip(begins, stops, strict=True)
+        )
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        begins = np.array([each.offset for each in self.ranges(first, n)])
+        out = np.empty((n, *self.shape[1:]), self.kind)
+        n_bytes = int(np.prod(self.chunks, dtype=np.int64)) * self.kind.itemsize
+        for row in self._rows(first, n):
+            place, (offset, size, mask) = row[:-3], row[-3:].tolist()
+            i = int(np.searchsorted(begins, offset, side="right")) - 1
+            at = offset - int(begins[i])
+            found = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
+            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, found)
+            place = place - [first, *[0] * (len(place) - 1)]
+            # the last chunks of an axis may extend beyond the array
+            kept = tuple(slice(0, end - at) for at, end in zip(place.tolist(), out.shape, strict=True))
+            target = tuple(slice(at, at + size) for at, size in zip(place.tolist(), self.chunks, strict=True))
+            out[target] = values[kept]
+        return out

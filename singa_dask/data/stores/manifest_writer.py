@@ -1,0 +1,134 @@
+"""Writes manifests, for which each block of a store is read, and checks and deletes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from singa_dask.data import fs
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
+from singa_dask.data.stores.opening import is_pattern, open_store
+from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import FileSum
+from singa_dask.errors import DataError
+
+__all__ = ["check_manifests", "forget_manifest", "write_manifest"]
+
+
+def check_manifests(store: Store) -> None:
+    """Check that each manifest next to the data of an open store is used.
+
+    Raises
+    ------
+    DataError
+        A manifest was ignored because it does not fit the data.
+    """
+    for part in store.parts:
+        target = manifest_url(part.url)
+        unused = any(block.crc is None for block in part.blocks)
+        if unused and fs.exists(target, part.storage_options):
+            raise DataError(
+                f"{part.url}: does not fit its manifest {target}: truncated, replaced, or written again. If the data "
+                "is right, write a new manifest: singa-dask data verify URL --write-manifest."
+            )
+
+
+def write_manifest(
+    url: str,
+    backend: str | None = None,
+    storage_options: fs.Options = None,
+    class_names: Sequence[str] = (),
+    **options: Any,
+) -> list[str]:
+    """Read a store and write its manifest, replacing an older one.
+
+    Parameters
+    ----------
+    url : str
+        If its last part is a pattern, a manifest is written for each matching file.
+    backend : str, optional
+        Detected if not given.
+    storage_options : mapping, optional
+    class_names : sequence of str
+        For formats that cannot store them. By default those of the store, or of its older manifest.
+    options
+        Passed to the store.
+
+    Returns
+    -------
+    list of str
+        URLs of the manifests. Formats without manifests are skipped.
+
+    Raises
+    ------
+    DataError
+        The store cannot be read, or the manifest cannot be written.
+    """
+    files = _files(url, storage_options)
+    written = [_write_one(each, backend, storage_options, class_names, options) for each in files]
+    return [target for target in written if target]
+
+
+def forget_manifest(url: str, storage_options: fs.Options = None) -> None:
+    """Delete the manifest of a store, or of each file that matches a pattern, if it exists."""
+    for each in _files(url, storage_options):
+        fs.remove_tree(manifest_url(each), storage_options)
+
+
+def _files(url: str, storage_options: fs.Options) -> list[str]:
+    return shard_urls(url, storage_options) if is_pattern(url) else [url]
+
+
+def _write_one(
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    class_names: Sequence[str],
+    options: Mapping[str, Any],
+) -> str:
+    class_names = class_names or _names_of(manifest_url(url), storage_options)
+    # nothing else of the old manifest may affect the new one
+    forget_manifest(url, storage_options)
+    with open_store(url, backend, storage_options, **options) as store:
+        # of images, blocks are made of the checksums of files
+        files = store.file_sums()
+        if store.block_bytes(0) is None:
+            return ""
+        facts = _facts(store, store.class_names or class_names, files)
+        text = json.dumps(facts, separators=(",", ":"), sort_keys=True)
+    target = manifest_url(url)
+    fs.write_atomic(target, text.encode() + b"\n", storage_options)
+    return target
+
+
+def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
+    """Return the class names in a manifest, even if it does not fit the data."""
+    if not fs.exists(manifest, storage_options):
+        return ()
+    try:
+        found = json.loads(fs.read_bytes(manifest, storage_options=storage_options))
+    except ValueError:
+        return ()
+    return parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+
+
+def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
+    blocks = []
+    for block in store.blocks:
+        crc = checksum_of(store.block_bytes(block.id) or b"")
+        blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
+    return {
+        **({"class_names": list(class_names)} if class_names else {}),
+        "version": VERSION,
+        "backend": store.backend_name(),
+        "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},
+        "fingerprint": store.fingerprint,
+        "options": plain(store.options),
+        "opening": store.manifest_info(),
+        "files": files,
+        "blocks": blocks,
+    }

@@ -1,0 +1,183 @@
+"""Records in numpy's npy files: one of images or data, and one of labels beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import fs
+from singa_dask.data.codecs.npy import NPY_DAMAGE, NPY_MAGIC, NpyArray, locate_npy
+from singa_dask.data.codecs.values import is_numeric, value_name
+from singa_dask.data.fs.byte_source import Memory
+from singa_dask.data.stores.column import Column, ColumnStore
+from singa_dask.data.stores.store import STORES
+from singa_dask.data.types import Field
+from singa_dask.errors import DataError
+
+__all__ = ["NpyStore", "check_array", "npy_columns"]
+
+# a word of a file's name -> the word in the name of the labels
+LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
+WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")
+
+
+@STORES.register("npy")
+class NpyStore(ColumnStore):
+    """Records of an npy file; the first axis is that of records. Local files are memory-mapped.
+
+    Arrays of uint8 become ``pixel``; other numbers become ``data``, rounded to float32. Values that are too large for
+    float32, and labels that are not 32-bit integers, are errors. Arrays in Fortran order can be read too; on a remote
+    filesystem they are read into memory as a whole.
+
+    Parameters
+    ----------
+    url : str
+        The images or data, e.g. ``X_train.npy``.
+    storage_options : mapping, optional
+    labels : str
+        URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
+        ``labels`` in place of ``images``, ``features`` or ``data``, if it exists.
+
+    Raises
+    ------
+    DataError
+        A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
+    """
+
+    title = "an npy file"
+    gzipped = True
+    suffixes = (".npy",)
+
+    def __init__(self, url: str, storage_options: fs.Options = None, labels: str = "") -> None:
+        super().__init__(url, storage_options, labels=labels)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head.startswith(NPY_MAGIC) or super().matches(url, head)
+
+    def open_columns(self) -> tuple[dict[str, Column], int]:
+        arrays = {"values": self._open(self.url)}
+        labels = self.options["labels"] or self._labels_beside()
+        if labels:
+            arrays["labels"] = self._open(labels)
+        return npy_columns(self.url, arrays)
+
+    def _open(self, url: str) -> NpyArray:
+        source = self.open_source(url)
+        try:
+            array = locate_npy(source)
+        except NPY_DAMAGE as error:
+            empty = "it is empty" if not source.size else str(error)
+            raise DataError(f"{url}: not an npy file, or a damaged one: {empty}.") from error
+        found = source.size - array.offset
+        if is_numeric(array.kind) and found != array.size_bytes:
+            raise DataError(
+                f"{url}: {found} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
+                "truncated or damaged."
+            )
+        return array
+
+    def _labels_beside(self) -> str:
+        folder, slash, name = self.url.rpartition("/")
+        other = WORD.sub(lambda match: LABEL_WORDS[match[0]], name)
+        url = f"{folder}{slash}{other}"
+        return url if other != name and fs.exists(url, self.storage_options) else ""
+
+
+def npy_columns(
+    url: str, arrays: Mapping[str, NpyArray], names: Mapping[str, str] | None = None
+) -> tuple[dict[str, Column], int]:
+    """Return the columns, values first, and the number of records of npy arrays.
+
+    Parameters
+    ----------
+    url : str
+    arrays : mapping of str to NpyArray
+        ``values``, and ``labels`` if there are any.
+    names : mapping of str to str, optional
+        Names of the arrays in errors; the URLs of their files by default.
+
+    Raises
+    ------
+    DataError
+        An array is not of numbers, has no axis of records, or the lengths differ.
+    """
+    names = names or {key: array.source.url for key, array in arrays.items()}
+    columns: dict[str, Column] = {}
+    for key, array in arrays.items():
+        check_array(url, names[key], array.kind, array.shape, key == "labels")
+        name = "label" if key == "labels" else value_name(array.kind)
+        columns[name] = _column(array, name)
+    lengths = {names[key]: array.shape[0] for key, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{url}: arrays of different lengths: {lengths}.")
+    return columns, next(iter(lengths.values()))
+
+
+def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...], is_label: bool) -> None:
+    """Check that an array can be values or labels of records.
+
+    Parameters
+    ----------
+    url, name : str
+        URL of the file, and name of the array in it or the URL again, for errors.
+    kind : dtype
+    shape : tuple of int
+    is_label : bool
+
+    Raises
+    ------
+    DataError
+        It is not of numbers, has no axis of records, or is of labels that are not one number each.
+    """
+    where = url if name == url else f"{url}: {name}"
+    if not is_numeric(kind):
+        hint = f"numpy.unique({name}, return_inverse=True) returns class_names to save, and labels."
+        expected = f"integers. {hint}" if is_label else "numbers."
+        raise DataError(f"{where}: values of type {kind}, expected {expected}")
+    if not shape:
+        raise DataError(f"{where}: a single number, expected an array with a row for each record.")
+    width = int(np.prod(shape[1:], dtype=np.int64))
+    if is_label and width != 1:
+        one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
+        raise DataError(f"{url}: labels of shape {shape}, expected one per record.{one_hot}")
+
+
+def _column(array: NpyArray, name: str) -> Column:
+    dtype = np.dtype(np.int32 if name == "label" else np.uint8 if name == "pixel" else np.float32)
+    field = Field(dtype, () if name == "label" else array.shape[1:])
+    stride = int(np.prod(array.shape[1:], dtype=np.int64)) * array.kind.itemsize
+    if not array.fortran:
+        return Column(array.source, array.kind, field, array.offset, stride)
+    source = array.source
+    if fs.local_path(source.url) is None and not isinstance(source, Memory):
+        # from the start, so that the header is among what a manifest has checksums of
+        data = source.read(0, array.offset + array.size_bytes)
+        source.close()
+        array = NpyArray(Memory(source.url, data), array.kind, array.shape, True, array.offset)
+    return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
+
+
+@dataclass(frozen=True)
+class _FortranColumn(Column):
+    """A column whose first axis, that of records, changes fastest: values of a record are not adjacent.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    """
+
+    shape: tuple[int, ...]
+
+    def part(self, first: int, n: int) -> tuple[int, int]:
+        return self.offset, int(np.prod(self.shape, dtype=np.int64)) * self.kind.itemsize
+
+    def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = np.ndarray(self.shape, self.kind, data, order="F")
+        return np.ascontiguousarray(array[first : first + n]).reshape(n, *self.field.shape)

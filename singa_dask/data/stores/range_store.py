@@ -1,0 +1,320 @@
+"""RangeStore: a store whose blocks are ranges of files. It reads the bytes; a format only decodes them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from singa_dask.data import fs
+from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
+from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Arrays, Block, FileSum
+from singa_dask.errors import ConfigError, DataError
+
+__all__ = ["RangeStore", "describe", "read_ranges", "rest_of"]
+
+# What is in no block can be as long as the file, and of many parts: arrays and columns that no field is read from. So
+# only this much counts of both ends of a gap, at the start or the end of the file and elsewhere, and so many gaps.
+MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
+
+
+class RangeStore(Store):
+    """A store whose blocks are ranges of files: the base class of nearly all formats.
+
+    A format implements two methods:
+
+    ``index()``
+        Opens the files by `open_source`, sets ``blocks`` and ``schema``, and ``class_names`` if it knows them. Its
+        options are in ``self.options``. It does not check whether there are records.
+    ``decode(block_id, data)``
+        Returns the arrays of a block, made from its bytes. It reads no file, and is called by one thread at a time
+        unless the format sets ``decodes_ahead``.
+
+    and `ranges`, if its blocks are not one range each of the first file. This class does the rest: it reads ranges, by
+    the cache if there is one, compares them with checksums of a manifest, names URL and block in errors, closes the
+    files, and tells loaders that many blocks can be fetched at the same time.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    options
+        Options of the format. A format with options has an ``__init__`` that lists them and passes them on.
+
+    Attributes
+    ----------
+    sources : list of Bytes
+        The open files, in the order in which they were opened.
+
+    Examples
+    --------
+    Records of four bytes, of which the first is the label::
+
+        @STORES.register("quads")
+        class Quads(RangeStore):
+            title = "a file of quads"
+            suffixes = (".quads",)
+
+            def index(self):
+                n = self.open_source().size // 4
+                self.blocks = cut_blocks(self.url, np.arange(n + 1) * 4)
+                self.schema = {"pixel": Field(np.dtype(np.uint8), (3,)), "label": Field(np.dtype(np.int32))}
+
+            def decode(self, block_id, data):
+                rows = np.frombuffer(data[0], np.uint8).reshape(-1, 4)
+                return {"pixel": rows[:, 1:], "label": rows[:, 0].astype(np.int32)}
+    """
+
+    title: ClassVar[str] = "a file of this format"
+    """What a file is called in errors: "not ..., or a damaged one"."""
+    gzipped: ClassVar[bool] = False
+    """Whether a file can be gzipped."""
+    block_options: ClassVar[tuple[str, ...]] = ()
+    """Names of options that decide what the bytes of a block are. A manifest is for one choice of them."""
+    lists_files: ClassVar[bool] = False
+    """Whether the files are all of a directory or pattern: then one that is missing, new or changed is an error."""
+    decodes_ahead: bool = False
+    """Whether several threads may call ``decode`` at the same time, and gain by it. If so, loaders decode ahead."""
+    damage: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that ``index`` and ``decode`` raise for damaged files, beside `DataError`."""
+
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(url, storage_options, **options)
+        self.sources: list[Bytes] = []
+        try:
+            self._open_checked()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_checked(self) -> None:
+        try:
+            self.index()
+        except (ConfigError, DataError):
+            raise
+        except self.damage as error:
+            raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
+        if not self.count:
+            raise DataError(f"{self.url}: no records.")
+        if self.manifest is not None:
+            self._compare(self.manifest)
+
+    # -- what a format implements ----------------------------------------------------------------------
+
+    @abstractmethod
+    def index(self) -> None:
+        """Open the files, and set ``blocks`` and ``schema``.
+
+        Raises
+        ------
+        DataError, or an error listed in ``damage``
+            The file is missing, or not of this format.
+        """
+
+    @abstractmethod
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        """Return the arrays of a block: (n, *shape) per field, views of the bytes where possible.
+
+        Parameters
+        ----------
+        block_id : int
+        data : sequence of memoryview
+            The bytes of each of its ``ranges``, as long as these.
+
+        Raises
+        ------
+        DataError, or an error listed in ``damage``
+            The bytes are damaged.
+        """
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        """Return the ranges that `decode` needs; by default offset and length of the block in the first source."""
+        block = self.blocks[block_id]
+        return (Range(self.sources[0], block.offset, block.length),)
+
+    # -- what a format uses ------------------------------------------------------------------------------
+
+    def open_source(self, url: str = "") -> Bytes:
+        """Open a file, by default that of the store; a gzipped one is decompressed into memory if ``gzipped``.
+
+        Raises
+        ------
+        DataError
+            The file is missing, or its gzip is damaged.
+        """
+        opened = open_bytes if self.gzipped else RangeReader
+        self.sources.append(opened(url or self.url, self.storage_options))
+        return self.sources[-1]
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest; None if there is none, or it is of a file of another length. Known as soon as a file is open.
+
+        A format may use what its `manifest_info` returned, `Manifest.opening`, and `manifest_blocks`, to save a scan.
+        This class compares the blocks, the files and what they hold with the manifest after ``index``.
+        """
+        if not self.sources:
+            return None
+        source = self.sources[0]
+        return find_manifest(self.url, self.backend_name(), source.url, source.size, self.storage_options)
+
+    def manifest_blocks(self) -> tuple[Block, ...]:
+        """Return the blocks in the manifest; none if there is no manifest, or one for other ``block_options``."""
+        return self.manifest.blocks if self.manifest and self._has_same_blocks(self.manifest) else ()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all files are memory-mapped or in memory."""
+        return all(source.is_local for source in self.sources)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def remote(self) -> bool:
+        return not self.is_local
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        """Read the bytes of a block, and compare them with the checksum in the manifest. Any thread may call it.
+
+        Parameters
+        ----------
+        block_id : int
+        again : bool
+            Read by other connections, bypassing the cache: for a block that takes too long.
+
+        Returns
+        -------
+        list of memoryview
+            The bytes of each of its ``ranges``.
+
+        Raises
+        ------
+        DataError
+            The bytes cannot be read, or their checksum differs.
+        Aborted
+            The job that this thread works for has ended.
+        """
+        data = read_ranges(self.ranges(block_id), again)
+        self.verify_crc(block_id, *data)
+        return data
+
+    def fetch_bytes(self, block_id: int) -> int:
+        """Return how many bytes `fetch` reads; a format that reads less than whole blocks overrides it."""
+        return self.blocks[block_id].length
+
+    def is_cached(self, block_id: int) -> bool:
+        """Return whether `fetch` of a block takes no request."""
+        return all(source.is_cached(offset, length) for source, offset, length in self.ranges(block_id))
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        """Read one block: `fetch` and `decode`.
+
+        Parameters
+        ----------
+        block_id : int
+        data : sequence of memoryview, optional
+            The result of `fetch`, if known.
+
+        Raises
+        ------
+        DataError
+            The block cannot be read. Names URL and block.
+        """
+        try:
+            return self.decode(block_id, self.fetch(block_id) if data is None else data)
+        except DataError as error:
+            raise self.named_error(block_id, error) from error.__cause__
+        except self.damage as error:
+            raise DataError(f"{self.url}, block {block_id}: {describe(error)}.") from error
+
+    # -- the manifest ------------------------------------------------------------------------------------
+
+    def block_bytes(self, block_id: int) -> memoryview | bytes | None:
+        if not self.files():
+            return None
+        data = self.fetch(block_id)
+        return data[0] if len(data) == 1 else b"".join(data)
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": self.sources[0].size, **self.chosen_block_options()}
+
+    def files(self) -> list[str]:
+        """Return the URLs of the files, in the order of reading."""
+        return [source.url for source in self.sources]
+
+    def file_sums(self) -> list[FileSum]:
+        taken: dict[int, list[tuple[int, int]]] = {}
+        for block in self.blocks:
+            for source, offset, length in self.ranges(block.id):
+                taken.setdefault(id(source), []).append((offset, offset + length))
+        return [
+            FileSum(name_of(source.url, self.url), source.size, rest_of(source, taken.get(id(source), [])))
+            for source in self.sources
+        ]
+
+    def chosen_block_options(self) -> dict[str, Any]:
+        """Return the values of ``block_options``."""
+        return {name: value for name, value in plain(self.options).items() if name in self.block_options}
+
+    def _has_same_blocks(self, manifest: Manifest) -> bool:
+        return all(manifest.opening.get(name) == value for name, value in self.chosen_block_options().items())
+
+    def _compare(self, manifest: Manifest) -> None:
+        """Take checksums and class names of the manifest, and compare everything else with it."""
+        self.class_names = self.class_names or manifest.class_names
+        has_same_options = manifest.options == plain(self.options)
+        if has_same_options or self.lists_files:
+            manifest.check_files(self, self.files())
+        if not self._has_same_blocks(manifest):
+            return
+        if all(block.crc is None for block in self.blocks):
+            self.blocks = manifest.attach(self.blocks, self.url if self.lists_files else "")
+        if all(block.crc is None for block in self.blocks):
+            return
+        if has_same_options:
+            manifest.check_described(self.url, self.schema, self.class_names)
+        if manifest.files:
+            self.check_rest(manifest)
+
+    def check_rest(self, manifest: Manifest) -> None:
+        """Compare what is in no block of the files with the manifest."""
+        for url, found in zip(self.files(), self.file_sums(), strict=True):
+            manifest.check_rest(url, found)
+
+    def close(self) -> None:
+        for source in self.sources:
+            source.close()
+
+
+def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
+    """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them."""
+    gaps, at = list[tuple[int, int]](), 0
+    for start, stop in (*sorted(taken), (source.size, source.size)):
+        if at < start:
+            gaps.append((at, start))
+        at = max(at, stop)
+    crc = 0
+    for start, stop in [*gaps[:MAX_GAPS], *gaps[MAX_GAPS:][-1:]]:
+        limit = MAX_END_BYTES if start == 0 or stop == source.size else MAX_GAP_BYTES
+        split = min(start + limit, stop)
+        crc = checksum_of(source.read(start, split - start), crc)
+        begin = max(split, stop - limit)
+        crc = checksum_of(source.read(begin, stop - begin), crc) if begin < stop else crc
+    return crc
+
+
+def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:
+    """Read the bytes of ranges, one after another; ``again`` as in `RangeStore.fetch`."""
+    return [(each.source.reread if again else each.source.read)(each.offset, each.length) for each in ranges]
+
+
+def describe(error: Exception) -> str:
+    """Return the text of an error, with its type if the text alone says little."""
+    text = str(error).rstrip(".")
+    plain = isinstance(error, (OSError, ValueError)) or type(error).__module__ != "builtins"
+    return text if plain and text else f"{type(error).__name__}: {text}"

@@ -1,0 +1,24 @@
+"""Estimators with the contract of scikit-learn: nets that are fitted to arrays.
+
+Names are imported on first use, as scikit-learn (extra ``sklearn``) is needed for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singa_dask.lazy import lazy_names, require
+
+if TYPE_CHECKING:
+    from singa_dask.estimators.classifier import SingaClassifier
+    from singa_dask.estimators.regressor import SingaRegressor
+
+__all__ = ["SingaClassifier", "SingaRegressor"]
+
+_load = lazy_names(__name__, {"SingaClassifier": "classifier", "SingaRegressor": "regressor"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        require("sklearn", "sklearn", name)
+    return _load(name)

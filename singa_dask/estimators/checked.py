@@ -1,0 +1,105 @@
+"""Checks of what estimators are given: values in memory by scikit-learn, collections of Dask by their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from dask.delayed import delayed
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+__all__ = ["checked_features", "checked_records", "classes_of", "labels_of"]
+
+FLOATS = (np.float64, np.float32)
+
+
+def checked_records(estimator: BaseEstimator, x: Any, y: Any, several_axes: bool, **given: Any) -> tuple[Any, Any]:
+    """Return features and targets to fit to: arrays of NumPy, or of Dask with the same chunks of records.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Gets ``n_features_in_`` and ``feature_names_in_``.
+    x, y
+        Arrays or frames.
+    several_axes : bool
+        Whether a record may have several axes, and its values may be uint8.
+    **given
+        Options of `sklearn.utils.validation.validate_data`.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not is_dask_collection(x):
+        y = y.compute() if is_dask_collection(y) else y
+        kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
+        checked: tuple[Any, Any] = validate_data(estimator, x, y, dtype=kinds, allow_nd=several_axes, **given)
+        return checked
+    features = _array_of(_checked_meta(estimator, x, several_axes, reset=True))
+    features = features.rechunk(dict.fromkeys(range(1, features.ndim), -1))
+    if not is_dask_collection(y):
+        y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
+    targets = _array_of(y)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.shape[:1] != features.shape[:1]:
+        raise ValueError(f"X has {features.shape[0]} records, but y has {targets.shape[0]}.")
+    return features, targets.rechunk({0: features.chunks[0], **dict.fromkeys(range(1, targets.ndim), -1)})
+
+
+def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
+    """Return features to predict from; collections of Dask stay what they are.
+
+    Raises
+    ------
+    ValueError
+        They differ from those that the estimator was fitted to.
+    """
+    if is_dask_collection(x):
+        return _checked_meta(estimator, x, several_axes, reset=False)
+    kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
+    return validate_data(estimator, x, dtype=kinds, allow_nd=several_axes, reset=False)
+
+
+def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
+    """Check names, number and types of the features of a collection; return it."""
+    meta = np.empty((0, *x.shape[1:]), x.dtype) if hasattr(x, "chunks") else x._meta
+    options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
+    validate_data(estimator, meta, **options)
+    return x
+
+
+def _array_of(values: Any) -> Any:
+    """Return a collection as an array of Dask of known shape."""
+    if hasattr(values, "to_dask_array"):
+        return values.to_dask_array(lengths=True)
+    if np.isnan(values.shape[0]):
+        values.compute_chunk_sizes()
+    return values
+
+
+def classes_of(y: Any) -> Any:
+    """Return the classes among labels, sorted.
+
+    Raises
+    ------
+    ValueError
+        They are no classes, but numbers of a continuous scale.
+    """
+    if is_dask_collection(y):
+        parts = [delayed(np.unique)(part) for part in y.to_delayed().reshape(-1)]
+        y = np.concatenate(delayed(list)(parts).compute())
+    check_classification_targets(y)
+    return np.unique(y)
+
+
+def labels_of(y: Any, classes: Any) -> Any:
+    """Return the indices of the classes of labels, (N,) int32."""
+    if is_dask_collection(y):
+        return y.map_blocks(labels_of, classes, dtype=np.int32)
+    return np.searchsorted(classes, y).astype(np.int32)

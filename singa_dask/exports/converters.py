@@ -1,0 +1,94 @@
+"""Converters: a function for each type of layer and each format, which adds a layer to an exported model.
+
+A converter is called as ``converter(graph, layer, *inputs)``. ``graph`` is an `OnnxGraph` or a `TorchModule`, ``layer``
+the layer with its params, and ``inputs`` what its sources have been converted to. It returns what the layer gives: one
+value, or a list with one for each output. It raises `ConfigError` with the reason if the format has no such layer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from singa_dask.errors import ConfigError
+from singa_dask.layers import Layer
+
+__all__ = ["ONNX_CONVERTERS", "TORCH_CONVERTERS", "Converter", "Converters"]
+
+Converter: TypeAlias = Callable[..., Any]
+C = TypeVar("C", bound=Converter)
+
+# What a subclass may override without changing what the layer computes in a test.
+OF_TRAINING = ("backward", "compute_gradient")
+
+
+class Converters:
+    """The converters of one format, by class of layer.
+
+    Parameters
+    ----------
+    format : str
+        As messages name it.
+    variable : str
+        Name of the variable that users import.
+
+    Examples
+    --------
+    In the module of a layer of one's own::
+
+        from singa_dask.exports import ONNX_CONVERTERS
+
+        @ONNX_CONVERTERS.register(Scaled)
+        def scaled(graph, layer, x):
+            return graph.add("Mul", x, graph.param(layer.scale))
+    """
+
+    def __init__(self, format: str, variable: str) -> None:
+        self.format = format
+        self.variable = variable
+        self._by_class: dict[type[Layer], Converter] = {}
+
+    def register(self, *classes: type[Layer]) -> Callable[[C], C]:
+        """Register the decorated function for layers of these classes."""
+
+        def decorate(converter: C) -> C:
+            for cls in classes:
+                self._by_class[cls] = converter
+            return converter
+
+        return decorate
+
+    def find(self, layer: Layer) -> Converter:
+        """Return the converter of a layer: that of its class, or of a base whose test it computes unchanged.
+
+        Raises
+        ------
+        ConfigError
+            There is none.
+        """
+        for cls in type(layer).__mro__:
+            if cls in self._by_class:
+                return self._by_class[cls]
+            own = (name for name, value in vars(cls).items() if inspect.isfunction(value))
+            if any(name not in OF_TRAINING for name in own):
+                break
+        if type(layer).__module__.startswith("singa_dask."):
+            raise ConfigError(f"{self.format} has nothing that computes it. Export another layer: --layer NAME.")
+        place = f"{type(layer).__module__}.{type(layer).__qualname__}"
+        raise ConfigError(
+            f"{place} has no converter. Write one in its module: "
+            f"@singa_dask.exports.{self.variable}.register({type(layer).__name__})."
+        )
+
+    def forget(self, cls: type[Layer]) -> None:
+        """Forget the converter of a class."""
+        del self._by_class[cls]
+
+    def classes(self) -> set[type[Layer]]:
+        """Return the classes that have a converter of their own."""
+        return set(self._by_class)
+
+
+ONNX_CONVERTERS = Converters("ONNX", "ONNX_CONVERTERS")
+TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")

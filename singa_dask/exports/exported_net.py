@@ -1,0 +1,197 @@
+"""ExportedNet: the part of a test net that an exported model consists of, with its params."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import Converter, Converters
+from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
+from singa_dask.net import NeuralNet
+from singa_dask.ops import get_ops
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.inference.job import LOSSES, inference_job, label_layer
+from singa_dask.runtime.inference.net import build, fill
+
+__all__ = ["ExportedNet", "Graph", "convert", "input_facts"]
+
+
+@dataclass(frozen=True)
+class ExportedNet:
+    """The layers that compute some outputs from records, as in a test.
+
+    Attributes
+    ----------
+    where : str
+        What the job is called in messages.
+    job : JobConf
+    net : NeuralNet
+        Of these layers only, in float32.
+    outputs : dict of str to list of Layer
+        By name in the job: the layer, or its copies in the order of time steps.
+    class_names : dict of str to tuple of str
+        By output: names of its classes, if they are known.
+    tables : dict of str to TableFacts
+        By input layer: what the values of a record mean, if it reads named columns.
+    """
+
+    where: str
+    job: JobConf
+    net: NeuralNet
+    outputs: dict[str, list[Layer]]
+    class_names: dict[str, tuple[str, ...]]
+    tables: dict[str, TableFacts]
+
+    @classmethod
+    def of(cls, where: str, job: JobConf, layers: Sequence[str], give: Callable[[NeuralNet], object]) -> ExportedNet:
+        """Build the net of a job.
+
+        Parameters
+        ----------
+        where, job
+            See `ExportedNet`.
+        layers : sequence of str
+            Outputs; by default those that the losses compare with labels or targets, or else the last layers.
+        give : callable
+            Gives its params their values.
+
+        Raises
+        ------
+        ConfigError
+            It cannot be built, or has no such layer.
+        """
+        phase = _phase_of(job)
+        names = list(dict.fromkeys(layers)) or _outputs_of(job, phase)
+        if not names:
+            raise ConfigError(f"{where}: no layer is an output. Say which: --layer NAME.")
+        exact = job.model_copy(update={"precision": "float32", "gpu": [], "ops": "numpy"})
+        part = inference_job(exact, phase, in_order=True, exposed=True)
+        try:
+            net = build(part.job, part.phase, names, labels=False, ops=get_ops("numpy"))
+        except ConfigError as error:
+            raise part.locate(error) from None
+        give(net)
+        outputs = {
+            name: sorted((each for each in net.layers if each.conf_name == name), key=lambda each: each.site.first_step)
+            for name in names
+        }
+        return cls(where, job, net, outputs, {}, {})
+
+    @classmethod
+    def of_checkpoint(cls, where: str, job: JobConf, layers: Sequence[str], urls: Sequence[str]) -> ExportedNet:
+        """Build the net of a job with the values of checkpoints; see `of`.
+
+        Raises
+        ------
+        ConfigError, CheckpointError
+        """
+        initial = InitialValues(job, urls)
+        made = cls.of(where, job, layers, lambda net: fill(net, initial))
+        names, phase = initial.class_names(), _phase_of(job)
+        found = {name: names.get(label_layer(job, phase, name), ()) for name in made.outputs}
+        made.class_names.update({name: classes for name, classes in found.items() if classes})
+        made.tables.update(initial.tables())
+        return made
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know: where the model computes something else than the net."""
+        carrying = [layer.conf_name for layer in self.net.layers if getattr(layer, "carries", False)]
+        if not carrying:
+            return []
+        names = ", ".join(dict.fromkeys(carrying))
+        return [f"{names}: carry_state is left out. The exported model begins each batch without a state."]
+
+
+def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, dict[str, Any]]:
+    """Return what each input layer of a net takes, as values of JSON.
+
+    Parameters
+    ----------
+    net : NeuralNet
+    tables : mapping of str to TableFacts
+        By input layer, if it reads named columns.
+    """
+    facts: dict[str, dict[str, Any]] = {}
+    for layer in net.inputs:
+        facts[layer.conf_name] = {"shape": ["N", *layer.features[0].shape[1:]]}
+        if isinstance(layer, StoreInput) and len(layer.features[0].shape) == 4:
+            facts[layer.conf_name]["layout"] = "NCHW"
+        if layer.conf_name in tables:
+            facts[layer.conf_name]["columns"] = list(tables[layer.conf_name].names)
+    return facts
+
+
+def _phase_of(job: JobConf) -> Phase:
+    """Return the net to export: that of tests, or where no records enter there, of training."""
+    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
+    return Phase.TEST if any(layer.in_phase(Phase.TEST) for layer in inputs) else Phase.TRAIN
+
+
+def _outputs_of(job: JobConf, phase: Phase) -> list[str]:
+    """Return the layers whose values are what the net was trained for."""
+    layers = [layer for layer in job.neuralnet.layer if layer.in_phase(phase)]
+    found = [layer.name for layer in layers if layer.type in LOSSES]
+    found += [layer.srclayers[0] for layer in layers if layer.type == "EuclideanLoss"]
+    return list(dict.fromkeys(found or _last_layers(layers)))
+
+
+def _last_layers(layers: Sequence[LayerConf]) -> list[str]:
+    """Return the layers that only layers for people read, which sort scores, count and write files."""
+    kinds = {layer.name: LAYERS.find(layer.type).traits for layer in layers}
+    read = {source for layer in layers if not kinds[layer.name].is_output for source in layer.srclayers}
+    return [
+        layer.name for layer in layers if layer.name not in read and layer.srclayers and not kinds[layer.name].is_output
+    ]
+
+
+class Graph(Protocol):
+    """A model that is being written, in some format."""
+
+    def begin(self, layer: Layer) -> None:
+        """Name what is added from now on after a layer."""
+
+    def finish(self, values: list[Any]) -> list[Any]:
+        """Take what a layer gives; return it as those that read the layer get it."""
+
+    def output(self, name: str, layers: Sequence[Layer], values: Sequence[Any]) -> None:
+        """Make a layer, or its copies, an output of the model."""
+
+
+def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None:
+    """Add all layers of a net to a graph.
+
+    Raises
+    ------
+    ConfigError
+        All layers that the format cannot say.
+    """
+    values: dict[Feature, Any] = {}
+    failed: set[Feature] = set()
+    problems: dict[str, str] = {}
+    for layer in exported.net.layers:
+        graph.begin(layer)
+        try:
+            converter = converters.find(layer)
+            if failed.isdisjoint(layer.sources):
+                values.update(zip(layer.features, _converted(converter, graph, layer, values), strict=True))
+            else:
+                failed.update(layer.features)
+        except ConfigError as error:
+            failed.update(layer.features)
+            problems.setdefault(layer.conf_name, f"layer {layer.conf_name!r}, {layer.conf.type}: {error}")
+    if problems:
+        lines = [f"{exported.where}: cannot be exported to {converters.format}: {each}" for each in problems.values()]
+        raise ConfigError("\n".join(lines))
+    for name, layers in exported.outputs.items():
+        graph.output(name, layers, [values[layer.features[0]] for layer in layers])
+
+
+def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Feature, Any]) -> list[Any]:
+    if any(source not in values for source in layer.sources):
+        raise ConfigError("it reads what a later layer gives, in a cycle.")
+    made = converter(graph, layer, *(values[source] for source in layer.sources))
+    return graph.finish(made if isinstance(made, list) else [made])

@@ -1,0 +1,229 @@
+"""Export of trained nets: ONNX, a module of PyTorch, and weights by name."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase, loads
+from singa_dask.data import fs
+from singa_dask.errors import ConfigError
+from singa_dask.exports import (
+    onnx_images,
+    onnx_layers,
+    onnx_sequences,
+    torch_images,
+    torch_layers,
+    torch_sequences,
+)
+from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
+from singa_dask.exports.exported_net import ExportedNet, convert, input_facts
+from singa_dask.exports.onnx_graph import OnnxGraph
+from singa_dask.exports.torch_module import TorchModule
+from singa_dask.exports.weights import encode_npz, encode_safetensors
+from singa_dask.layers import LAYERS
+from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.planning.nets import build_net
+from singa_dask.version import __version__
+
+__all__ = ["CONVERTERS", "FORMATS", "Exported", "encode_onnx", "encode_torch", "export", "export_job", "job_of_run"]
+
+# Modules whose functions convert the layers.
+CONVERTERS = (onnx_images, onnx_layers, onnx_sequences, torch_images, torch_layers, torch_sequences)
+SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
+FORMATS = tuple(SUFFIXES.values())
+
+
+class Exported(NamedTuple):
+    """What has been written.
+
+    Attributes
+    ----------
+    urls : tuple of str
+        The files.
+    notes : tuple of str
+        What to know when using them.
+    """
+
+    urls: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def export(
+    run: Any,
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    layers: Sequence[str] = (),
+    job: Any = None,
+) -> Exported:
+    """Write a trained net for other programs.
+
+    Parameters
+    ----------
+    run : Run or str
+        A run, or the URL of its directory or of a step of it. With ``job`` any checkpoint, also of SINGA.
+    path : path
+        File or URL to write to, atomically; for PyTorch the module, ``model.py``, with
+        ``model.weights.safetensors`` beside it.
+    format : {"onnx", "torch", "safetensors", "npz"}, optional
+        Told by the suffix of ``path`` if not given.
+    layers : sequence of str
+        Outputs of the model; by default what the losses compare with labels or targets.
+    job : Job, optional
+        Whose net it is, in place of the job of the run.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    ConfigError
+        The format cannot say a layer, a package is missing, or there is no such run, layer or format. Nothing is
+        written.
+    CheckpointError
+        There are no values, or they do not fit.
+    """
+    url = os.fspath(getattr(run, "url", run))
+    return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers)
+
+
+def export_job(
+    job: JobConf, checkpoint: str, target: str, format: str | None = None, layers: Sequence[str] = ()
+) -> Exported:
+    """Write the net of a job with the values of a checkpoint; see `export`."""
+    kind = _format_of(target, format)
+    place = lookup.find_values(checkpoint)
+    if kind in ("npz", "safetensors"):
+        if layers:
+            raise ConfigError(f"{target}: {kind} has all params of the job. Leave out --layer.")
+        encode = encode_npz if kind == "npz" else encode_safetensors
+        files, notes = {target: encode(*_params(job, place))}, []
+    else:
+        exported = ExportedNet.of_checkpoint(checkpoint, job, layers, [place])
+        files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes()
+    urls = {fs.absolute(url): content for url, content in files.items()}
+    for url, content in urls.items():
+        fs.makedirs(posixpath.dirname(url))
+        fs.write_atomic(url, content)
+    return Exported(tuple(files), tuple(notes))
+
+
+def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
+    """Return the job of a run.
+
+    Parameters
+    ----------
+    url : str
+        Of a run directory, or a step of it.
+    sets : iterable of str
+        Changes, ``KEY=VALUE``.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or it can no longer be read.
+    """
+    run = re.sub(r"/checkpoint(/step-\d+)?/?$", "", fs.absolute(url).rstrip("/"))
+    file = fs.join(run, "resolved.yaml")
+    if not fs.exists(file):
+        raise ConfigError(f"{url}: no run is here. Expected a run directory, or a step of it; or say the job: --job.")
+    return loads(fs.read_bytes(file).decode(), file, sets, registries=REGISTRIES).job
+
+
+def _format_of(target: str, format: str | None) -> str:
+    suffix = posixpath.splitext(target)[1].lower()
+    known = ", ".join(f"{name} ({ending})" for ending, name in SUFFIXES.items())
+    if suffix in (".pt", ".pth"):
+        stem = target.removesuffix(suffix)
+        raise ConfigError(f"{target}: PyTorch gets a module, with its state dict in safetensors. Say -o {stem}.py.")
+    if format is None:
+        if suffix not in SUFFIXES:
+            raise ConfigError(f"{target}: the suffix {suffix!r} names no format. Known: {known}. Or say --format.")
+        return SUFFIXES[suffix]
+    if format not in FORMATS:
+        raise ConfigError(f"{target}: unknown format {format!r}. Known: {known}.")
+    if format == "torch" and suffix != ".py":
+        raise ConfigError(f"{target}: expected the file of a module, model.py.")
+    return format
+
+
+def _about(job: JobConf, place: str) -> dict[str, Any]:
+    """Return metadata that every format has."""
+    singa = singa_checkpoint.parse(place)
+    step = singa[1] if singa else Checkpoint(place).step
+    return {"producer": f"singa-dask {__version__}", "job": job.name, "step": str(step)}
+
+
+def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the params in a checkpoint in the shapes of a job's net, and metadata."""
+    stored = lookup.load_values(place)
+    train = any(layer.in_phase(Phase.TRAIN) for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input)
+    net = build_net(job, Phase.TRAIN if train else Phase.TEST)
+    shapes = {name: kept.owner.whole_shape for name, kept in net.logical.items()}
+    values = {name: each.fit(shapes.get(name, each.values.shape)) for name, each in stored.items()}
+    wrong = [
+        f"{place}: param {name!r} has {stored[name].show_shape()}, the net of {job.name} needs {shapes[name]}."
+        for name, each in values.items()
+        if each is None
+    ]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    facts: dict[str, Any] = {**_about(job, place), "inputs": input_facts(net, lookup.load_tables(place))}
+    if names := lookup.load_class_names(place):
+        facts["class_names"] = {layer: list(classes) for layer, classes in names.items()}
+    return {name: each for name, each in values.items() if each is not None}, facts
+
+
+def _model_facts(exported: ExportedNet, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a model."""
+    facts = {
+        **about,
+        "inputs": input_facts(exported.net, exported.tables),
+        "outputs": list(exported.outputs),
+    }
+    if exported.class_names:
+        facts["class_names"] = {name: list(classes) for name, classes in exported.class_names.items()}
+    return facts
+
+
+def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a net as a file of ONNX: URL -> content.
+
+    Parameters
+    ----------
+    exported : ExportedNet
+    target : str
+    about : mapping
+        Metadata beside what the net knows.
+
+    Raises
+    ------
+    ConfigError
+        All layers that ONNX does not have; or it is not installed.
+    """
+    graph = OnnxGraph()
+    graph.reserve([*exported.outputs, *(layer.conf_name for layer in exported.net.inputs)])
+    convert(exported, ONNX_CONVERTERS, graph)
+    return {target: graph.encode(exported.job.name, _model_facts(exported, about))}
+
+
+def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a net as a module of PyTorch and a file of safetensors; see `encode_onnx`."""
+    module = TorchModule()
+    convert(exported, TORCH_CONVERTERS, module)
+    return module.encode(target, _model_facts(exported, about))
+
+
+ENCODERS: dict[str, Callable[[ExportedNet, str, Mapping[str, Any]], dict[str, bytes]]] = {
+    "onnx": encode_onnx,
+    "torch": encode_torch,
+}

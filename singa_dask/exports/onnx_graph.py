@@ -1,0 +1,173 @@
+"""OnnxGraph: an ONNX model as converters build it, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.errors import ConfigError
+from singa_dask.exports.weights import metadata_texts
+from singa_dask.layers import Feature, Layer, Param
+from singa_dask.lazy import require
+from singa_dask.version import __version__
+
+__all__ = ["BATCH", "OnnxGraph"]
+
+OPSET = 18
+BATCH = "N"
+"""Name of the first axis, of any length."""
+MAX_BYTES = (1 << 31) - (1 << 20)
+
+
+class OnnxGraph:
+    """A model of ONNX.
+
+    Raises
+    ------
+    ConfigError
+        The package onnx is not installed.
+    """
+
+    def __init__(self) -> None:
+        self.onnx: Any = require("onnx", "onnx", "export to ONNX")
+        # not an attribute of the package before it is imported
+        self.helper: Any = require("onnx.helper", "onnx", "export to ONNX")
+        self.numpy_helper: Any = require("onnx.numpy_helper", "onnx", "export to ONNX")
+        self._prefix = ""
+        self._names: set[str] = set()
+        self._nodes: list[Any] = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._params: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keep names for inputs and outputs."""
+        self._names.update(names)
+
+    # -- for converters -------------------------------------------------------------------------------
+
+    def begin(self, layer: Layer) -> None:
+        """Name what is added from now on after a layer."""
+        self._prefix = layer.name
+
+    def finish(self, values: list[str]) -> list[str]:
+        """Take what a layer gives, as it is."""
+        return values
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output; return the name of that.
+
+        Parameters
+        ----------
+        operator : str
+            ``"Gemm"``: of ONNX, opset 18.
+        *inputs : str
+            Names of values; an empty one is an input that is left out.
+        **attributes
+        """
+        return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
+
+    def add_several(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Add a node with several outputs; return their names."""
+        made = [self._unique(f"{self._prefix}/{operator}") for _ in range(outputs)]
+        self._nodes.append(self.helper.make_node(operator, list(inputs), made, name=made[0], **attributes))
+        return made
+
+    def constant(self, values: Any, dtype: Any = np.float32, name: str = "constant") -> str:
+        """Add a constant; return its name."""
+        made = self._unique(f"{self._prefix}/{name}")
+        self._constants[made] = np.array(values, dtype, order="C")
+        return made
+
+    def integers(self, values: Sequence[int]) -> str:
+        """Add a list of integers, as shapes and axes are; return its name."""
+        return self.constant(values, np.int64, "integers")
+
+    def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
+        """Return the name of a param's values, in its shape or another one; a shared param is stored once."""
+        values = np.asarray(param.data, np.float32).reshape(param.shape if shape is None else tuple(shape))
+        key = (param.owner.name, values.shape)
+        if key not in self._params:
+            self._params[key] = self._unique(param.owner.name)
+            self._constants[self._params[key]] = np.ascontiguousarray(values)
+        return self._params[key]
+
+    def input(self, name: str, shape: Sequence[int | str], dtype: Any = np.float32) -> str:
+        """Add an input of the model; return its name."""
+        kind = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(self.helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """Return values in another shape, in which one length may be -1."""
+        return self.add("Reshape", x, self.integers(shape))
+
+    def rows(self, x: str, feature: Feature) -> str:
+        """Return the values of a feature as rows (N, D)."""
+        return x if len(feature.shape) == 2 else self.add("Flatten", x, axis=1)
+
+    def images(self, x: str, feature: Feature) -> str:
+        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        return x if len(feature.shape) == 4 else self.add("Unsqueeze", x, self.integers([1]))
+
+    # -- the model ------------------------------------------------------------------------------------
+
+    def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
+        """Make a layer, or its copies, an output of the model: (N, ...), or (N, T, ...) of T time steps."""
+        feature = layers[0].features[0]
+        self._prefix = f"{name}/output"
+        rest, n_steps = feature.shape[1:], feature.n_steps
+        if len(values) > 1:
+            n_steps = len(values)
+            made = self.add("Concat", *(self.add("Unsqueeze", x, self.integers([1])) for x in values), axis=1)
+        elif n_steps > 1:
+            steps = self.reshape(values[0], n_steps, -1, *rest)
+            made = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
+        else:
+            made = values[0]
+        self._nodes.append(self.helper.make_node("Identity", [made], [name], name=f"{name}/Identity"))
+        shape = [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest]
+        self._outputs.append(self.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, shape))
+
+    def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
+        """Return the bytes of the model, once ONNX's own checker has passed it.
+
+        Parameters
+        ----------
+        name : str
+        metadata : mapping
+            Strings, or values of JSON.
+
+        Raises
+        ------
+        ConfigError
+            It is larger than ONNX files can be.
+        """
+        n_bytes = sum(values.nbytes for values in self._constants.values())
+        if n_bytes > MAX_BYTES:
+            raise ConfigError(f"{name}: {n_bytes:,} bytes of params. ONNX files hold 2 GiB. Use safetensors.")
+        tensors = [self.numpy_helper.from_array(values, key) for key, values in self._constants.items()]
+        graph = self.helper.make_graph(self._nodes, name, self._inputs, self._outputs, tensors)
+        opsets = [self.helper.make_opsetid("", OPSET)]
+        model = self.helper.make_model(
+            graph,
+            opset_imports=opsets,
+            ir_version=self.helper.find_min_ir_version_for(opsets),
+            producer_name="singa-dask",
+            producer_version=__version__,
+        )
+        self.helper.set_model_props(model, metadata_texts(metadata))
+        self.onnx.checker.check_model(model, full_check=True)
+        encoded: bytes = model.SerializeToString()
+        return encoded
+
+    def _unique(self, name: str) -> str:
+        made, number = name, 1
+        while made in self._names:
+            number += 1
+            made = f"{name}_{number}"
+        self._names.add(made)
+        return made

@@ -1,0 +1,175 @@
+"""Converters to ONNX: inputs, inner products, functions of values, norms of rows, sums, and what joins and cuts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import ONNX_CONVERTERS
+from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
+from singa_dask.layers.add import Add
+from singa_dask.layers.connection import Concate, Slice, Split
+from singa_dask.layers.gelu import GELU, GELUConf
+from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
+from singa_dask.layers.layer_norm import LayerNorm
+from singa_dask.layers.leaky_relu import LeakyReLU, LeakyReLUConf
+from singa_dask.layers.multiply import Multiply
+from singa_dask.layers.neuron import (
+    Activation,
+    ActivationConf,
+    Dropout,
+    InnerProduct,
+    ReLU,
+    ReLUConf,
+    Sigmoid,
+    Softmax,
+    STanh,
+    Tanh,
+)
+from singa_dask.layers.output import ArgSort
+from singa_dask.layers.silu import SiLU
+
+__all__ = ["SCALE", "SLOPE"]
+
+register = ONNX_CONVERTERS.register
+
+# STanh is SCALE tanh(SLOPE x).
+SCALE, SLOPE = 1.7159047, 0.66666667
+
+
+@register(StoreInput, RecordInput, CSVInput)
+def store_input(graph: OnnxGraph, layer: StoreInput) -> str:
+    x = graph.input(layer.conf_name, (BATCH, *layer.features[0].shape[1:]))
+    for operator, value in zip(("Sub", "Div"), layer.statistics(), strict=True):
+        if value is not None:
+            x = graph.add(operator, x, graph.constant(value))
+    return x
+
+
+@register(InnerProduct)
+def inner_product(graph: OnnxGraph, layer: InnerProduct, x: str) -> str:
+    params = [graph.param(param) for param in layer.params]
+    return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
+
+
+@register(ReLU)
+def relu(graph: OnnxGraph, layer: ReLU, x: str) -> str:
+    slope = layer.conf.block(ReLUConf).negative_slope
+    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add("Relu", x)
+
+
+@register(LeakyReLU)
+def leaky_relu(graph: OnnxGraph, layer: LeakyReLU, x: str) -> str:
+    return graph.add("LeakyRelu", x, alpha=layer.conf.block(LeakyReLUConf).negative_slope)
+
+
+@register(Sigmoid)
+def sigmoid(graph: OnnxGraph, layer: Sigmoid, x: str) -> str:
+    return graph.add("Sigmoid", x)
+
+
+@register(Tanh)
+def tanh(graph: OnnxGraph, layer: Tanh, x: str) -> str:
+    return graph.add("Tanh", x)
+
+
+@register(STanh)
+def stanh(graph: OnnxGraph, layer: Activation, x: str) -> str:
+    inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
+    return graph.add("Mul", inner, graph.constant(SCALE))
+
+
+@register(Activation)
+def activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
+    kind = layer.conf.block(ActivationConf).type
+    if kind == "STANH":
+        return stanh(graph, layer, x)
+    return graph.add({"RELU": "Relu", "SIGMOID": "Sigmoid", "TANH": "Tanh"}[kind], x)
+
+
+@register(SiLU)
+def silu(graph: OnnxGraph, layer: SiLU, x: str) -> str:
+    return graph.add("Mul", x, graph.add("Sigmoid", x))
+
+
+@register(GELU)
+def gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
+    if layer.conf.block(GELUConf).approximate == "tanh":
+        cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
+        inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
+        chance = graph.add("Tanh", inner)
+    else:
+        chance = graph.add("Erf", graph.add("Mul", x, graph.constant(np.sqrt(0.5))))
+    half = graph.add("Mul", x, graph.constant(0.5))
+    return graph.add("Mul", half, graph.add("Add", chance, graph.constant(1)))
+
+
+@register(Dropout)
+def dropout(graph: OnnxGraph, layer: Dropout, x: str) -> str:
+    return x
+
+
+@register(Softmax)
+def softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
+    if layer.by_pixel:
+        return graph.add("Softmax", x, axis=1)
+    rows, size = graph.rows(x, layer.sources[0]), layer.sources[0].size
+    if layer.width == size:
+        return graph.add("Softmax", rows, axis=1)
+    parts = graph.reshape(rows, -1, size // layer.width, layer.width)
+    return graph.reshape(graph.add("Softmax", parts, axis=2), -1, size)
+
+
+@register(LayerNorm)
+def layer_norm(graph: OnnxGraph, layer: LayerNorm, x: str) -> str:
+    params = (graph.param(layer.scale), graph.param(layer.shift))
+    return graph.add("LayerNormalization", x, *params, axis=-1, epsilon=layer.epsilon)
+
+
+@register(Add)
+def add(graph: OnnxGraph, layer: Add, *xs: str) -> str:
+    return graph.add("Sum", *xs)
+
+
+@register(Multiply)
+def multiply(graph: OnnxGraph, layer: Multiply, *xs: str) -> str:
+    made, *others = xs
+    for x in others:
+        made = graph.add("Mul", made, x)
+    return made
+
+
+@register(Split)
+def split(graph: OnnxGraph, layer: Split, x: str) -> list[str]:
+    return [x] * len(layer.features)
+
+
+@register(Slice)
+def slice_(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
+    sizes = [span.size for span in layer.spans]
+    if len(sizes) == 1:
+        return [x]
+    if layer.axis:
+        return graph.add_several("Split", x, graph.integers(sizes), outputs=len(sizes), axis=layer.axis)
+    if not (layer.steps == 1 and layer.sources[0].n_steps == len(sizes)):
+        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    return graph.add_several("Split", x, outputs=len(sizes), axis=0, num_outputs=len(sizes))
+
+
+@register(Concate)
+def concate(graph: OnnxGraph, layer: Concate, *xs: str) -> str:
+    if layer.axis or layer.steps == 1:
+        return graph.add("Concat", *xs, axis=layer.axis)
+    rest = layer.features[0].shape[1:]
+    by_steps = [graph.reshape(x, layer.steps, -1, *rest) for x in xs]
+    return graph.reshape(graph.add("Concat", *by_steps, axis=1), -1, *rest)
+
+
+@register(ArgSort)
+def arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
+    # of equal scores the higher column is first, and in ONNX the lower one
+    rows, width = graph.rows(x, layer.sources[0]), layer.sources[0].size
+    backwards = graph.add("Gather", rows, graph.integers(range(width)[::-1]), axis=1)
+    _, places = graph.add_several("TopK", backwards, graph.integers([layer.topk]), outputs=2, axis=1)
+    columns = graph.add("Sub", graph.constant(width - 1, np.int64), places)
+    return graph.add("Cast", columns, to=graph.onnx.TensorProto.FLOAT)

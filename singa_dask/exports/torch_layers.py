@@ -1,0 +1,158 @@
+"""Converters to PyTorch: inputs, inner products, functions of values, norms of rows, sums, and what joins and cuts."""
+
+from __future__ import annotations
+
+from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import TORCH_CONVERTERS
+from singa_dask.exports.onnx_layers import SCALE, SLOPE
+from singa_dask.exports.torch_module import TorchModule
+from singa_dask.layers.add import Add
+from singa_dask.layers.connection import Concate, Slice, Split
+from singa_dask.layers.gelu import GELU, GELUConf
+from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
+from singa_dask.layers.layer_norm import LayerNorm
+from singa_dask.layers.leaky_relu import LeakyReLU, LeakyReLUConf
+from singa_dask.layers.multiply import Multiply
+from singa_dask.layers.neuron import (
+    Activation,
+    ActivationConf,
+    Dropout,
+    DropoutConf,
+    InnerProduct,
+    ReLU,
+    ReLUConf,
+    Sigmoid,
+    Softmax,
+    STanh,
+    Tanh,
+)
+from singa_dask.layers.output import ArgSort
+from singa_dask.layers.silu import SiLU
+
+__all__: list[str] = []
+
+register = TORCH_CONVERTERS.register
+
+
+@register(StoreInput, RecordInput, CSVInput)
+def store_input(module: TorchModule, layer: StoreInput) -> str:
+    x = module.input(layer.conf_name)
+    for sign, name, value in zip("-/", ("mean", "std"), layer.statistics(), strict=True):
+        if value is not None:
+            x = module.let(f"{x} {sign} {module.constant(value, name)}", "normalized")
+    return x
+
+
+@register(InnerProduct)
+def inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
+    weight = layer.weight.data.T if layer.transpose else layer.weight.data
+    values = {"weight": weight} | ({} if layer.bias is None else {"bias": layer.bias.data})
+    n_out, n_in = weight.shape
+    more = ", bias=False" if layer.bias is None else ""
+    return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
+
+
+@register(ReLU)
+def relu(module: TorchModule, layer: ReLU, x: str) -> str:
+    slope = layer.conf.block(ReLUConf).negative_slope
+    return f"F.leaky_relu({x}, {slope!r})" if slope else f"F.relu({x})"
+
+
+@register(LeakyReLU)
+def leaky_relu(module: TorchModule, layer: LeakyReLU, x: str) -> str:
+    return f"F.leaky_relu({x}, {layer.conf.block(LeakyReLUConf).negative_slope!r})"
+
+
+@register(Sigmoid)
+def sigmoid(module: TorchModule, layer: Sigmoid, x: str) -> str:
+    return f"torch.sigmoid({x})"
+
+
+@register(Tanh)
+def tanh(module: TorchModule, layer: Tanh, x: str) -> str:
+    return f"torch.tanh({x})"
+
+
+@register(STanh)
+def stanh(module: TorchModule, layer: Activation, x: str) -> str:
+    return f"{SCALE} * torch.tanh({SLOPE} * {x})"
+
+
+@register(Activation)
+def activation(module: TorchModule, layer: Activation, x: str) -> str:
+    kind = layer.conf.block(ActivationConf).type
+    return stanh(module, layer, x) if kind == "STANH" else f"torch.{kind.lower()}({x})"
+
+
+@register(SiLU)
+def silu(module: TorchModule, layer: SiLU, x: str) -> str:
+    return f"F.silu({x})"
+
+
+@register(GELU)
+def gelu(module: TorchModule, layer: GELU, x: str) -> str:
+    return f'F.gelu({x}, approximate="{layer.conf.block(GELUConf).approximate}")'
+
+
+@register(Dropout)
+def dropout(module: TorchModule, layer: Dropout, x: str) -> str:
+    return f"{module.add(f'nn.Dropout({layer.conf.block(DropoutConf).dropout_ratio})')}({x})"
+
+
+@register(Softmax)
+def softmax(module: TorchModule, layer: Softmax, x: str) -> str:
+    if layer.by_pixel:
+        return f"F.softmax({x}, dim=1)"
+    rows = module.rows(x, layer.sources[0])
+    if layer.width == layer.sources[0].size:
+        return f"F.softmax({rows}, dim=1)"
+    return f"F.softmax({rows}.unflatten(1, (-1, {layer.width})), dim=2).flatten(1)"
+
+
+@register(LayerNorm)
+def layer_norm(module: TorchModule, layer: LayerNorm, x: str) -> str:
+    values = {"weight": layer.scale.data, "bias": layer.shift.data}
+    return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
+
+
+@register(Add)
+def add(module: TorchModule, layer: Add, *xs: str) -> str:
+    return " + ".join(xs)
+
+
+@register(Multiply)
+def multiply(module: TorchModule, layer: Multiply, *xs: str) -> str:
+    return " * ".join(xs)
+
+
+@register(Split)
+def split(module: TorchModule, layer: Split, x: str) -> list[str]:
+    return [x] * len(layer.features)
+
+
+@register(Slice)
+def slice_(module: TorchModule, layer: Slice, x: str) -> list[str]:
+    sizes = [span.size for span in layer.spans]
+    if len(sizes) == 1:
+        return [x]
+    if layer.axis:
+        return module.let_several(f"{x}.split({sizes}, dim={layer.axis})", len(sizes))
+    if not (layer.steps == 1 and layer.sources[0].n_steps == len(sizes)):
+        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    return module.let_several(f"{x}.chunk({len(sizes)})", len(sizes))
+
+
+@register(Concate)
+def concate(module: TorchModule, layer: Concate, *xs: str) -> str:
+    if layer.axis or layer.steps == 1:
+        return f"torch.cat([{', '.join(xs)}], dim={layer.axis})"
+    by_steps = ", ".join(f"{x}.unflatten(0, ({layer.steps}, -1))" for x in xs)
+    return f"torch.cat([{by_steps}], dim=1).flatten(0, 1)"
+
+
+@register(ArgSort)
+def arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
+    # of equal scores the higher column is first
+    rows, width = module.rows(x, layer.sources[0]), layer.sources[0].size
+    order = f"torch.argsort({rows}.flip(1), dim=1, descending=True, stable=True)"
+    return f"({width - 1} - {order}[:, :{layer.topk}]).float()"

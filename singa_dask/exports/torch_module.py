@@ -1,0 +1,247 @@
+"""TorchModule: a module of PyTorch as converters write it, line by line. PyTorch itself is not needed to write it."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.errors import ConfigError
+from singa_dask.exports.weights import encode_safetensors
+from singa_dask.layers import Feature, Layer, Param
+
+__all__ = ["TorchModule"]
+
+RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
+
+# Names that nn.Module has.
+ATTRIBUTES = frozenset(
+    "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches "
+    "eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict "
+    "modules mtia named_buffers named_children named_modules named_parameters parameters register_buffer "
+    "register_module register_parameter requires_grad_ set_extra_state set_submodule share_memory state_dict to "
+    "to_empty train training type xpu zero_grad".split()
+)
+
+TEXT = '''\
+"""{title}
+
+A net of singa-dask as a module of PyTorch; its weights are in {weights} beside it::
+
+    from {module} import load
+
+    net = load()
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+
+{names}
+
+class Net(nn.Module):
+    """{about}"""
+
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {inputs}):
+{forward}
+        return {outputs}
+
+
+def load(weights=Path(__file__).with_name("{weights}")):
+    """Return the net with its weights, as it computes in a test."""
+    net = Net()
+    net.load_state_dict(load_file(weights))
+    return net.eval()
+'''
+
+
+class TorchModule:
+    """A module of PyTorch as text, and its state dict.
+
+    Converters return the text of an expression; what a layer gives becomes a variable with the name of the layer.
+    """
+
+    def __init__(self) -> None:
+        self._layer = ""
+        self._names = set(RESERVED)
+        self._attributes = set(ATTRIBUTES)
+        self._init: list[str] = []
+        self._forward: list[str] = []
+        self._inputs: list[str] = []
+        self._outputs: dict[str, str] = {}
+        self._values: dict[str, np.ndarray] = {}
+
+    # -- for converters -------------------------------------------------------------------------------
+
+    def begin(self, layer: Layer) -> None:
+        """Name what is added from now on after a layer."""
+        self._layer = layer.name
+
+    def add(self, module: str, values: Mapping[str, Any] | None = None) -> str:
+        """Add a module with its params.
+
+        Parameters
+        ----------
+        module : str
+            What makes it: ``"nn.Linear(784, 10)"``.
+        values : mapping of str to array, optional
+            Its params and buffers, as its state dict names them.
+
+        Returns
+        -------
+        str
+            Its expression, ``"self.fc1"``.
+        """
+        name = _unique(_identifier(self._layer), self._attributes)
+        self._init.append(f"self.{name} = {module}")
+        for key, each in (values or {}).items():
+            self._values[f"{name}.{key}"] = _copied(each)
+        return f"self.{name}"
+
+    def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
+        """Add a param of its own; return its expression."""
+        values = _copied(param.data).reshape(param.shape if shape is None else tuple(shape))
+        name = _unique(_identifier(f"{self._layer}_{param.name.rpartition('.')[2]}"), self._attributes)
+        self._init.append(f"self.{name} = nn.Parameter(torch.empty({_shape(values)}))")
+        self._values[name] = values
+        return f"self.{name}"
+
+    def constant(self, values: Any, name: str) -> str:
+        """Add an array that is not trained, or a number; return its expression."""
+        array = np.asarray(values)
+        if array.ndim == 0:
+            return repr(float(array))
+        made = _unique(_identifier(f"{self._layer}_{name}"), self._attributes)
+        array = _copied(array)
+        self._init.append(f'self.register_buffer("{made}", torch.empty({_shape(array)}))')
+        self._values[made] = array
+        return f"self.{made}"
+
+    def finish(self, values: list[str]) -> list[str]:
+        """Name what a layer gives after it."""
+        return [self.let(value) for value in values]
+
+    def let(self, expression: str, name: str = "") -> str:
+        """Give the value of an expression a name, if it has none; return that."""
+        if expression.isidentifier():
+            return expression
+        made = _unique(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
+        self._forward.append(f"{made} = {expression}")
+        return made
+
+    def let_several(self, expression: str, n: int) -> list[str]:
+        """Give each of the values of an expression a name; return these."""
+        made = [_unique(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
+        self._forward.append(f"{', '.join(made)} = {expression}")
+        return made
+
+    def input(self, name: str) -> str:
+        """Add an argument of the module; return its name."""
+        made = _unique(_identifier(name), self._names)
+        self._inputs.append(made)
+        return made
+
+    @staticmethod
+    def rows(x: str, feature: Feature) -> str:
+        """Return the values of a feature as rows (N, D)."""
+        return x if len(feature.shape) == 2 else f"{x}.flatten(1)"
+
+    @staticmethod
+    def images(x: str, feature: Feature) -> str:
+        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        return x if len(feature.shape) == 4 else f"{x}.unsqueeze(1)"
+
+    # -- the module -----------------------------------------------------------------------------------
+
+    def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
+        """Make a layer, or its copies, an output of the module: (N, ...), or (N, T, ...) of T time steps."""
+        n_steps = layers[0].features[0].n_steps
+        if len(values) > 1:
+            self._outputs[name] = f"torch.stack([{', '.join(values)}], dim=1)"
+        elif n_steps > 1:
+            self._outputs[name] = f"{values[0]}.unflatten(0, ({n_steps}, -1)).transpose(0, 1)"
+        else:
+            self._outputs[name] = values[0]
+
+    def encode(self, url: str, facts: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the files: URL -> content, the weights first.
+
+        Parameters
+        ----------
+        url : str
+            Of the module, ``.../model.py``.
+        facts : mapping
+            Metadata.
+
+        Raises
+        ------
+        ConfigError
+            Its file has no name that Python can import.
+        """
+        stem = posixpath.basename(url).removesuffix(".py")
+        if not stem.isidentifier() or keyword.iskeyword(stem):
+            raise ConfigError(f"{url}: {stem!r} is no name for a module. Use letters, digits and _.")
+        weights = f"{stem}.weights.safetensors"
+        several = len(self._outputs) > 1
+        outputs = "{" + ", ".join(f'"{name}": {value}' for name, value in self._outputs.items()) + "}"
+        text = TEXT.format(
+            title=f"{_plain(facts['job'])}, step {facts['step']}, by {facts['producer']}.",
+            module=stem,
+            weights=weights,
+            about=_about(facts),
+            names=f"CLASS_NAMES = {json.dumps(facts['class_names'])}\n" if "class_names" in facts else "",
+            init="\n".join(f"        {line}" for line in self._init) or "        pass",
+            inputs=", ".join(self._inputs),
+            forward="\n".join(f"        {line}" for line in self._forward),
+            outputs=outputs if several else next(iter(self._outputs.values())),
+        )
+        folder = posixpath.dirname(url)
+        content = encode_safetensors(self._values, facts)
+        return {posixpath.join(folder, weights): content, url: re.sub(r"\n{4,}", "\n\n\n", text).encode()}
+
+
+def _about(facts: Mapping[str, Any]) -> str:
+    """Say what the net takes and gives."""
+    inputs = "; ".join(
+        f"{_plain(name)} ({', '.join(map(str, each['shape']))})" for name, each in facts["inputs"].items()
+    )
+    return f"From {inputs} to {', '.join(map(_plain, facts['outputs']))}."
+
+
+def _plain(text: str) -> str:
+    """Return text that can stand in a docstring."""
+    return text.replace("\\", "/").replace('"', "'")
+
+
+def _copied(values: Any) -> np.ndarray:
+    return np.array(values, np.float32, order="C")
+
+
+def _shape(values: np.ndarray) -> str:
+    return ", ".join(map(str, values.shape))
+
+
+def _identifier(name: str) -> str:
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
+    return f"x{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
+
+
+def _unique(name: str, names: set[str]) -> str:
+    made, number = name, 1
+    while made in names:
+        number += 1
+        made = f"{name}_{number}"
+    names.add(made)
+    return made

@@ -1,0 +1,82 @@
+"""Files of weights: arrays by name, in safetensors or npz, with metadata."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from singa_dask.data import fs
+from singa_dask.errors import DataError
+from singa_dask.lazy import require
+from singa_dask.runtime.checkpoints.tensors import encode_tensors
+
+__all__ = ["encode_npz", "encode_safetensors", "metadata_texts", "read_weights"]
+
+METADATA = "__metadata__"
+"""Entry of an npz file that has the metadata, as JSON."""
+
+
+def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return metadata as safetensors and ONNX have it: strings, and JSON of what is none."""
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
+
+
+def encode_safetensors(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file of safetensors."""
+    arrays = {name: np.ascontiguousarray(each) for name, each in values.items()}
+    return encode_tensors(arrays, metadata_texts(metadata))
+
+
+def encode_npz(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file of `numpy.load`."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **{METADATA: np.array(json.dumps(dict(metadata)))}, **values)
+    return file.getvalue()
+
+
+def read_weights(url: str) -> dict[str, np.ndarray]:
+    """Return the arrays in a file, by name: npz, safetensors, or where PyTorch is installed its ``.pt``.
+
+    Raises
+    ------
+    DataError
+        It cannot be read, or is of none of these formats.
+    ConfigError
+        It is PyTorch's, and that is not installed.
+    """
+    content = fs.read_bytes(url)
+    try:
+        if url.endswith((".pt", ".pth")):
+            return _from_torch(content, url)
+        if content[:2] == b"PK":
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                return {name: file[name] for name in file.files if name != METADATA}
+        return dict(load(content))
+    except (SafetensorError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+        expected = "Expected a file of safetensors, .npz of NumPy, or .pt of PyTorch."
+        raise DataError(f"{url}: its arrays cannot be read: {error}. {expected}") from None
+
+
+def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a state dict; nothing in the file is executed."""
+    hint = "Or write the state dict by safetensors.torch.save_file."
+    torch = require("torch", "oracles", f"{url}: a file of PyTorch", hint)
+    try:
+        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+    if not isinstance(found, dict) or not all(torch.is_tensor(value) for value in found.values()):
+        raise ValueError("it is no state dict, of tensors by name")
+    return {str(name): _array(value, torch) for name, value in found.items()}
+
+
+def _array(value: Any, torch: Any) -> np.ndarray:
+    made: np.ndarray = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    return made

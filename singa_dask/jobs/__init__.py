@@ -1,0 +1,53 @@
+"""Jobs and runs from Python, which the command line is built on: a job is a value, and so is a run of it.
+
+Names are imported on first use, so that importing this package loads neither Dask nor the nets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from singa_dask.jobs.job import Job, load
+    from singa_dask.jobs.model import Model, load_model
+    from singa_dask.jobs.net import Net, layer
+    from singa_dask.jobs.predicting import extract, predict, test
+    from singa_dask.jobs.run import Run, open_run
+    from singa_dask.jobs.training import start, train
+
+__all__ = [
+    "Job",
+    "Model",
+    "Net",
+    "Run",
+    "extract",
+    "layer",
+    "load",
+    "load_model",
+    "open_run",
+    "predict",
+    "start",
+    "test",
+    "train",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Job": "job",
+        "Model": "model",
+        "Net": "net",
+        "Run": "run",
+        "extract": "predicting",
+        "layer": "net",
+        "load": "job",
+        "load_model": "model",
+        "open_run": "run",
+        "predict": "predicting",
+        "start": "training",
+        "test": "predicting",
+        "train": "training",
+    },
+)

@@ -1,0 +1,242 @@
+"""Arrays as records: the fields that they become, and the files that they are written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data import Arrays, Field
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.store import rows_per_block
+from singa_dask.errors import DataError
+from singa_dask.jobs.datasets.dataset import PartFacts, place_of
+
+__all__ = ["ArrayWriter", "feature_field", "is_text", "output_field", "texts_of"]
+
+Values = npt.NDArray[Any]
+
+NUMBERS = "biuf"
+TEXTS = "UTSO"
+HINTS = {
+    "c": "Give real and imaginary parts, or absolute values, as features.",
+    "O": "Lists of different lengths and mixed types make such arrays. Expected an array of numbers.",
+    "M": "Give dates as numbers, e.g. days since a date.",
+    "m": "Give durations as numbers, e.g. seconds.",
+    "U": "Encode texts as numbers, or give a frame and name the column in categories.",
+    "V": "Give a frame for columns of different types.",
+}
+
+
+def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
+    """Return name and field of the records that an array X becomes.
+
+    Parameters
+    ----------
+    where : str
+        Dataset, for errors.
+    dtype : dtype
+    shape : sequence of number
+        All axes; that of records may be NaN for unknown.
+
+    Returns
+    -------
+    str
+        ``pixel`` for uint8, ``data`` for other numbers.
+    Field
+
+    Raises
+    ------
+    DataError
+        It cannot be records.
+    """
+    if len(shape) < 2:
+        hint = " For records of one value say X[:, None]." if len(shape) == 1 else ""
+        raise DataError(f"{where}, X: an array of {len(shape)} axes, expected one of records and others.{hint}")
+    if dtype.kind not in NUMBERS:
+        hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
+        raise DataError(f"{where}, X: values of type {dtype}, expected numbers. {hint}".rstrip())
+    if any(np.isnan(n) for n in shape[1:]):
+        message = "the length of an axis other than the first is unknown. Say X.compute_chunk_sizes() before."
+        raise DataError(f"{where}, X: {message}")
+    if not all(shape[1:]):
+        raise DataError(f"{where}, X: shape {tuple(shape)}, expected records of at least one value.")
+    extents = tuple(int(n) for n in shape[1:])
+    return ("pixel", Field(np.dtype(np.uint8), extents)) if dtype == np.uint8 else ("data", _floats(extents))
+
+
+def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
+    """Return name and field of the records that an array y becomes: ``label``, or ``target`` for floats.
+
+    Raises
+    ------
+    DataError
+        It can be neither.
+    """
+    if dtype.kind not in NUMBERS + TEXTS:
+        hint = HINTS.get(dtype.kind, "")
+        raise DataError(f"{where}, y: values of type {dtype}, expected numbers or texts. {hint}".rstrip())
+    width = shape[1] if len(shape) == 2 else 1
+    if len(shape) not in (1, 2) or (dtype.kind != "f" and width != 1) or not width >= 1:
+        expected = "(records,) or (records, targets)" if dtype.kind == "f" else "(records,)"
+        hint = " Several labels are columns of a frame." if dtype.kind != "f" and len(shape) == 2 else ""
+        raise DataError(f"{where}, y: shape {tuple(shape)} of {dtype}, expected {expected}.{hint}")
+    return ("target", _floats((int(width),))) if dtype.kind == "f" else ("label", Field(np.dtype(np.int32)))
+
+
+def _floats(shape: tuple[int, ...]) -> Field:
+    return Field(np.dtype(np.float32), shape)
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Return whether labels of this type are names of classes."""
+    return dtype.kind in TEXTS
+
+
+def texts_of(values: Values, where: str) -> Values:
+    """Return names of classes as an array of objects, (n,) str.
+
+    Raises
+    ------
+    DataError
+        A value is no text, or empty.
+    """
+    values = values.reshape(-1)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    found = values.astype(object)
+    # as floats and integers among texts do, None and NaN have other types
+    wrong = next((i for i, value in enumerate(found) if not (isinstance(value, str) and value)), None)
+    if wrong is not None:
+        raise DataError(f"{where}, record {wrong}, y: {found[wrong]!r}, expected the name of a class.")
+    return found
+
+
+@dataclass(frozen=True)
+class ArrayWriter:
+    """Writes partitions of arrays as Arrow files.
+
+    Attributes
+    ----------
+    dataset : str
+        Name, for errors.
+    n_parts : int
+        Number of partitions.
+    feature, output : tuple of str and Field
+        Names and fields of X and y; of y the name is empty if there is none.
+    classes : tuple of str
+        Names of the classes, if labels are texts.
+    """
+
+    dataset: str
+    n_parts: int
+    feature: tuple[str, Field]
+    output: tuple[str, Field] | None = None
+    classes: tuple[str, ...] = ()
+
+    def __call__(self, value: Any, path: str, index: int) -> PartFacts:
+        """Write a partition: X, or X and y."""
+        where = place_of(self.dataset, index, self.n_parts)
+        x, y = value if self.output else (value, None)
+        x = self._checked(x, f"{where}, X", *self.feature)
+        if self.output:
+            y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
+        if not len(x):
+            return PartFacts(0, 0)
+        temporary = f"{path}.tmp"
+        try:
+            ArrowStore.write_file(Path(temporary), path, self._chunks(x, y, where), class_names=self.classes)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        return PartFacts(len(x), os.path.getsize(path))
+
+    def _checked(self, value: Any, where: str, name: str, field: Field) -> Values:
+        """Return an array of the declared type and shape."""
+        array = _array_of(value, where)
+        if array.dtype.kind not in NUMBERS or (name == "pixel" and array.dtype != np.uint8):
+            raise DataError(
+                f"{where}: values of type {array.dtype}, expected {'uint8' * (name == 'pixel') or 'numbers'}."
+            )
+        if array.shape[1:] != field.shape:
+            raise DataError(f"{where}: records of shape {array.shape[1:]}, expected {field.shape}.")
+        return array
+
+    def _outputs(self, y: Values, n: int, where: str) -> Values:
+        """Return the values of y as they are stored, but for the type of floats."""
+        assert self.output is not None
+        name, field = self.output
+        if len(y) != n:
+            raise DataError(f"{where}: y has {len(y)} records, but X has {n}.")
+        if name == "target":
+            return self._checked(y.reshape(n, -1), f"{where}, y", name, field)
+        if y.shape not in ((n,), (n, 1)):
+            raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
+        y = y.reshape(n)
+        return self._classes_of(y, where) if self.classes else _labels_of(y, where)
+
+    def _classes_of(self, y: Values, where: str) -> Values:
+        if y.dtype.kind == "b":
+            return y.astype(np.int32)
+        numbers = {name: i for i, name in enumerate(self.classes)}
+        texts = texts_of(y, where)
+        found = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
+        if (found < 0).any():
+            row = int(found.argmin())
+            raise DataError(
+                f"{where}, record {row}, y: unknown class {texts[row]!r}. Known: {', '.join(self.classes)}."
+            )
+        return found
+
+    def _chunks(self, x: Values, y: Values | None, where: str) -> Iterator[Arrays]:
+        """Yield the records of a block at a time, so that only a block is converted at a time."""
+        fields = [self.feature, *([self.output] if self.output else ())]
+        rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
+        for first in range(0, len(x), rows):
+            chunk = {self.feature[0]: _stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
+            if self.output and y is not None:
+                chunk[self.output[0]] = _stored(y[first : first + rows], self.output[1], f"{where}, y", first)
+            yield chunk
+
+
+def _array_of(value: Any, where: str) -> Values:
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
+        return np.asarray(value.data)
+    if not isinstance(value, np.ndarray):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        hint = " Say toarray(), for records are dense." if hasattr(value, "toarray") else ""
+        raise DataError(f"{where}: an object of type {kind}, expected a NumPy array.{hint}")
+    if not value.ndim:
+        raise DataError(f"{where}: a single value, expected an array.")
+    return np.asarray(value)
+
+
+def _labels_of(y: Values, where: str) -> Values:
+    wrong = find_wrong_label(y)
+    if wrong is not None:
+        raise DataError(f"{where}, record {wrong[0]}, y: {wrong[1]}.")
+    if len(y) and y.min() < 0:
+        row = int(y.argmin())
+        raise DataError(f"{where}, record {row}, y: the label {y[row]} is negative. Labels are indices of classes.")
+    return y.astype(np.int32, copy=False)
+
+
+def _stored(values: Values, field: Field, where: str, first: int) -> Values:
+    """Return values in the type of the records, the nearest 32-bit floats among them."""
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(values, field.dtype)
+    if field.dtype.kind != "f" or np.isfinite(found).all():
+        return found
+    place = np.unravel_index(int(np.argmin(np.isfinite(found))), found.shape)
+    value, row = values[place], first + int(place[0])
+    inside = f"[{', '.join(map(str, place[1:]))}]"
+    hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""
+    raise DataError(f"{where}, record {row}{inside}: {value}, expected a 32-bit float. {hint}".rstrip())

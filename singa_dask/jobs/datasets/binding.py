@@ -1,0 +1,144 @@
+"""Jobs whose input layers read data of Python objects, ``path: dask://NAME``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from singa_dask.conf import JobConf, JobFile, LayerConf
+from singa_dask.data.fs.host_files import SCHEME, dataset_of
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.jobs.datasets.dataset import Dataset
+from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers.records import StoreConf, check_shape
+from singa_dask.registry import suggest
+
+__all__ = ["check_names", "check_shapes", "readers", "shown_by_name", "with_defaults", "with_urls"]
+
+
+def readers(job: JobConf) -> dict[int, str]:
+    """Return the layers that read data of Python objects: name of the data by index of the layer."""
+    found = {}
+    for index, layer in enumerate(job.neuralnet.layer):
+        store = _store_of(layer)
+        if store is not None and (name := dataset_of(store.path)):
+            found[index] = name
+    return found
+
+
+def _store_of(layer: LayerConf) -> StoreConf | None:
+    return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
+
+
+def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
+    """Check that the data that a job reads are given, and that it reads all that are.
+
+    Parameters
+    ----------
+    read : JobFile
+    known : collection of str
+        Names of the data.
+    needed : bool
+        Whether there are no others, elsewhere.
+
+    Raises
+    ------
+    ConfigError
+        With the places in the file.
+    """
+    wanted = readers(read.job)
+    problems = []
+    for index, name in wanted.items() if needed else ():
+        if name not in known:
+            path = ("neuralnet", "layer", index, "store_conf", "path")
+            problems.append(Problem(path, f"no data named {name!r}. {_hint(name, known)}"))
+    for name in known:
+        if name not in wanted.values():
+            reads = f"It reads {', '.join(sorted(set(wanted.values())))}." if wanted else f"Say path: {SCHEME}{name}."
+            problems.append(Problem((), f"data {name!r} is read by no input layer of the job. {reads}"))
+    if problems:
+        raise read.locate(ConfigError(problems))
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    if known:
+        return suggest(name, known)
+    return (
+        f"Give it from Python: singa_dask.train(job, data={{{name!r}: ...}}); or publish it on a Dask cluster, "
+        f"client.publish_dataset(..., name={name!r}), and run the job there: --scheduler, or client=."
+    )
+
+
+def check_shapes(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
+    """Check that layers expect records of the shape that the data have, before these are computed.
+
+    Raises
+    ------
+    ConfigError
+        With the places in the file.
+    """
+    problems = []
+    for index, name in readers(read.job).items():
+        layer = read.job.neuralnet.layer[index]
+        shape = datasets[name].shape if name in datasets and layer.type == "RecordInput" else None
+        store = _store_of(layer)
+        if shape is None or store is None or not store.shape:
+            continue
+        try:
+            check_shape(f"{SCHEME}{name}", shape, store)
+        except DataError as error:
+            problems.append(Problem(("neuralnet", "layer", index, "store_conf", "path"), str(error)))
+    if problems:
+        raise read.locate(ConfigError(problems))
+
+
+def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
+    """Return the job whose layers say what their data imply, where they say nothing else, e.g. the column of labels."""
+    layers = job.neuralnet.layer
+    with_targets = {name for index, name in readers(job).items() if layers[index].type == "TargetInput"}
+    fields = StoreConf.model_fields
+
+    def change(store: StoreConf) -> Mapping[str, Any]:
+        name = dataset_of(store.path)
+        defaults = datasets[name].defaults if name in datasets else {}
+        # that there are no labels is a mistake, unless targets are read
+        wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
+        return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
+
+    return _with_stores(job, change)
+
+
+def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
+    """Return the job whose layers read files, given by the names of the data."""
+
+    def change(store: StoreConf) -> Mapping[str, Any]:
+        name = dataset_of(store.path)
+        return {"path": urls[name]} if name in urls else {}
+
+    return _with_stores(job, change)
+
+
+def _with_stores(job: JobConf, change: Callable[[StoreConf], Mapping[str, Any]]) -> JobConf:
+    layers = list(job.neuralnet.layer)
+    for index in readers(job):
+        store = _store_of(layers[index])
+        if store is not None and (update := change(store)):
+            layers[index] = layers[index].with_block(store.model_copy(update=dict(update)))
+    return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})
+
+
+@contextlib.contextmanager
+def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name data as jobs do, and not by their files."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([replace(each, message=_by_name(each.message, urls)) for each in error.problems]) from None
+
+
+def _by_name(text: str, urls: Mapping[str, str]) -> str:
+    for name, url in urls.items():
+        text = text.replace(url.rpartition("/")[0], f"{SCHEME}{name}")
+    return text

@@ -1,0 +1,230 @@
+"""Make datasets of the values that people have: arrays and frames, in memory or of Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from dask.base import compute, is_dask_collection
+from dask.delayed import delayed
+
+from singa_dask.data.codecs.table_statistics import MAX_CATEGORIES
+from singa_dask.errors import DataError
+from singa_dask.jobs.datasets.arrays import ArrayWriter, feature_field, is_text, output_field, texts_of
+from singa_dask.jobs.datasets.dataset import Dataset, place_of
+from singa_dask.jobs.datasets.frames import FrameWriter, as_table, names_of, output_names
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["as_dataset", "as_datasets"]
+
+BOOLEANS = ("false", "true")
+TAKEN = (
+    "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, or a pair (X, y) of one of them "
+    "and labels or targets"
+)
+
+
+def as_datasets(data: Any, client: Client | None = None) -> dict[str, Dataset]:
+    """Make datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
+    # a dataset of xarray is a mapping, too
+    is_named = isinstance(data, Mapping) and not hasattr(data, "data_vars")
+    return (
+        {}
+        if data is None
+        else {
+            str(name): as_dataset(str(name), value, client)
+            for name, value in (data if is_named else {"train": data}).items()
+        }
+    )
+
+
+def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
+    """Make a dataset of a value; nothing is computed but the names of classes, where labels are texts.
+
+    Parameters
+    ----------
+    name : str
+        As jobs name it, ``path: dask://NAME``.
+    value
+        X, or a pair (X, y). X is an array (records, ...) of NumPy, Dask or xarray: uint8 stay pixels, other numbers
+        become 32-bit floats. Or a frame of pandas or Dask, or a table of pyarrow, whose columns the job names. y are
+        labels, integers or texts, or targets, floats.
+    client : distributed.Client, optional
+        Where to compute; by default as Dask does.
+
+    Raises
+    ------
+    DataError
+        The value cannot be records; names the dataset.
+    """
+    where = f"dataset {name!r}"
+    if not name or "/" in name:
+        raise DataError(f"{where}: expected a name without slashes.")
+    if isinstance(value, tuple) and len(value) != 2:
+        raise DataError(f"{where}: a tuple of {len(value)}, expected {TAKEN}.")
+    x, y = value if isinstance(value, tuple) else (value, None)
+    x, y = _data_of(x), _data_of(y)
+    if _is_frame(x):
+        return _of_frame(name, x, y)
+    if y is not None and not _is_array(y):
+        y = _array_of_column(y)
+    for each in (x,) if y is None else (x, y):
+        if not _is_array(each):
+            kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
+            hint = " Give one of its variables." if hasattr(each, "data_vars") else ""
+            raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}")
+    return _of_arrays(name, x, y, client)
+
+
+def _data_of(value: Any) -> Any:
+    """Return the array in one of xarray."""
+    return value.data if hasattr(value, "dims") and hasattr(value, "coords") and hasattr(value, "data") else value
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (is_dask_collection(value) and hasattr(value, "chunks"))
+
+
+def _is_frame(value: Any) -> bool:
+    is_arrow = (
+        hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc") and not isinstance(value, pa.ChunkedArray)
+    )
+    return is_arrow or (getattr(value, "ndim", 0) == 2 and all(hasattr(value, name) for name in ("columns", "iloc")))
+
+
+def _array_of_column(y: Any) -> Any:
+    """Return a column of pandas, Dask or pyarrow as an array; anything else as it is."""
+    if is_dask_collection(y) and hasattr(y, "to_dask_array"):
+        # of types of pandas' own Dask makes objects, with a warning
+        plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
+        return plain.to_dask_array()
+    if isinstance(y, (pa.Array, pa.ChunkedArray)):
+        return y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
+    return y.to_numpy() if hasattr(y, "iloc") else y
+
+
+# -- arrays --------------------------------------------------------------------------------------------------------
+
+
+def _of_arrays(name: str, x: Any, y: Any, client: Client | None) -> Dataset:
+    where = f"dataset {name!r}"
+    feature = feature_field(where, x.dtype, x.shape)
+    output = None if y is None else output_field(where, y.dtype, y.shape)
+    if y is not None and len({n for n in (x.shape[0], y.shape[0]) if not np.isnan(n)}) > 1:
+        raise DataError(f"{where}: X has {x.shape[0]} records, but y has {y.shape[0]}.")
+    if x.shape[0] == 0:
+        raise DataError(f"{where}: no records.")
+    parts, outputs = _partitions(where, x, y)
+    classes: Sequence[str] = ()
+    if y is not None and y.dtype.kind == "b":
+        classes = BOOLEANS
+    elif y is not None and is_text(y.dtype):
+        classes = _classes(name, outputs, client)
+    if y is not None:
+        parts = _pairs(parts, outputs)
+    # targets without labels
+    defaults = {"has_label": False} if output and output[0] == "target" else {}
+    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes))
+    return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape)
+
+
+def _pairs(parts: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    lazy = is_dask_collection(parts[0])
+    return [delayed((x, y)) if lazy else (x, y) for x, y in zip(parts, outputs, strict=True)]
+
+
+def _partitions(where: str, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
+    """Return the partitions of X, whole records each, and those of y with the same records."""
+    if not any(map(is_dask_collection, (x, y))):
+        return [x], [y]
+    x = _rows_together(x)
+    if y is None:
+        return _delayed_of(x), []
+    y = _rows_together(y)
+    if any(map(np.isnan, (*x.chunks[0], *y.chunks[0]))):
+        if len(x.chunks[0]) != len(y.chunks[0]):
+            message = f"X has {len(x.chunks[0])} chunks of records, but y has {len(y.chunks[0])}"
+            raise DataError(f"{where}: {message}, of unknown lengths. Say compute_chunk_sizes() of both before.")
+    elif x.chunks[0] != y.chunks[0]:
+        y = y.rechunk({0: x.chunks[0]})
+    return _delayed_of(x), _delayed_of(y)
+
+
+def _rows_together(array: Any) -> Any:
+    """Return an array of Dask whose chunks are whole records."""
+    if not is_dask_collection(array):
+        # imported by whoever made the other array
+        import dask.array
+
+        return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
+    is_whole = max(map(len, array.chunks[1:]), default=1) == 1
+    return array if is_whole else array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+
+
+def _delayed_of(array: Any) -> list[Any]:
+    return list(array.to_delayed().reshape(-1))
+
+
+def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[str]:
+    """Return the names of the classes in all partitions, sorted."""
+    places = [place_of(name, i, len(outputs)) for i in range(len(outputs))]
+    if is_dask_collection(outputs[0]):
+        tasks = [delayed(_names)(each, place) for each, place in zip(outputs, places, strict=True)]
+        found = client.gather(client.compute(tasks)) if client is not None else compute(*tasks)  # type: ignore[no-untyped-call]
+    else:
+        found = [_names(outputs[0], places[0])]
+    names = sorted(set[str]().union(*found))
+    if len(names) > MAX_CATEGORIES:
+        raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected names of classes.")
+    return names
+
+
+def _names(values: Any, where: str) -> set[str]:
+    return set(texts_of(np.asarray(values), where))
+
+
+# -- frames --------------------------------------------------------------------------------------------------------
+
+
+def _of_frame(name: str, frame: Any, y: Any) -> Dataset:
+    where, lazy = f"dataset {name!r}", is_dask_collection(frame)
+    if not lazy and not hasattr(frame, "iloc"):
+        frame = as_table(frame, where)
+    columns = names_of(frame.columns, where) if hasattr(frame, "iloc") else frame.column_names
+    parts = list(frame.to_delayed()) if lazy else [frame]
+    uses: Mapping[str, str] = {}
+    if y is not None:
+        outputs = _outputs(where, frame, y, len(parts))
+        uses = output_names(y, where)
+        parts = _pairs(parts, outputs)
+    twice = next((each for each in uses if each in columns), None)
+    if twice is not None:
+        raise DataError(
+            f"{where}: the frame has a column {twice!r}, which is also the name of y. Drop it from the frame, or give "
+            f"the frame alone, and the column in store_conf: label, or target."
+        )
+    if not lazy and not len(frame):
+        raise DataError(f"{where}: no records.")
+    defaults = {use: [each for each in uses if uses[each] == use] for use in sorted(set(uses.values()))}
+    writer = FrameWriter(name, len(parts), tuple(columns), tuple(uses))
+    return Dataset(name, tuple(parts), writer, ".parquet", {"backend": "table", **defaults})
+
+
+def _outputs(where: str, frame: Any, y: Any, n_parts: int) -> list[Any]:
+    """Return the partitions of y."""
+    if is_dask_collection(frame) != is_dask_collection(y):
+        raise DataError(f"{where}: one of frame and y is of Dask, expected both, with the same partitions, or none.")
+    if not is_dask_collection(y):
+        if not hasattr(y, "__len__") or isinstance(y, (str, list)):
+            raise DataError(f"{where}, y: an object of type {type(y).__name__}, expected a column or an array.")
+        if len(frame) != len(y):
+            raise DataError(f"{where}: the frame has {len(frame)} records, but y has {len(y)}.")
+        return [y]
+    found = _delayed_of(_rows_together(y)) if hasattr(y, "chunks") else list(y.to_delayed())
+    if len(found) != n_parts:
+        raise DataError(f"{where}: the frame has {n_parts} partitions, but y has {len(found)}.")
+    return found

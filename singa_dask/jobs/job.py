@@ -1,0 +1,181 @@
+"""Jobs as values: read from a file, or built in Python; both are checked in the same way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import Conf, JobConf, JobFile, loads
+from singa_dask.conf import load as load_file
+from singa_dask.conf.yaml_text import dump
+from singa_dask.errors import ConfigError
+from singa_dask.jobs.checking import check, complete, warnings_on
+from singa_dask.jobs.pages import job_page
+from singa_dask.jobs.pictures import Nets
+
+__all__ = ["Job", "load"]
+
+HERE = "job"
+
+
+class Job:
+    """A job: a net, how it is trained, and on what.
+
+    Jobs do not change; `replace` returns another one.
+
+    Parameters
+    ----------
+    net : Net, mapping, or sequence of mapping
+        Layers, as `Net` and `layer` make them; or the block ``neuralnet`` of a job file.
+    **keys
+        The other keys of a job file: ``name``, ``train_steps``, ``updater``, ``cluster`` ... Blocks are dicts.
+
+    Raises
+    ------
+    ConfigError
+        With all mistakes.
+
+    Examples
+    --------
+    >>> import singa_dask as sd
+    >>> records = {"path": "data/digits/train.arrow", "shape": [28, 28], "batchsize": 64, "std_value": 255}
+    >>> net = sd.Net(
+    ...     [
+    ...         sd.layer("RecordInput", name="data", store_conf=records),
+    ...         sd.layer("InnerProduct", name="fc", num_output=10),
+    ...         sd.layer("SoftmaxLoss", srclayers=["fc", "data"]),
+    ...     ]
+    ... )
+    >>> sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    >>> job = sd.Job(net, train_steps=10, train_one_batch={"alg": "BP"}, updater=sgd)
+    >>> [each.name for each in job.conf.neuralnet.layer]
+    ['data', 'fc', 'softmaxloss']
+    """
+
+    def __init__(self, net: Mapping[str, Any] | Sequence[Mapping[str, Any]], **keys: Any) -> None:
+        block = net if isinstance(net, Mapping) else {"layer": list(net)}
+        values = {**keys, "neuralnet": block}
+        self._file = loads(dump(_plain(values), brief=True), HERE, registries=REGISTRIES, with_lines=False)
+
+    @classmethod
+    def of(cls, job_file: JobFile) -> Job:
+        """Return the job of a file that has been read."""
+        made = cls.__new__(cls)
+        made._file = job_file
+        return made
+
+    @property
+    def conf(self) -> JobConf:
+        """What the job says, with every default."""
+        return self._file.job
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self.conf.name
+
+    @property
+    def file(self) -> JobFile:
+        """The job with the places of its keys, for errors."""
+        return self._file
+
+    def replace(self, set: Mapping[str, Any] | None = None, cluster: str | os.PathLike[str] | None = None) -> Job:
+        """Return the job with some values changed.
+
+        Parameters
+        ----------
+        set : mapping of str to Any
+            Values by their keys, such as ``"updater.learning_rate.base_lr"`` or
+            ``"neuralnet.layer[fc1].innerproduct_conf.num_output"``.
+        cluster : path, optional
+            File whose block replaces ``cluster``, or the name of a topology: allreduce, downpour, hogwild, hybrid,
+            sandblaster, single.
+
+        Raises
+        ------
+        ConfigError
+            With all mistakes.
+        """
+        return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
+
+    def nets(self) -> Nets:
+        """Build the nets of the job and check all that can be checked here; nothing is started.
+
+        Raises
+        ------
+        ConfigError, CheckpointError, DataError
+        """
+        return Nets(check(complete(self._file)))
+
+    def warnings(self) -> list[str]:
+        """Return what is valid in the job, and probably not meant."""
+        return [str(problem) for problem in warnings_on(self._file)]
+
+    def to_yaml(self) -> str:
+        """Return the job as the text of a job file, without defaults; it loads back to an equal job."""
+        return self._file.given()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the job file."""
+        Path(path).write_text(self.to_yaml(), encoding="utf-8")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.conf == other.conf
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        layers = self.conf.neuralnet.layer
+        return f"<Job {self.name!r}: {len(layers)} layers, {self.conf.train_steps} steps>"
+
+    def _repr_html_(self) -> str:
+        try:
+            nets = check(complete(self._file), check_sources=False)
+        except (ConfigError, OSError):
+            nets = {}
+        return job_page(self.conf, nets)
+
+
+def load(
+    path: str | os.PathLike[str],
+    set: Mapping[str, Any] | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+) -> Job:
+    """Read a job file.
+
+    Parameters
+    ----------
+    path : path
+        YAML, or SINGA's own format.
+    set, cluster
+        See `Job.replace`.
+
+    Raises
+    ------
+    ConfigError
+        With every mistake, in the order of the file.
+    """
+    return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
+
+
+def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:
+    """Return values by key as those of ``--set``; JSON is YAML."""
+    return [f"{key}={json.dumps(_plain(value))}" for key, value in (values or {}).items()]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a job file can say it."""
+    if isinstance(value, Conf):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # numbers of numpy
+    return value.item() if hasattr(value, "item") and not isinstance(value, (str, bytes)) else value

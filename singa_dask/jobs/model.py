@@ -1,0 +1,328 @@
+"""Model: a trained net as a value, which predicts from arrays, tables and pictures in memory, without Dask."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.conf import Phase
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.errors import ConfigError
+from singa_dask.jobs.job import Job
+from singa_dask.jobs.model_labels import LabelReader
+from singa_dask.jobs.model_records import Given, as_records
+from singa_dask.jobs.model_source import ModelSource, find_source
+from singa_dask.jobs.pages import model_page
+from singa_dask.jobs.run import Run
+from singa_dask.layers import StoreInput
+from singa_dask.layers.records import StoreConf
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.inference.job import SOFTMAXES, classifier, label_layer, output_layer
+from singa_dask.runtime.inference.metrics import Metrics, mean_metrics
+from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
+from singa_dask.runtime.inference.user_code import load_modules
+from singa_dask.runtime.planning.devices import device_of_part
+from singa_dask.runtime.planning.nets import build_net, find_ops
+
+__all__ = ["Model", "load_model"]
+
+Array = npt.NDArray[Any]
+
+# models that a process keeps which were sent to it, so that their values are read once
+MAX_RECEIVED = 2
+
+
+class Model:
+    """A trained net, of `load_model`. Threads may share it: one of them computes at a time.
+
+    It is pickled as the URL of its checkpoint: a process that receives it reads the values once.
+
+    Attributes
+    ----------
+    url : str
+        Of the run, or of the checkpoint.
+    step : int
+        Steps of training that the values have seen.
+    """
+
+    def __init__(self, source: ModelSource) -> None:
+        self._source = source
+        self.url, self.step = source.url, source.version.step
+        load_modules(source.sources)
+        self._job = source.job_file()
+        self._exposed = source.phase_job(exposed=True)
+        job = self._exposed.job
+        ops = find_ops(job, device_of_part(job, 0))
+        self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
+        self._lock = threading.RLock()
+        self._nets: dict[str, TrainedNet] = {}
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self._job.job.name
+
+    @cached_property
+    def layers(self) -> dict[str, tuple[int, ...]]:
+        """Shape of what each layer of the test net makes of a record, by name; of a loss of softmax, probabilities."""
+        job = self._exposed
+        try:
+            net = build_net(job.job, job.phase)
+        except ConfigError as error:
+            raise self._job.locate(job.locate(error)) from None
+        shapes = {}
+        for layer in net.layers:
+            if len(layer.features) == 1 and not layer.traits.is_output:
+                steps = (layer.site.n_steps,) if layer.site.n_steps > 1 else ()
+                shapes[layer.conf_name] = (*steps, *layer.features[0].shape[1:])
+        return {each.name: shapes[each.name] for each in job.job.neuralnet.layer if each.name in shapes}
+
+    @cached_property
+    def output(self) -> str:
+        """The layer that `predict` takes: with the probabilities of classes, or else with the values to predict.
+
+        Raises
+        ------
+        ConfigError
+            There are several.
+        """
+        job = self._job.job
+        if self.is_classifier:
+            return classifier(job, Phase.TEST)
+        return output_layer(job, Phase.TEST)
+
+    @cached_property
+    def is_classifier(self) -> bool:
+        """Whether the net has a layer with the probabilities of classes."""
+        return any(each.type in SOFTMAXES and each.in_phase(Phase.TEST) for each in self._job.job.neuralnet.layer)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes of `output`; empty if they are numbers."""
+        return self.class_names_of(self.output)
+
+    def class_names_of(self, layer: str) -> tuple[str, ...]:
+        """Return the names of the classes of a layer with probabilities; empty if they are numbers."""
+        return self._trained.class_names.known_for(label_layer(self._job.job, Phase.TEST, layer))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the columns that the net was trained to predict; empty if they have none."""
+        if self.is_classifier:
+            return ()
+        layers = [each for each in self._job.job.neuralnet.layer if each.in_phase(Phase.TEST)]
+        return tuple(name for each in layers if each.type == "TargetInput" for name in each.block(StoreConf).target)
+
+    # -- what it does ----------------------------------------------------------------------------------------
+
+    def predict(self, x: Any, layer: str | None = None) -> Array:
+        """Predict the classes of records, or values.
+
+        Parameters
+        ----------
+        x : ndarray, DataFrame, Table, or sequence of pictures
+            Records: an array ``(n, *shape)`` as the job reads them, before its mean and std; a pandas DataFrame or
+            pyarrow Table with the columns of the training data; pictures as bytes of PNG or JPEG, or of Pillow.
+        layer : str, optional
+            With the probabilities, if the net has several such layers; or with the values.
+
+        Returns
+        -------
+        (n,) str or int64
+            Names of the classes if they are known, otherwise their numbers; (n, steps) of a net of several time steps.
+        (n,) or (n, values) float32
+            If the net has no classes.
+
+        Raises
+        ------
+        DataError
+            A record does not fit; names its row, and its column.
+        ConfigError
+            There are several layers to predict from.
+        """
+        layer = layer or self.output
+        if not self._has_classes(layer):
+            values = self._values(x, layer)
+            return values.reshape(-1) if values.shape[1:] == (1,) else values
+        scores = self.predict_proba(x, layer)
+        # of equal ones the last, as in predict of the command line
+        best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
+        names = self.class_names_of(layer)
+        found: Array = best.astype(np.int64)
+        return self._labels(names, scores.shape[-1])[found] if names else found
+
+    def predict_proba(self, x: Any, layer: str | None = None) -> Array:
+        """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
+
+        ``x``, ``layer`` and errors are those of `predict`. The classes are in the order of their numbers.
+        """
+        layer = layer or self.output
+        if not self._has_classes(layer):
+            raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
+        values = self._values(x, layer)
+        steps = self._net(layer).layer(layer).site.n_steps
+        n_classes = math.prod(values.shape[1:]) // steps
+        return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
+
+    def extract(self, x: Any, layer: str) -> Array:
+        """Return what a layer makes of records: (n, *shape) float32; see `layers`.
+
+        ``x`` and errors are those of `predict`.
+        """
+        return self._values(x, layer)
+
+    def test(self, x: Any, y: Any = None) -> dict[str, float]:
+        """Measure the net on records, each once: the metrics of its test net, by name.
+
+        Parameters
+        ----------
+        x : ndarray, DataFrame, Table, or sequence of pictures
+            See `predict`.
+        y : array-like or mapping of str to array-like, optional
+            Labels: names of classes, or their numbers; or values to predict, (n,) or (n, targets). By name of the
+            column if there are several. By default those among the columns of ``x``, or none.
+
+        Raises
+        ------
+        DataError
+            See `predict`; or there are no labels, or not as many as records.
+        """
+        return mean_metrics(self.measure(x, y))
+
+    def measure(self, x: Any, y: Any = None) -> list[tuple[float, Metrics]]:
+        """Return weight and metrics of each batch of `test`."""
+        with self._lock:
+            net = self._net("")
+            features = self._features(net)
+            conf, facts = features.store_conf, self._facts_of(features)
+            given = as_records(x, conf, facts, outputs=y is None, skips=True)
+            labels = LabelReader(net, features, given.n, y)
+            metrics = []
+            for first, stop in net.batches(given.n):
+                arrays = given.read(first, stop)
+                _, found = net.compute(labels.arrays(arrays, first, stop), stop - first, first)
+                metrics.append(((stop - first) / net.batchsize, found))
+            return metrics
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _values(self, x: Any, layer: str) -> Array:
+        with self._lock:
+            net = self._net(layer)
+            features = self._features(net)
+            given = as_records(x, features.store_conf, self._facts_of(features))
+            return self._computed(net, features.conf_name, layer, given)
+
+    def _computed(self, net: TrainedNet, features: str, layer: str, given: Given) -> Array:
+        shape = self.layers[layer] or (1,)
+        values = np.empty((given.n, *shape), np.float32)
+        for first, stop in net.batches(given.n):
+            found, _ = net.compute({features: given.read(first, stop)}, stop - first, first)
+            values[first:stop] = found[layer]["data"]
+        return values
+
+    def _net(self, layer: str) -> TrainedNet:
+        """Return the net up to a layer, or without a name all of it, for the metrics."""
+        with self._lock:
+            if layer not in self._nets:
+                job = self._exposed if layer else self._source.phase_job(exposed=False)
+                try:
+                    self._nets[layer] = TrainedNet(job.job, job.phase, self._trained, (layer,) if layer else ())
+                except ConfigError as error:
+                    raise self._job.locate(job.locate(error)) from None
+            return self._nets[layer]
+
+    def _features(self, net: TrainedNet) -> StoreInput:
+        """Return the input layer that reads the features."""
+        found = [each for each in net.inputs.values() if not each.reads_outputs]
+        if len(found) != 1:
+            names = ", ".join(each.conf_name for each in found) or "none"
+            raise ConfigError(
+                f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records."
+            )
+        return found[0]
+
+    def _facts_of(self, layer: StoreInput) -> TableFacts | None:
+        return self._trained.class_names.table_of(layer.conf_name, learns=False)
+
+    def _has_classes(self, layer: str) -> bool:
+        return any(each.name == layer and each.type in SOFTMAXES for each in self._job.job.neuralnet.layer)
+
+    @staticmethod
+    def _labels(names: tuple[str, ...], n_classes: int) -> Array:
+        """Return the name of each class; a class without one has its number."""
+        return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (self._source,)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name!r} of {self.url}, step {self.step}>"
+
+    def _repr_html_(self) -> str:
+        kinds = {each.name: each.type for each in self._job.job.neuralnet.layer}
+        rows = [(name, kinds[name], " x ".join(map(str, shape))) for name, shape in self.layers.items()]
+        return model_page(self.name, self.url, self.step, rows)
+
+
+_models: OrderedDict[ModelSource, Model] = OrderedDict()
+_models_lock = threading.Lock()
+
+
+def _received(source: ModelSource) -> Model:
+    """Return a model that was pickled; the last few are kept."""
+    with _models_lock:
+        if source not in _models:
+            source.check()
+            _models[source] = Model(source)
+            while len(_models) > MAX_RECEIVED:
+                _models.popitem(last=False)
+        _models.move_to_end(source)
+        return _models[source]
+
+
+def load_model(
+    run: Run | str | os.PathLike[str],
+    step: int | None = None,
+    *,
+    job: Job | str | os.PathLike[str] | None = None,
+    cpu: bool = False,
+) -> Model:
+    """Return the trained net of a run.
+
+    Parameters
+    ----------
+    run : Run, str or path
+        A run, its directory at any URL, or a step of it; or, with ``job``, any checkpoint, also a file of SINGA's.
+    step : int, optional
+        By default the newest checkpoint.
+    job : Job or path, optional
+        Whose test net takes the values; by default the run's.
+    cpu : bool
+        Compute on the CPU, whatever the job says.
+
+    Raises
+    ------
+    ConfigError
+        There is no run, or its test net cannot be built.
+    CheckpointError
+        There is no such checkpoint, or it is damaged.
+
+    Examples
+    --------
+    >>> import singa_dask as sd
+    >>> model = sd.load_model("runs/digits")  # doctest: +SKIP
+    >>> model.predict(x)  # doctest: +SKIP
+    array([7, 2, 1])
+    """
+    url = run.url if isinstance(run, Run) else os.fspath(run)
+    return Model(find_source(url, step, job, cpu))

@@ -1,0 +1,99 @@
+"""What notebooks show of jobs and runs: small pieces of HTML, which load nothing."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.jobs.pictures import outline, shown
+from singa_dask.net import NeuralNet
+from singa_dask.net.picture import Picture
+
+__all__ = ["job_page", "model_page", "net_page", "run_page"]
+
+SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
+
+
+def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
+    """Return a table of the layers of a job, and the picture of the net that it trains.
+
+    Parameters
+    ----------
+    job : JobConf
+    nets : mapping of Phase to NeuralNet
+        For the shapes and params of layers; may be empty.
+    """
+    cluster = job.cluster
+    shapes, params = _facts_of(nets)
+    rows = [
+        (_name(each), each.type, ", ".join(each.srclayers), shapes.get(each.name, ""), params.get(each.name, ""))
+        for each in job.neuralnet.layer
+    ]
+    about = (
+        f"{job.train_steps} steps of {job.train_one_batch.alg} with {job.updater.type}" if job.trains else "no training"
+    )
+    where = (
+        f"{cluster.nworker_groups} worker group(s) of {cluster.nworkers_per_group}, "
+        f"{cluster.nserver_groups} server group(s) of {cluster.nservers_per_group}"
+    )
+    head = f"<b>{html.escape(job.name)}</b>: {html.escape(about)}; {where}"
+    table = _table(("layer", "type", "sources", "shape", "values to learn"), rows)
+    picture = shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
+    return f'<div>{head}<div style="{SIDE_BY_SIDE}">{table}{picture}</div></div>'
+
+
+def net_page(layers: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the layers of a net that has not been built, and its picture."""
+    rows = [(each["name"], each["type"], ", ".join(each.get("srclayers", ()))) for each in layers]
+    table = _table(("layer", "type", "sources"), rows)
+    return f'<div style="{SIDE_BY_SIDE}">{table}{shown(outline(layers))}</div>'
+
+
+def _name(layer: LayerConf) -> str:
+    """Return the name of a layer, with the phases of one that is not in all nets."""
+    phases = ", ".join(map(str, layer.include))
+    return f"{layer.name} ({phases})" if phases else layer.name
+
+
+def _facts_of(nets: Mapping[Phase, NeuralNet]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the shapes and the number of values to learn of layers, by their names in the job."""
+    shapes: dict[str, str] = {}
+    params: dict[str, str] = {}
+    for net in nets.values():
+        for layer in net.all_layers:
+            shapes.setdefault(layer.conf_name, " ".join(str(tuple(each.shape)) for each in layer.features))
+            n = sum(param.size for param in layer.params)
+            params.setdefault(layer.conf_name, f"{n:,}" if n else "")
+    return shapes, params
+
+
+def run_page(facts: Mapping[str, Any]) -> str:
+    """Return how a run stands; ``facts`` are those of `facts_of`."""
+    url = html.escape(str(facts["run"]))
+    head = f"<b>{html.escape(facts['job'])}</b>: {html.escape(facts['state'])}, step {facts['steps']}"
+    head += f" of {facts['train_steps']}, {facts['seconds']:.1f} s; <code>{url}</code>"
+    if facts.get("reason"):
+        head += f"<br>{html.escape(str(facts['reason']))}"
+    metrics = facts["metrics"]
+    names = list(dict.fromkeys(name for each in metrics.values() for name in each))
+    rows = [(phase, *(_number(each.get(name)) for name in names)) for phase, each in metrics.items()]
+    return f"<div>{head}{_table(('phase', *names), rows) if rows else ''}</div>"
+
+
+def model_page(name: str, url: str, step: int, layers: Iterable[tuple[str, str, str]]) -> str:
+    """Return a table of the layers of a model: name, type and shape of each."""
+    head = f"<b>{html.escape(name)}</b>: step {step}; <code>{html.escape(url)}</code>"
+    return f"<div>{head}{_table(('layer', 'type', 'shape'), layers)}</div>"
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    left = ' style="text-align:left"'
+    lines = [f"<tr>{''.join(f'<td{left}>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    names = "".join(f"<th{left}>{html.escape(name)}</th>" for name in head)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

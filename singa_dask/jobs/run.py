@@ -1,0 +1,244 @@
+"""Run: a run of a job, while it goes on and afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from singa_dask.data import fs
+from singa_dask.errors import (
+    ClusterError,
+    ConfigError,
+    LostUnitError,
+    NumericError,
+    SingaError,
+    UnitError,
+)
+from singa_dask.jobs.pages import run_page
+from singa_dask.lazy import require
+from singa_dask.observe.curves import panels_of
+from singa_dask.observe.figure import figure_of
+from singa_dask.observe.run_facts import facts_of
+from singa_dask.observe.stored_run import StoredRun
+from singa_dask.runtime import Driver, Result
+
+__all__ = ["Run", "Training", "open_run"]
+
+ERRORS: dict[int, type[SingaError]] = {
+    each.exit_code: each for each in (UnitError, ConfigError, ClusterError, LostUnitError, NumericError)
+}
+
+
+class Training:
+    """The thread that drives a run to its end.
+
+    Parameters
+    ----------
+    carry_out : callable
+        Runs the job; it gets this object, and tells it the driver, and when the job has begun.
+
+    Attributes
+    ----------
+    has_begun, has_ended : threading.Event
+    result : Result or None
+        Of a job that has ended.
+    error : BaseException or None
+        Why there is none.
+    """
+
+    def __init__(self, carry_out: Callable[[Training], Result]) -> None:
+        self.has_begun = threading.Event()
+        self.has_ended = threading.Event()
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self._carry_out = carry_out
+        self._driver: Driver | None = None
+        self._stops = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name="singa-dask run", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._carry_out(self)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.has_begun.set()
+            self.has_ended.set()
+
+    def take_driver(self, driver: Driver) -> None:
+        """Let the driver stop the job when this is asked for."""
+        with self._lock:
+            self._driver = driver
+            for _ in range(self._stops):
+                driver.stop()
+
+    def stop(self) -> None:
+        """Stop the job with a checkpoint; the second time, end it at once."""
+        with self._lock:
+            self._stops += 1
+            if self._driver is not None:
+                self._driver.stop()
+
+
+class Run:
+    """A run of a job: its state, metrics and logs, from the files in its run directory.
+
+    Parameters
+    ----------
+    url : str
+        Run directory.
+    training : Training, optional
+        Of a run that this process has started.
+    """
+
+    def __init__(self, url: str, training: Training | None = None) -> None:
+        self.url = url
+        self._training = training
+
+    @property
+    def state(self) -> str:
+        """``running``, ``done``, ``stopped`` or ``failed``; ``unknown`` of a run elsewhere that says nothing."""
+        if self._training is None:
+            return self._stored().state
+        if not self._training.has_ended.is_set():
+            return "running"
+        return self._training.result.state if self._training.result else "failed"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What ``summary.json`` says: empty while the run goes on."""
+        return self._stored().summary
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The latest metrics of each phase and their step, of the first worker group."""
+        found: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
+        return found
+
+    @property
+    def history(self) -> Any:
+        """All metrics, as a pandas DataFrame: a row for each time that they were shown.
+
+        Its columns are ``step``, ``phase``, ``group``, ``time`` (seconds since 1970), ``epoch``, ``lr``,
+        ``samples_per_s``, ``wait_data_ms``, ``wait_params_ms``, and the metrics of the layers.
+
+        Raises
+        ------
+        ConfigError
+            pandas is not installed.
+        """
+        pandas = require("pandas", "pandas", "the history of a run")
+        names, rows = self._stored().metrics_table()
+        return pandas.DataFrame(rows, columns=names)
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """Wait for the end of a run that this process has started.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most.
+
+        Returns
+        -------
+        Result or None
+            None if the time is over.
+
+        Raises
+        ------
+        SingaError
+            The job has failed; `UnitError`, `NumericError`, `LostUnitError`, `ClusterError` ... say how.
+        ConfigError
+            The run was not started by this process.
+        """
+        training = self._training
+        if training is None:
+            raise ConfigError(f"{self.url}: this run was not started here. Its state is {self.state}.")
+        if not training.has_ended.wait(timeout):
+            return None
+        if training.error is not None:
+            raise training.error
+        assert training.result is not None
+        if training.result.state == "failed":
+            raise _error_of(training.result)
+        return training.result
+
+    def stop(self) -> None:
+        """Stop the job with a checkpoint; called again, end it at once. Returns before the job has ended.
+
+        Raises
+        ------
+        ConfigError
+            The run was not started by this process.
+        """
+        if self._training is None:
+            raise ConfigError(f"{self.url}: this run was not started here. Stop it by singa-dask stop.")
+        self._training.stop()
+
+    def logs(self, unit: str = "") -> str:
+        """Return the messages of a unit such as ``worker-0-0``, or of all units, each with its name before it.
+
+        Raises
+        ------
+        ConfigError
+            There are none of this unit.
+        """
+        folder = fs.join(self.url, "log")
+        names = [name.removesuffix(".log") for name in fs.ls(folder)] if fs.exists(folder) else []
+        if unit and unit not in names:
+            raise ConfigError(f"{self.url}: no messages of {unit!r}. There are some of: {', '.join(names) or 'none'}.")
+        texts = {name: fs.read_bytes(fs.join(folder, f"{name}.log")).decode() for name in ([unit] if unit else names)}
+        if unit:
+            return texts[unit]
+        return "".join(f"{name}: {line}\n" for name, text in texts.items() for line in text.splitlines())
+
+    def plot(self, axis: str = "step") -> Any:
+        """Draw the curves of the run; return a figure of matplotlib, which notebooks show.
+
+        Parameters
+        ----------
+        axis : str
+            ``"step"``, ``"epoch"``, ``"time"`` or ``"samples"``.
+
+        Raises
+        ------
+        ConfigError
+            matplotlib is not installed, or there are no metrics yet.
+        """
+        run = self._stored()
+        panels = panels_of([run], axis)
+        if not panels:
+            raise ConfigError(f"{self.url}: no metrics yet. They are written every disp_freq and test_freq steps.")
+        return figure_of(panels, [run.name], axis)
+
+    def _stored(self) -> StoredRun:
+        return StoredRun(self.url)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.url}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        return run_page({**facts_of(self._stored()), "state": self.state})
+
+
+def open_run(url: str) -> Run:
+    """Return a run that has been started before, or elsewhere.
+
+    Parameters
+    ----------
+    url : str
+        Run directory.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    return Run(StoredRun(url).url)
+
+
+def _error_of(result: Result) -> SingaError:
+    text = f"{result.reason}\n{result.error}".rstrip()
+    return ERRORS.get(result.exit_code, UnitError)(text)

@@ -1,0 +1,207 @@
+"""Train a job from Python: `start` it, or `train` it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from distributed import Client
+
+from singa_dask.conf import JobConf
+from singa_dask.errors import ClusterError, ConfigError
+from singa_dask.jobs.checking import warnings_on
+from singa_dask.jobs.datasets.binding import check_names, check_shapes, with_defaults
+from singa_dask.jobs.datasets.hosts import placed
+from singa_dask.jobs.datasets.local import local_parts
+from singa_dask.jobs.datasets.making import as_datasets
+from singa_dask.jobs.job import Job
+from singa_dask.jobs.preparing import prepare_run
+from singa_dask.jobs.run import Run, Training
+from singa_dask.observe import Progress, start_progress
+from singa_dask.observe.notebook import NotebookProgress, notebook_shell
+from singa_dask.runtime import Result, connect, embedded_cluster, plan_processes
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+__all__ = ["RunOptions", "start", "train"]
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword arguments of `start`."""
+
+    data: Any
+    client: Client | str | None
+    run_dir: str | None
+    resume: str | bool
+    overwrite: bool
+    init_from: str | Sequence[str]
+    queue: bool
+    priority: int
+    progress: bool
+    on_event: Callable[[Mapping[str, Any]], None] | None
+
+
+def start(
+    job: Job,
+    *,
+    data: Any = None,
+    client: Client | str | None = None,
+    run_dir: str | None = None,
+    resume: str | bool = False,
+    overwrite: bool = False,
+    init_from: str | Sequence[str] = (),
+    queue: bool = False,
+    priority: int = 0,
+    progress: bool = True,
+    on_event: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Run:
+    """Start a job, and return once it has started.
+
+    Parameters
+    ----------
+    job : Job
+    data : mapping of str to Any, or Any, optional
+        Data of input layers with ``path: dask://NAME``, by name; a single value is that of ``dask://train``. Arrays of
+        NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see
+        `singa_dask.jobs.datasets.as_dataset`. They are written to files for the time of the run, a partition at a time.
+    client : distributed.Client or str, optional
+        Of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
+        started in this process or beside it, for this job alone; a script that starts one of several processes needs
+        ``if __name__ == "__main__":``, as multiprocessing does.
+    run_dir : str, optional
+        URL of the run directory; by default a new one in the job's ``cluster.workspace``, or in ``runs/``.
+    resume : str or bool
+        URL of a run or a step of it to go on from; True: the one in ``run_dir``, or the newest run of this job.
+    overwrite : bool
+        Replace the run in ``run_dir``.
+    init_from : str or sequence of str
+        Checkpoints to start with the values of; later ones win.
+    queue : bool
+        Wait in line if there is no room on the cluster.
+    priority : int
+        Jobs of higher priority go before others in line.
+    progress : bool
+        Show progress: on stderr, or below the cell of a notebook.
+    on_event : callable, optional
+        Takes each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts.
+
+    Raises
+    ------
+    ConfigError, CheckpointError, DataError
+        The job is wrong; nothing was started.
+    ClusterError
+        It does not fit the cluster.
+    """
+    if isinstance(client, Client) and client.asynchronous:
+        raise ConfigError(
+            "this client is asynchronous, and start would block its event loop. Say "
+            "await asyncio.to_thread(sd.train, job, client=client)."
+        )
+    given = (init_from,) if isinstance(init_from, str) else tuple(init_from)
+    elsewhere = client is not None
+    if (resume and given) or (overwrite and (resume or not run_dir)) or (queue and not elsewhere):
+        raise ConfigError(_conflict(bool(resume and given), overwrite))
+    datasets = as_datasets(data, client if isinstance(client, Client) else None)
+    check_names(job.file, datasets, needed=not elsewhere)
+    check_shapes(job.file, datasets)
+    with contextlib.ExitStack() as stack:
+        prepared = prepare_run(
+            replace(job.file, job=with_defaults(job.conf, datasets)),
+            run_dir=run_dir,
+            resume=resume,
+            overwrite=overwrite,
+            init_from=given,
+            elsewhere=elsewhere,
+            # on a cluster they are written where its workers are
+            place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
+        )
+        for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
+            warnings.warn(str(problem), stacklevel=2)
+        run = prepared.job_run(["singa_dask.start"], queue, priority)
+        directory, observers = run.directory(), run.observers()
+        files = stack.pop_all()
+    conf = prepared.job_file.job
+    shown = _progress(conf, run.run_url, progress)
+
+    def carry_out(training: Training) -> Result:
+        def tell(event: dict[str, Any]) -> None:
+            if event["event"] in ("started", "queued"):
+                training.has_begun.set()
+            shown.on_event(event)
+            if on_event is not None:
+                on_event(event)
+
+        with files, _cluster(conf, client) as found, placed(run, found, datasets) as there, shown:
+            result, _ = there.carry_out(found, directory, observers, tell, training.take_driver)
+        return result
+
+    training = Training(carry_out)
+    training.has_begun.wait()
+    if training.error is not None:
+        raise training.error
+    return Run(run.run_url, training)
+
+
+def train(job: Job, **given: Unpack[RunOptions]) -> Run:
+    """Train a job to its end; Ctrl-C or a notebook's stop button stops it with a checkpoint, and once more at once.
+
+    Parameters
+    ----------
+    job : Job
+    **given
+        See `start`.
+
+    Raises
+    ------
+    SingaError
+        The job cannot be started, see `start`, or has failed, see `Run.wait`.
+    """
+    __tracebackhide__ = True
+    run = start(job, **given)
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        run.stop()
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run.stop()
+            run.wait()
+        # a new one: its traceback does not show where this thread waited
+        raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None
+    return run
+
+
+def _progress(conf: JobConf, run_url: str, is_shown: bool) -> Progress:
+    """Return a progress for a notebook's cell, or for stderr."""
+    n_groups, n_steps = conf.cluster.nworker_groups, conf.train_steps
+    if is_shown and notebook_shell() is not None:
+        return NotebookProgress(n_groups, n_steps, run_url)
+    return start_progress(n_groups, n_steps, not is_shown, run_url=run_url)
+
+
+def _conflict(resumes_from_values: bool, overwrites: bool) -> str:
+    if resumes_from_values:
+        return "resume takes all from one checkpoint, and init_from only values. Give one of them."
+    if overwrites:
+        return "overwrite replaces the run in run_dir. Give that, and no resume."
+    return "queue needs a cluster that is there without this program. Give its client."
+
+
+@contextlib.contextmanager
+def _cluster(conf: JobConf, client: Client | str | None) -> Iterator[Client]:
+    """Use a cluster, or start one."""
+    if isinstance(client, Client):
+        if client.status != "running":
+            raise ClusterError(f"the client of {client} is {client.status}. Make a new one.")
+        yield client
+    elif client is not None:
+        with connect(client) as found:
+            yield found
+    else:
+        with embedded_cluster(plan_processes(conf.cluster)) as found:
+            yield found

@@ -1,0 +1,127 @@
+"""Input layers for targets and labels of tables with named columns, beside the layer that reads the features."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from singa_dask.conf import LayerConf
+from singa_dask.conf.model import Conf, Field, Size
+from singa_dask.data import Arrays, Store
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.base import LAYERS
+from singa_dask.layers.context import Context
+from singa_dask.layers.input import StoreInput
+from singa_dask.layers.records import StoreConf
+from singa_dask.layers.site import Site
+
+__all__ = ["LabelConf", "LabelInput", "TargetConf", "TargetInput"]
+
+
+class _TableInput(StoreInput):
+    """What layers share that read the records of another input layer, but no features.
+
+    They have its ``store_conf``; shape, mean and std in it are of the features.
+    """
+
+    reads_outputs = True
+    field: ClassVar[str]
+    """The field of records that the layer reads."""
+
+    def adapted(self, conf: StoreConf) -> StoreConf:
+        of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
+        return conf.model_copy(update={"shape": self.shape_of(conf), **of_features})
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        """Return the shape of the values of a record."""
+        raise NotImplementedError
+
+    def _check_records(self, store: Store) -> None:
+        if self.field not in store.schema:
+            raise DataError(f"{store.url}: the records have no {self.field}, which {self.conf.type} reads.")
+        self._check_labels(store)
+
+    def setup(self) -> None:
+        if self.store_conf.random_skip:
+            message = "the layer of the features would start at another record. Use shuffle instead."
+            raise ConfigError(Problem(("store_conf", "random_skip"), message))
+        super().setup()
+
+
+class TargetConf(Conf):
+    """``target_conf``: the targets of records that are no table with named columns."""
+
+    size: Size = 1
+    """How many targets a record has."""
+
+
+@LAYERS.register()
+class TargetInput(_TableInput):
+    """The columns ``target`` of a table with named columns, for regression: (batchsize / n_workers, targets).
+
+    Of other records, such as arrays (X, y) given from Python, the field ``target``: ``target_conf.size`` of them.
+
+    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step;
+    shape, mean and std in it are of the features. It is the second source of a EuclideanLoss.
+    """
+
+    field = "target"
+    block = TargetConf
+
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        self.size = conf.block(TargetConf).size
+        super().__init__(conf, context, site)
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [len(conf.target) or self.size]
+
+    def setup(self) -> None:
+        if self.store_conf.is_table and not self.store_conf.target:
+            raise ConfigError(Problem(("store_conf", "target"), "TargetInput needs it: columns of a table."))
+        super().setup()
+
+    def _check_records(self, store: Store) -> None:
+        super()._check_records(store)
+        found = store.schema["target"].shape
+        if found != tuple(self.store_conf.shape):
+            message = f"the records have {found[0]} targets, expected {self.store_conf.shape[0]}"
+            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {found[0]}}}.")
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        return arrays["target"], arrays.get("label")
+
+
+class LabelConf(Conf):
+    """``label_conf``: which label of records with several a layer reads."""
+
+    column: str = Field(min_length=1)
+    """Name of the column: one of ``label`` in ``store_conf``."""
+
+
+@LAYERS.register()
+class LabelInput(_TableInput):
+    """One label of records that have several: (batchsize / n_workers, 1), with classes of its own.
+
+    The columns are ``label: [species, island]`` in the ``store_conf`` of the layer that reads the features; give this
+    layer the same one, so that both have the same records in each step. It is the second source of a SoftmaxLoss. Its
+    values are the labels too, as floats.
+    """
+
+    field = "label"
+    block = LabelConf
+
+    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+        self.label_column = conf.block(LabelConf).column
+        super().__init__(conf, context, site)
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [1]
+
+    def setup(self) -> None:
+        known = self.store_conf.label_columns
+        if known and self.label_column not in known:
+            message = f"{self.label_column!r} is no label of store_conf. Labels: {', '.join(known)}."
+            raise ConfigError(Problem(("label_conf", "column"), message))
+        super().setup()
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        return arrays["label"][:, None], arrays["label"]

@@ -1,0 +1,55 @@
+"""Imports on first use: names of our packages, and packages of extras, with an install hint when they are missing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singa_dask.errors import ConfigError
+
+__all__ = ["lazy_names", "require"]
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package that imports its names on first use.
+
+    Parameters
+    ----------
+    package : str
+        Its ``__name__``.
+    homes : mapping of str to str
+        Name -> module in the package that defines it, e.g. ``"job.cluster"``.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return load
+
+
+def require(module: str, extra: str, what: str, instead: str = "") -> Any:
+    """Import a module of an extra.
+
+    Parameters
+    ----------
+    module, extra : str
+    what : str
+        What needs it, for the message.
+    instead : str
+        What can be done without it.
+
+    Raises
+    ------
+    ConfigError
+        It is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        hint = f"Install it: pip install 'singa-dask[{extra}]'."
+        message = f"{what}: the package {package} cannot be imported: {error}. {hint} {instead}"
+        raise ConfigError(message.rstrip()) from None

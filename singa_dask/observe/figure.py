@@ -1,0 +1,235 @@
+"""Pictures of curves by matplotlib: PNG, SVG, or a window."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.lazy import require
+from singa_dask.observe.curves import AXES, Curve, Panel
+
+__all__ = ["draw", "figure_of", "show_window"]
+
+INSTEAD = "--terminal draws in the terminal."
+
+# Okabe and Ito, Color Universal Design: told apart with every kind of colour vision, and in print
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+KINDS = ("train", "validation", "test", "data", "params", "")
+STYLES = {"train": "-", "validation": ":", "test": "--", "data": "-", "params": "--", "": "-"}
+MARKED = ("validation", "test")
+MAX_MARKED = 40
+"""Curves of tests with more points than this have no markers."""
+MAX_COLUMNS = 3
+PANEL_INCHES = (3.6, 2.6)
+
+STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.formatter.limits": (-3, 5),
+    "axes.formatter.use_mathtext": True,
+    "axes.grid": True,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.dpi": 100,
+    "font.size": 10,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "singa-dask",
+    "xtick.color": "#444444",
+    "xtick.labelsize": 9,
+    "ytick.color": "#444444",
+    "ytick.labelsize": 9,
+}
+
+
+def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) -> bytes:
+    """Return a picture.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+    names : sequence of str
+        Of the runs.
+    axis : str
+        What curves are drawn over, see `AXES`.
+    suffix : str
+        ``.png`` or ``.svg``.
+
+    Raises
+    ------
+    ConfigError
+        matplotlib is not installed.
+    """
+    matplotlib = _matplotlib(f"a {suffix.removeprefix('.').upper()} picture")
+    figure = figure_of(panels, names, axis)
+    with matplotlib.rc_context(STYLE):
+        out = io.BytesIO()
+        # without the time of day, so that equal runs give equal files
+        metadata = {"Date": None} if suffix == ".svg" else {"Software": "singa-dask"}
+        figure.savefig(out, format=suffix.removeprefix("."), dpi=140, metadata=metadata)
+    return out.getvalue()
+
+
+def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
+    """Return a picture as a ``matplotlib.figure.Figure``, which a notebook shows.
+
+    Parameters
+    ----------
+    panels, names, axis
+        See `draw`.
+
+    Raises
+    ------
+    ConfigError
+        matplotlib is not installed.
+    """
+    matplotlib = _matplotlib("a figure")
+    figures = require("matplotlib.figure", "plot", "a figure")
+    with matplotlib.rc_context(STYLE):
+        figure = _fill(figures.Figure(figsize=_size(panels), layout="constrained"), panels, names, axis)
+    # without pyplot IPython knows no picture of a figure
+    figure._repr_png_ = functools.partial(_png, figure)
+    return figure
+
+
+def _png(figure: Any) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return out.getvalue()
+
+
+def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> bool:
+    """Show a picture in a window until it is closed; return False if there is no display, or no matplotlib for it."""
+    try:
+        pyplot = require("matplotlib.pyplot", "plot", "a window")
+        matplotlib = _matplotlib("a window")
+    except ValueError:
+        return False
+    with matplotlib.rc_context(STYLE):
+        # matplotlib chooses the back end now: one without windows where there is no display
+        figure = pyplot.figure(figsize=_size(panels), layout="constrained")
+        shown = pyplot.get_backend().lower() in {each.lower() for each in _windows(matplotlib)}
+        if shown:
+            _fill(figure, panels, names, axis)
+            pyplot.show()
+        pyplot.close(figure)
+    return shown
+
+
+def _matplotlib(what: str) -> Any:
+    return require("matplotlib", "plot", what, INSTEAD)
+
+
+def _windows(matplotlib: Any) -> list[str]:
+    backends = require("matplotlib.backends", "plot", "a window")
+    found: list[str] = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
+    return [name for name in found if name != "nbagg"]
+
+
+def _shape(n_panels: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns."""
+    columns = n_panels if n_panels < 3 else 2 if n_panels == 4 else MAX_COLUMNS
+    return math.ceil(n_panels / columns), columns
+
+
+def _size(panels: Sequence[Panel]) -> tuple[float, float]:
+    rows, columns = _shape(len(panels))
+    return columns * PANEL_INCHES[0], rows * PANEL_INCHES[1] + 0.5
+
+
+def _fill(figure: Any, panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
+    """Draw the panels, and one legend for all of them."""
+    rows, columns = _shape(len(panels))
+    all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in all_axes[len(panels) :]:
+        axes.remove()
+    alone = len(names) == 1
+    for axes, panel in zip(all_axes, panels, strict=False):
+        _draw_panel(axes, panel, alone)
+        axes.set_xlabel(AXES[axis])
+        axes.margins(x=0.02)
+    _add_legend(figure, panels, names)
+    return figure
+
+
+def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
+    for curve in panel.curves:
+        style = _style(curve, alone)
+        if curve.kind in MARKED and curve.group is None and len(curve.x) <= MAX_MARKED:
+            style["marker"] = "o" if curve.kind == "test" else "s"
+        axes.plot(curve.x, curve.y, **style)
+    if panel.is_log:
+        axes.set_yscale("log")
+    elif panel.from_zero:
+        axes.set_ylim(bottom=0)
+    elif panel.label.endswith("accuracy"):
+        _, top = axes.get_ylim()
+        axes.set_ylim(top=min(top, 1.005))
+    axes.set_ylabel(panel.label)
+    kinds = list(dict.fromkeys(curve.kind for curve in panel.curves))
+    if "data" in kinds:
+        lines = [_line(axes, kind, alone) for kind in kinds]
+        # above the panel, as waits may be anywhere in it
+        axes.legend(lines, [f"for {kind}" for kind in kinds], fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.97),
+                    ncols=2, borderaxespad=0)  # fmt: skip
+
+
+def _style(curve: Curve, alone: bool) -> dict[str, Any]:
+    colour = _colour(curve.kind, curve.run, alone)
+    if curve.group is not None:
+        return {"color": colour, "linewidth": 0.6, "alpha": 0.35, "linestyle": "-"}
+    # tests lie above the rest
+    order = 3 if curve.kind in MARKED else 2
+    return {
+        "color": colour,
+        "linestyle": "-" if alone and curve.kind != "test" else STYLES[curve.kind],
+        "zorder": order,
+    }
+
+
+def _colour(kind: str, run: int, alone: bool) -> str:
+    """Return the colour of a kind of curve if there is one run, else that of the run."""
+    order = {"train": 0, "": 0, "data": 0, "test": 1, "params": 1, "validation": 2}
+    return COLOURS[(order[kind] if alone else run) % len(COLOURS)]
+
+
+def _line(axes: Any, kind: str, alone: bool) -> Any:
+    colour = _colour(kind, 0, alone) if alone else "#444444"
+    (line,) = axes.plot([], [], color=colour, linestyle="-" if alone else STYLES[kind])
+    return line
+
+
+def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> None:
+    """Add a legend above the panels: colours of runs, if there are several, and styles of phases."""
+    lines = require("matplotlib.lines", "plot", "a picture")
+    alone = len(names) == 1
+    found = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}
+    handles = []
+    if not alone:
+        handles = [
+            lines.Line2D([], [], color=COLOURS[i % len(COLOURS)], label=name, linewidth=2.5)
+            for i, name in enumerate(names)
+        ]
+    for kind in ("train", "validation", "test"):
+        if kind in found:
+            curve = Curve(0, kind, np.empty(0), np.empty(0))
+            style = _style(curve, alone) | ({} if alone else {"color": "#444444"})
+            marker = {"test": "o", "validation": "s"}.get(kind)
+            handles.append(lines.Line2D([], [], label=kind, marker=marker, **style))
+    figure.legend(
+        handles=handles,
+        title=names[0] if alone else None,
+        loc="outside upper center",
+        ncols=min(len(handles), 5),
+        fontsize=10,
+    )

@@ -1,0 +1,129 @@
+"""StoredRun: what a run directory at any URL says about its run, also while the run goes on. Nothing is written."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.conf.yaml_text import read_plain
+from singa_dask.data import fs
+from singa_dask.errors import ConfigError
+from singa_dask.observe.journal import is_in_use, read_objects
+from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
+
+__all__ = ["PHASES", "StoredRun", "flatten", "short_names"]
+
+PHASES = ("train", "validation", "test")
+COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
+"""First columns of a table of metrics, in which metrics of layers follow."""
+
+
+class StoredRun:
+    """A run, read from its directory. Each file is read when it is first asked for.
+
+    Parameters
+    ----------
+    url : str
+
+    Raises
+    ------
+    ConfigError
+        There is no run.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.name = posixpath.basename(fs.absolute(self.url))
+        if not fs.exists(fs.join(self.url, "resolved.yaml")):
+            raise ConfigError(f"{url}: no run is here. Expected a run directory, with resolved.yaml.{_runs_in(url)}")
+
+    @functools.cached_property
+    def job(self) -> dict[str, Any]:
+        """The job with every default."""
+        url = fs.join(self.url, "resolved.yaml")
+        found = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
+        return found if isinstance(found, dict) else {}
+
+    @functools.cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """The events of ``metrics.jsonl``, without a last line that is not complete yet."""
+        return read_objects(fs.join(self.url, METRICS))
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The events with metrics."""
+        return [event for event in self.events if event.get("event") == "metrics" and event.get("phase") in PHASES]
+
+    def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the names of the columns, and a row for each event with metrics; None where it says nothing."""
+        found = [(event, layer_metrics(event)) for event in self.metrics]
+        # columns of ours come first, should a metric have the name of one
+        names = list(dict.fromkeys(name for _, metrics in found for name in metrics))
+        rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in found]
+        return [*COLUMNS, *names], rows
+
+    @functools.cached_property
+    def commands(self) -> list[dict[str, Any]]:
+        """A command for each time the run was started or resumed."""
+        return read_objects(fs.join(self.url, COMMANDS))
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of ``summary.json``; empty while the run goes on, and if it was killed."""
+        found = read_summary(self.url)
+        # that of an earlier life says nothing of a run that was resumed
+        return found if found.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
+
+    @functools.cached_property
+    def state(self) -> str:
+        """The state: done, failed, stopped, running, or unknown.
+
+        It is unknown without a summary if nobody on this machine writes to the directory: the run was killed, or it is
+        on a remote file system, or on another machine.
+        """
+        if self.summary:
+            return str(self.summary.get("state", "unknown"))
+        return "running" if is_in_use(fs.join(self.url, COMMANDS)) else "unknown"
+
+
+def _runs_in(url: str) -> str:
+    """Return a sentence that names the runs in a directory; empty if there are none."""
+    names = fs.ls(url) if fs.is_dir(url) else []
+    runs = [name for name in names if fs.exists(fs.join(url, name, "resolved.yaml"))]
+    return f" Runs in it: {', '.join(runs[-5:])}{' and older ones' if len(runs) > 5 else ''}." if runs else ""
+
+
+def short_names(runs: list[StoredRun]) -> list[str]:
+    """Return the shortest ends of the URLs of runs that tell them apart."""
+    parts = [fs.absolute(run.url).split("/") for run in runs]
+    for n in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(each[-n:]) for each in parts]
+        if len(set(names)) == len({run.url for run in runs}):
+            return names
+    return [run.url for run in runs]
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Return the values of a job by key path, as ``--set`` names them; a list of scalars is one value.
+
+    Items of a list are named by their ``name``, e.g. ``neuralnet.layer[fc1].type``; a second one of that name is
+    ``[fc1#2]``.
+    """
+    if isinstance(value, Mapping) and value:
+        return {
+            key: each
+            for name, inner in value.items()
+            for key, each in flatten(inner, f"{path}.{name}" if path else str(name)).items()
+        }
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        found: dict[str, Any] = {}
+        seen: dict[str, int] = {}
+        for i, each in enumerate(value):
+            name = str(each.get("name") or i) if isinstance(each, Mapping) else str(i)
+            seen[name] = seen.get(name, 0) + 1
+            found |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
+        return found
+    return {path: value}

@@ -1,0 +1,256 @@
+"""Drivers: where the drivers of detached jobs run, on the scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler, Status
+from distributed.comm.addressing import get_address_host
+
+from singa_dask.data.fs.host_files import Catalog
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op
+from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
+from singa_dask.runtime.job.waiting import Waiting
+
+__all__ = ["Drivers"]
+
+NO_WORKER_S = 60.0
+"""How long a job that has not begun waits for a Dask worker for its driver."""
+AGAIN_S = 5.0
+"""Time until Dask workers that could not run a driver are tried again."""
+KEPT_S = 60.0
+"""How long a client can ask for a driver that has ended."""
+
+
+@dataclass
+class _Driven:
+    """A detached job: what its driver needs, and where that is.
+
+    Attributes
+    ----------
+    run : mapping
+        Fields of its `JobRun`.
+    plugin : Plugin
+        Of Dask workers, which runs it.
+    host : str
+        Of the client: its paths are most likely to be right there.
+    number : int
+        Of the driver: each one that is started has a new one.
+    worker : str
+        Where it runs; empty while there is none.
+    barred : dict of str to str
+        Dask workers that could not run it, and why.
+    since : float
+        Time of the last change.
+    """
+
+    run: Mapping[str, Any]
+    plugin: Plugin
+    host: str
+    number: int = 0
+    worker: str = ""
+    barred: dict[str, str] = field(default_factory=dict)
+    since: float = 0.0
+    has_ended: bool = False
+    failure: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Drivers:
+    """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    jobs : mapping of str to JobRecord
+        Of `Jobs`.
+    history : History
+    sites : Sites
+    waiting : Waiting
+    tell : callable
+        (job id, event) passes an event on to those who follow the job.
+
+    Attributes
+    ----------
+    handlers : dict of str to callable
+        By operation, for the scheduler.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Mapping[str, JobRecord],
+        history: History,
+        sites: Sites,
+        waiting: Waiting,
+        tell: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._jobs = jobs
+        self._history = history
+        self._sites = sites
+        self._waiting = waiting
+        self._tell = tell
+        self._driven: dict[str, _Driven] = {}
+        self.handlers: dict[str, Callable[..., Any]] = {
+            Op.DETACHED: self.detached,
+            Op.RENEW: self.renew,
+            Op.DRIVEN: self.driven,
+        }
+
+    # -- what clients and drivers ask --------------------------------------------------------------------------------
+
+    def detach(self, run: Mapping[str, Any], plugin: Sequence[Any], client: str = "") -> dict[str, str]:
+        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
+
+        Parameters
+        ----------
+        run : mapping
+            Fields of its `JobRun`.
+        plugin : sequence
+            Fields of a `Plugin`: that of Dask workers which runs drivers.
+        client : str
+            Id of the client.
+        """
+        job_id = run["job_id"]
+        if job_id in self._jobs or self.is_driven(job_id):
+            return {"refused": f"a job with the id {job_id} runs on this cluster. Give another --run-dir."}
+        self._history.drop(job_id)
+        comm = self._scheduler.client_comms.get(client)
+        host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
+        self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
+        self._start(driven)
+        return {}
+
+    def detached(self, job_id: str) -> dict[str, Any]:
+        """Return how far a detached job is: ``state`` and ``failure``.
+
+        The ``state`` is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
+
+        The ``failure`` has ``reason``, ``exit_code`` and ``error``, a traceback or nothing.
+        """
+        driven, record = self._driven.get(job_id), self._jobs.get(job_id)
+        if driven is not None and driven.failure:
+            return {"state": "refused", "failure": dict(driven.failure)}
+        if record is not None:
+            has_begun = record.state.phase == "running" or record.state.life > 0
+            return {"state": "running" if has_begun else "starting"}
+        if facts := self._history.facts.get(job_id):
+            failure = {"reason": facts["reason"], "exit_code": facts["exit_code"], "error": ""}
+            return {"state": "ended", "failure": failure if facts["state"] == "failed" else {}}
+        queued = self._waiting.facts().get(job_id)
+        if queued and (queued["place"] > 1 or queued["reason"]):
+            return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
+        return {"state": "starting" if driven is not None else "unknown"}
+
+    def renew(self, job_id: str, number: int) -> bool:
+        """Return whether a driver is still the one of its job."""
+        driven = self._driven.get(job_id)
+        return driven is not None and driven.number == number and not driven.has_ended
+
+    def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
+        """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
+        if not self.renew(job_id, number):
+            return
+        driven = self._driven[job_id]
+        if failure.get("elsewhere"):
+            driven.barred[driven.worker] = failure["reason"]
+            self._start(driven)
+        else:
+            self._end(driven, failure)
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """End the driver of a job that has not begun; return whether there is one."""
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
+            return False
+        reason = f"stopped{f' by {by}' if by else ''} before the job had started"
+        self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
+        return True
+
+    def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
+        driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
+        if failure:
+            self._waiting.leave(driven.run["job_id"], failure)
+            catalogs = [Catalog.of(each) for each in driven.run.get("datasets", ())]
+            if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
+                self._scheduler.loop.add_callback(self._sites.drop, catalogs)
+        self._history.trim(driven.run["job_id"])
+
+    # -- what Jobs tells ---------------------------------------------------------------------------------------------
+
+    def is_driven(self, job_id: str) -> bool:
+        """Return whether a driver on the cluster has to do with a job."""
+        driven = self._driven.get(job_id)
+        return driven is not None and not driven.has_ended
+
+    def lose(self, worker: str) -> None:
+        """Start the drivers of a Dask worker elsewhere, which is gone or does not answer."""
+        for driven in self._driven.values():
+            if driven.worker == worker and not driven.has_ended:
+                self._start(driven, lost=worker)
+
+    @property
+    def workers(self) -> set[str]:
+        """Dask workers with drivers."""
+        return {each.worker for each in self._driven.values() if each.worker and not each.has_ended}
+
+    def tick(self) -> bool:
+        """Start drivers that had no Dask worker; return whether there is anything to look after."""
+        now = time.monotonic()
+        for job_id, driven in list(self._driven.items()):
+            if driven.has_ended and now - driven.since > KEPT_S:
+                del self._driven[job_id]
+            elif not driven.has_ended and not driven.worker:
+                if now - driven.since > AGAIN_S:
+                    driven.barred.clear()
+                self._start(driven)
+        return bool(self._driven)
+
+    # -- Dask workers ------------------------------------------------------------------------------------------------
+
+    def _start(self, driven: _Driven, lost: str = "") -> None:
+        """Start a driver on the Dask worker that fits best."""
+        job_id = driven.run["job_id"]
+        has_begun = job_id in self._jobs or job_id in self._history.facts
+        worker = self._choose(driven, lost)
+        now = time.monotonic()
+        if driven.worker or not driven.since:
+            driven.since = now
+        driven.worker = worker
+        if worker:
+            driven.number += 1
+            self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
+        elif not has_begun and (driven.barred or now - driven.since > NO_WORKER_S):
+            why = " ".join(dict.fromkeys(driven.barred.values())) or "the cluster has no workers."
+            reason = f"no Dask worker can run the driver of the job: {why}"
+            self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+        elif driven.barred and now - driven.since < 1:
+            why = " ".join(dict.fromkeys(driven.barred.values()))
+            message = f"nobody writes the run directory: {why}"
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
+
+    def _choose(self, driven: _Driven, lost: str) -> str:
+        """Return the Dask worker for a driver, if possible on the host of the client; empty if there is none."""
+        n_drivers = [each.worker for each in self._driven.values() if not each.has_ended]
+        usable = {
+            address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
+            for address, known in self._scheduler.workers.items()
+            if known.status == Status.running and address != lost and address not in driven.barred
+        }
+        return min(usable, key=usable.__getitem__, default="")
+
+    async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
+        worker = driven.worker
+        answer: Any = await self._sites.install(worker, driven.plugin)
+        if answer is None:
+            facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
+            answer = await self._sites.ask(worker, ASK_TIMEOUT_S, Op.DRIVE, **facts)
+        if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
+            driven.barred[worker] = f"{worker}: {type(answer).__name__}: {answer}."
+            self._start(driven)

@@ -1,0 +1,282 @@
+"""Follower: follows the events of a job on a Dask cluster to the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from distributed import Client
+from distributed.client import ClosedClientError
+
+from singa_dask.errors import LostUnitError
+from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
+
+__all__ = ["GONE", "Follower", "ask_jobs"]
+
+LOOK_S = 1.0
+RENEW_S = 1.0
+LOOK_FOR_JOB = 10
+"""After so many looks without an event the scheduler is asked for the job."""
+ASK_TIMEOUT_S = 10.0
+BACK_S = 8.0
+"""How long a lost connection to the scheduler may take to come back."""
+END_TIMEOUT_S = 15.0
+"""How long the scheduler may take to end the job after a second signal."""
+
+# Errors of calls of a client whose scheduler is gone. A client that has given up has no scheduler and no workers.
+GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
+
+
+def ask_jobs(client: Client, op: str, /, **arguments: Any) -> Any:
+    """Call an operation of `Jobs`."""
+    scheduler: Any = client.scheduler
+    return client.sync(getattr(scheduler, op), **arguments, callback_timeout=ASK_TIMEOUT_S)
+
+
+class Follower:
+    """Follows one job: takes its events in order, each once, also after a lost connection or when it comes late.
+
+    ``follow()`` returns the last event, when the job is over; None after `leave`.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job_id : str
+    on_event : callable
+        Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
+    after : int
+        Number of the event after which to begin: -1 for all that the scheduler has kept.
+    renew : callable, optional
+        Asked each second before more events are taken; `follow` ends where it returns False, as when another process
+        follows the job in place of this one.
+
+    Attributes
+    ----------
+    n : int
+        Number of the last event that ``on_event`` has had.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        job_id: str,
+        on_event: Callable[[dict[str, Any]], None],
+        after: int = -1,
+        renew: Callable[[], bool] | None = None,
+    ) -> None:
+        self.job_id = job_id
+        self.n = after
+        self._client = client
+        self._publish = on_event
+        self._renew = renew
+        self._renewed_at = -RENEW_S
+        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._signals: list[str] = []
+        self._lost_since: float | None = None
+        self._is_behind = True
+        self._has_left = False
+        self._nobody = threading.Event()
+        self._is_subscribed = False
+        self._over: dict[str, Any] | None = None
+        self._began = time.time()
+        self._latest: dict[str, dict[str, float]] = {}
+        self._last_step = -1
+
+    def signal(self, name: str) -> None:
+        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
+        self._queue.put(("signal", name))
+
+    def leave(self) -> None:
+        """End `follow`, and ask nothing of the job. Safe in a signal handler."""
+        self._queue.put(("leave", None))
+
+    def subscribe(self) -> None:
+        """Have the events of the job sent to this client, which may have one subscription for each job.
+
+        `follow` does so too; it is for those that want no event to be lost before.
+        """
+        self._is_subscribed = True
+        self._client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
+
+    def unsubscribe(self) -> None:
+        """End the subscription, if there is one."""
+        try:
+            self._client.unsubscribe_topic(topic_of(self.job_id))
+        except (*GONE, ValueError):  # the scheduler is gone, or nothing was subscribed to
+            pass
+
+    def warn(self, message: str) -> None:
+        """Show a warning to the user, and add it to the log of the run."""
+        self.log("WARNING", message)
+
+    def log(self, level: str, message: str) -> None:
+        """Publish a line of the driver's log."""
+        self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
+
+    def follow_to_its_end(self) -> dict[str, Any] | None:
+        """Follow the job as `follow` does; end it if this fails, as when an event cannot be published."""
+        try:
+            return self.follow()
+        except BaseException:
+            for _ in range(2):
+                with suppress(*GONE):
+                    ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM")
+            raise
+
+    def follow(self) -> dict[str, Any] | None:
+        """Handle events in order until the job is over; return the last one, or None after `leave`.
+
+        The last event of a job of which nothing more is heard has no ``reports``; its ``failure`` says why. That is so
+        of a job that has left the line, too.
+        """
+        if not self._is_subscribed:
+            self.subscribe()
+        try:
+            return self._follow()
+        finally:
+            self.unsubscribe()
+
+    def _follow(self) -> dict[str, Any] | None:
+        deadline = None
+        n_silent = 0
+        while self._over is None and not self._has_left:
+            if not self._is_renewed():
+                self._look_for_scheduler()
+                self._nobody.wait(LOOK_S)
+                continue
+            if self._has_left:
+                break
+            has_more = self._is_behind and self._catch_up()
+            try:
+                kind, what = self._queue.get(timeout=0 if has_more or self._over else LOOK_S)
+                n_silent = 0
+            except Empty:
+                if has_more or self._over:
+                    continue
+                n_silent += 1
+                self._look_for_scheduler()
+                self._is_behind |= n_silent % LOOK_FOR_JOB == 0
+                if deadline is not None and time.monotonic() > deadline:
+                    return self._give_up("the scheduler does not end the job")
+                continue
+            if kind == "signal":
+                self._on_signal(what)
+                deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
+            elif kind == "leave":
+                self._has_left = True
+            else:
+                self._on_event(what)
+        return self._over
+
+    def _is_renewed(self) -> bool:
+        """Return whether events may be taken now; leave the job for good where the answer is no."""
+        if self._renew is None or time.monotonic() - self._renewed_at < RENEW_S:
+            return True
+        try:
+            self._has_left = not self._renew()
+        except GONE:
+            return False
+        self._renewed_at = time.monotonic()
+        return True
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        """Take an event that was sent, if it is the next one."""
+        if event["event"] == LEFT_LINE:
+            self._is_behind = True  # it is not known any more
+        elif event["n"] == self.n + 1:
+            self._take(event)
+        else:  # one that was taken before, or some are missing
+            self._is_behind |= event["n"] > self.n
+
+    def _catch_up(self) -> bool:
+        """Take some of what was missed; return whether there may be more. A job that is not known has ended."""
+        if self._client.status != "running":
+            return False
+        try:
+            events = self._ask_for_events()
+        except GONE:  # the connection is lost, or the scheduler is busy
+            return False
+        if events is None:
+            self._over = self._give_up("the scheduler does not know the job any more")
+            return False
+        self._is_behind = bool(events)
+        for event in events:
+            if event["n"] > self.n + 1 and self.n >= 0:
+                self.warn(f"{event['n'] - self.n - 1} events of the job are missing: the scheduler keeps the newest.")
+            self._take(event)
+        return self._is_behind
+
+    def _ask_for_events(self) -> list[dict[str, Any]] | None:
+        """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
+        found: list[dict[str, Any]] | None = ask_jobs(
+            self._client, Op.EVENTS, job_id=self.job_id, after=self.n, client=self._client.id
+        )
+        return found
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind, self.n = event["event"], event["n"]
+        if kind == "over":
+            self._over = event
+        elif kind == "metrics":
+            if event["group"] == 0:
+                self._latest[event["phase"]] = event["metrics"]
+            self._last_step = max(self._last_step, event["step"])
+            facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
+            self._publish({**facts, **event["metrics"]})
+        elif kind != "unit":
+            self._publish({name: value for name, value in event.items() if name != "n"})
+
+    def _on_signal(self, name: str) -> None:
+        self._signals.append(name)
+        try:
+            ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name=name)
+        except GONE as error:
+            self.warn(f"{name}: the scheduler cannot be reached: {error}")
+            if len(self._signals) > 1:
+                self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
+
+    def _look_for_scheduler(self) -> None:
+        """End the job here when its scheduler is gone, or knows nothing of it any more."""
+        if self._client.status == "running":
+            was_lost, self._lost_since = self._lost_since is not None, None
+            if was_lost:
+                self._come_back()
+            return
+        now = time.monotonic()
+        if self._lost_since is None:
+            self._lost_since = now
+        if self._client.status == "closed" or now - self._lost_since > BACK_S:
+            self._over = self._give_up("the scheduler is gone; units that it had started stop with a checkpoint")
+
+    def _come_back(self) -> None:
+        """Follow the job again after the connection to the scheduler was lost."""
+        try:
+            self.subscribe()
+            known = self._ask_for_events() is not None
+            why = ""
+        except Exception as error:  # another scheduler has no such operation
+            known, why = False, f": {error}"
+        if not known:
+            self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
+        self._is_behind = True
+
+    def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
+        """Return the end of a job of which nothing more is heard."""
+        failure = {"reason": f"{reason}.", "exit_code": exit_code, "expected": True}
+        return {
+            "reports": {},
+            "failure": failure,
+            "signal": "",
+            "processes": [],
+            "stuck": [],
+            "restarts": 0,
+            "recomputed_steps": 0,
+            "lost_s": 0.0,
+            "latest": self._latest,
+            "last_step": self._last_step,
+            "seconds": time.time() - self._began,
+        }

@@ -1,0 +1,218 @@
+"""Part files of datasets on the hosts of Dask workers: written by tasks, served to other hosts, read by jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from distributed import Worker, get_worker
+from distributed.comm.addressing import get_address_host
+from distributed.protocol.serialize import to_serialize
+from distributed.utils import sync
+
+from singa_dask.data.fs.host_files import Catalog, PartFile, mounted
+from singa_dask.data.fs.part_folders import PartFolders
+from singa_dask.errors import DataError
+from singa_dask.gate import pause
+from singa_dask.runtime.job.names import SITE, Op
+
+__all__ = ["PartFacts", "PartFiles", "PartWriter", "drop_parts", "part_folders", "reading", "write_part"]
+
+READ_TIMEOUT_S = 60.0
+ASK_TIMEOUT_S = 60.0
+BACK_S = 30.0
+"""How long the Dask workers of a host may be gone; a nanny starts one again in a few seconds."""
+RETRY_S = 0.5
+
+
+class PartFacts(Protocol):
+    """What is known of a part that was written."""
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+
+
+class PartWriter(Protocol):
+    """Writes one partition of a dataset; goes to Dask workers."""
+
+    def __call__(self, value: Any, path: str, index: int, /) -> PartFacts:
+        """Write a partition to a file."""
+
+
+def part_folders(worker: Worker) -> PartFolders:
+    """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
+    return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
+
+
+def write_part(
+    write: PartWriter, value: Any, dataset: str, token: str, name: str, index: int, live: Collection[str]
+) -> list[Any]:
+    """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
+
+    Of a partition without records there is no file.
+
+    Parameters
+    ----------
+    write : callable
+        (value, path, index) writes the file.
+    value
+        The partition.
+    dataset, token, name : str
+    index : int
+        Of the partition.
+    live : collection of str
+        Tokens of other datasets that may be in use; others that no process holds are deleted.
+    """
+    worker = get_worker()
+    folders = part_folders(worker)
+    host = get_address_host(worker.address)
+    try:
+        if folders.hold(token):
+            folders.sweep({token, *live})
+        path, facts = folders.write(token, name, lambda path: write(value, str(path), index))
+        size = path.stat().st_size if facts.n else 0
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"dataset {dataset!r}, partition {index}: cannot be written to {folders.root} on {host} "
+            f"({worker.address}): {error.strerror or error}. To write to another disk, start Dask workers with "
+            "--local-directory, or set temporary-directory in Dask's configuration."
+        ) from error
+    return list(PartFile(name, host, worker.address, str(path), size, int(facts.n)))
+
+
+def drop_parts(tokens: Sequence[str], dask_worker: Worker) -> None:
+    """Delete the part files of tokens on the host of a Dask worker; for ``Client.run``."""
+    for token in tokens:
+        part_folders(dask_worker).drop(token)
+
+
+class PartFiles:
+    """Serves the part files of this host to others, and reads those of other hosts.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+
+    Attributes
+    ----------
+    handlers : dict of str to callable
+        By operation, for the Dask worker.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._folders = part_folders(worker)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site-files")
+        # Dask workers that serve the files of a host, by the one that wrote them
+        self._servers: dict[str, list[str]] = {}
+        self.handlers: dict[str, Callable[..., Any]] = {Op.READ: self._read, Op.DROP: self._drop}
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._threads.shutdown(wait=False)
+
+    @contextlib.contextmanager
+    def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
+        """Make the files of catalogs, given as plain values, readable in this process."""
+        catalogs = [Catalog.of(message) for message in messages]
+        for catalog in catalogs:
+            if self._folders.path(catalog.token, "all").parent.is_dir():
+                self._folders.hold(catalog.token)
+        with mounted(catalogs, self.fetch):
+            yield
+
+    # -- serving -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
+        """Return a range of a file as ``data``, or an ``error``."""
+        try:
+            read = self._folders.read
+            data = await self._in_thread(read, token, name, offset, length)
+        except (OSError, ValueError) as error:
+            return {"error": getattr(error, "strerror", None) or str(error)}
+        return {"data": to_serialize(data)}
+
+    async def _drop(self, tokens: Sequence[str]) -> None:
+        """Delete files that no job reads any more."""
+        for token in tokens:
+            await self._in_thread(self._folders.drop, token)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
+        """Read a range of a file through a Dask worker on its host; called by any thread but the event loop.
+
+        Raises
+        ------
+        DataError
+            The file is gone, or no Dask worker of its host has answered for `BACK_S` seconds.
+        """
+        until = time.monotonic() + BACK_S
+        while True:
+            data, refused, why = self._attempt(catalog, file, offset, length)
+            if data is not None:
+                return data
+            where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
+            if refused:
+                raise DataError(f"{where} cannot be read at {file.path}: {refused}. Start the job again.")
+            if time.monotonic() > until:
+                raise DataError(
+                    f"{where}, where no Dask worker answers ({why or 'there is none'}). The data of a lost host are "
+                    "lost. Start the job again."
+                )
+            pause(RETRY_S)
+
+    def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> tuple[bytes | None, str, str]:
+        """Ask each Dask worker of a host; return the data, what those say who cannot read it, and why others fail."""
+        refused = why = ""
+        asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
+        try:
+            servers = self._servers.get(file.worker) or self._call(self._find_servers, file.worker)
+        except Exception as error:
+            return None, "", f"the scheduler: {error!r}"
+        for server in servers:
+            try:
+                answer: Mapping[str, Any] = self._call(self._ask, server, asked, timeout_s=READ_TIMEOUT_S)
+            except Exception as error:  # it is gone, or hangs
+                why = f"{server}: {error!r}"
+                continue
+            if "data" in answer:
+                self._servers[file.worker] = [server, *(each for each in servers if each != server)]
+                return bytes(answer["data"]), "", ""
+            refused = answer["error"]
+        self._servers.pop(file.worker, None)
+        return None, "" if why else refused, why
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = ASK_TIMEOUT_S) -> Any:
+        return sync(self._worker.loop, function, *arguments, callback_timeout=timeout_s)
+
+    async def _find_servers(self, worker: str) -> list[str]:
+        found = await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker)
+        return list(found)
+
+    async def _ask(self, server: str, asked: Mapping[str, Any]) -> Any:
+        return await getattr(self._worker.rpc(server), Op.READ)(**asked)
+
+
+@contextlib.contextmanager
+def reading(messages: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Make the files of catalogs readable in the process of a Dask task, as long as the context lasts."""
+    if not messages:
+        yield
+        return
+    files = PartFiles(get_worker())
+    try:
+        with files.reading(messages):
+            yield
+    finally:
+        files.close()

@@ -1,0 +1,167 @@
+"""Profiler: measures the layers and waits of one worker in the steps that are profiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.gate import Gate
+from singa_dask.layers import Layer
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.units.trace import Trace
+
+__all__ = ["Profiler"]
+
+SHORTEST_NS = 10_000
+"""Waits, tests and checkpoints that take less are not shown: there was nothing to do."""
+
+
+class Profiler:
+    """Records the steps of one worker that are in a window, and nothing before and after it.
+
+    On a GPU each layer is waited for, and kernels are not captured, in these steps: they are slower than others.
+
+    Parameters
+    ----------
+    unit : str
+        The worker.
+    nets : mapping of Phase to NeuralNet
+    gate : Gate
+        Of the worker.
+    trace : Trace or None
+        Of its process; None if the job is not profiled.
+    window : range
+        The steps.
+    times_s : callable
+        See `Trainer.times_s`.
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        nets: Mapping[Phase, NeuralNet],
+        gate: Gate,
+        trace: Trace | None,
+        window: range,
+        times_s: Callable[[], tuple[float, float, float]],
+    ) -> None:
+        self._unit = unit
+        self._nets = nets
+        self._ops = nets[Phase.TRAIN].ops
+        self._gate = gate
+        self._trace = trace
+        self._window = window
+        self._times_s = times_s
+        self._is_on = False
+        self._step = -1
+        self._in_step = False
+        self._marked = 0
+        self._before = (0.0, 0.0, 0.0)
+        # of this step: start and duration, in nanoseconds
+        self._waits: list[tuple[int, int]] = []
+        self._layers: dict[str, dict[str, list[float]]] = {}
+        self._parts: dict[str, list[float]] = {}
+        if trace is not None:
+            trace.open(window)
+
+    def begin(self, step: int) -> None:
+        """Begin what belongs to a step: tests and checkpoints before it, and the step itself."""
+        if self._trace is None:
+            return
+        self._step = step
+        if (step in self._window) != self._is_on:
+            self._switch(self._trace, not self._is_on)
+        self._marked = time.monotonic_ns()
+        if step == self._window.stop + 1:  # the answers to the last gradients have come by now
+            self._trace.flush()
+
+    def end(self) -> None:
+        """Record nothing from now on."""
+        if self._trace is not None and self._is_on:
+            self._switch(self._trace, False)
+
+    def _switch(self, trace: Trace, on: bool) -> None:
+        self._is_on = on
+        trace.record_all(on)
+        self._gate.on_waited = self._on_waited if on else None
+        for net in self._nets.values():
+            net.on_layer = self._on_layer if on else None
+
+    # -- what is measured ----------------------------------------------------------------------------------
+
+    def mark(self, name: str) -> None:
+        """Record what was done since the last mark under a name, if it has taken long enough to be seen."""
+        if self._is_on:
+            assert self._trace is not None
+            self._trace.add(self._unit, name, name, self._marked, SHORTEST_NS)
+            self._marked = time.monotonic_ns()
+
+    def begin_step(self) -> None:
+        """Begin to train."""
+        if self._is_on:
+            self._waits.clear()
+            self._before = self._times_s()
+            self._in_step = True
+
+    def end_step(self) -> None:
+        """Record a step of training."""
+        if self._is_on:
+            self._add_step()
+
+    def _add_step(self) -> None:
+        assert self._trace is not None
+        self._in_step = False
+        self._ops.synchronize()
+        total = (time.monotonic_ns() - self._marked) / 1e6
+        self._trace.add(self._unit, f"step {self._step}", "step", self._marked)
+        _, data, params = (1e3 * (now - then) for now, then in zip(self._times_s(), self._before, strict=True))
+        others = max(sum(duration for _, duration in self._waits) / 1e6 - data - params, 0.0)
+        compute = max(total - data - params - others, 0.0)
+        for name, ms in {"compute": compute, "data": data, "params": params, "workers": others}.items():
+            self._parts.setdefault(f"{name}_ms", []).append(ms)
+        for times in self._layers.values():
+            for each in times.values():
+                each.append(0.0)
+
+    def _on_layer(self, layer: Layer, direction: str, start: int) -> None:
+        """Record that a layer was computed; also each copy of it in an unrolled net."""
+        assert self._trace is not None
+        self._ops.synchronize()
+        if self._in_step:
+            duration = time.monotonic_ns() - start - sum(each for since, each in self._waits if since >= start)
+            times = self._layers.setdefault(layer.conf_name, {"forward": [0.0], "backward": [0.0]})
+            times[direction][-1] += duration / 1e6
+        self._trace.add(self._unit, f"{layer.conf_name} {direction}", direction, start, step=self._step)
+
+    def _on_waited(self, what: str, since: float) -> None:
+        """Record a wait that ends now; ``since`` is a value of ``time.monotonic``."""
+        assert self._trace is not None
+        start = int(since * 1e9)
+        self._waits.append((start, time.monotonic_ns() - start))
+        self._trace.add(self._unit, what, "wait", start, SHORTEST_NS)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the medians of the steps that were recorded, in milliseconds; empty if there are none.
+
+        ``layers`` has ``forward_ms`` and ``backward_ms`` of each layer, without its waits. ``step_parts`` has
+        ``compute_ms``, ``data_ms``, ``params_ms``, and where workers compute parts of one net ``workers_ms``, in which
+        they wait for each other.
+        """
+        if not self._parts:
+            return {}
+        layers = {
+            name: {f"{direction}_ms": _median(ms[:-1]) for direction, ms in times.items()}
+            for name, times in self._layers.items()
+        }
+        parts = {name: _median(ms) for name, ms in self._parts.items()}
+        if not self._nets[Phase.TRAIN].is_partitioned:
+            del parts["workers_ms"]
+        return {"layers": layers, "step_parts": parts}
+
+
+def _median(values: Sequence[float]) -> float:
+    return round(float(np.median(values)), 4)

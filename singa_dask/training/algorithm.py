@@ -1,0 +1,229 @@
+"""TrainOneBatch: how one batch changes the params. BP is back-propagation, through time in an unrolled net.
+
+An algorithm knows layers and params, but no servers: it calls back when it needs a param and when a gradient is ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+
+from singa_dask.conf import AlgConf, Conf, Phase
+from singa_dask.errors import ConfigError, NumericError, Problem
+from singa_dask.layers import Layer, Param
+from singa_dask.net import NeuralNet
+from singa_dask.registry import Registry
+from singa_dask.training.captured_step import CapturedStep
+from singa_dask.training.learning import check_learns
+
+__all__ = ["ALGORITHMS", "BP", "Algorithm"]
+
+ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
+
+REMEDY = "Lower updater.learning_rate.base_lr, set updater.clip_low and clip_high, or check the data."
+
+Collect = Callable[[Param], None]
+Update = Callable[[int, Param], None]
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing: the default of callers that keep the params themselves."""
+
+
+class Algorithm:
+    """Runs a net for one batch at a time.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        Allocated.
+    collect : callable (param), optional
+        Returns when the values of a param are fresh; called before each layer's forward pass in training.
+    update : callable (step, param), optional
+        Takes a gradient that is ready; called right after each layer's backward pass.
+    conf : AlgConf, optional
+        ``train_one_batch`` of the job; its ``user_conf`` is for algorithms of the user's own.
+
+    Attributes
+    ----------
+    block : type of Conf or None
+        The block of ``train_one_batch`` that it reads, ``conf.block(XConf)``.
+    layer : Layer or None
+        The one being computed, None between batches: where an error happened.
+    """
+
+    block: ClassVar[type[Conf] | None] = None
+
+    def __init__(
+        self, net: NeuralNet, collect: Collect = _nothing, update: Update = _nothing, conf: AlgConf | None = None
+    ) -> None:
+        self.net = net
+        self.collect = collect
+        self.update = update
+        self.conf = conf or AlgConf(alg=type(self).__name__)
+        self.layer: Layer | None = None
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        """Check that this algorithm can train a net, before anything runs.
+
+        Raises
+        ------
+        ConfigError
+            All problems at once, with paths from the top of the job.
+        """
+
+    def capture_steps(self) -> None:
+        """Let a GPU replay what is the same in each step, if possible; gradients are then ready at its end only."""
+
+    def train_one_batch(self, step: int) -> None:
+        """Run forward and backward over the next batch of a training net."""
+        raise TypeError(f"{type(self).__name__} does not train: it has no train_one_batch()")
+
+    def test_one_batch(self, phase: Phase) -> None:
+        """Run forward over the next batch of a test or validation net."""
+        raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
+
+    def check_losses(self, wait: bool = False) -> None:
+        """Check that every loss, or error of an RBM, is finite before a gradient reaches the params.
+
+        A GPU is not waited for: there it is the losses of some steps ago, unless ``wait`` says so.
+
+        Raises
+        ------
+        NumericError
+            One is not.
+        """
+        losses = [layer for layer in self.net.layers if layer.traits.is_loss or layer.traits.learns_without_loss]
+        for layer in losses:
+            for metric, total in layer.metrics.totals(wait):
+                if not math.isfinite(total):
+                    self.layer = layer
+                    raise NumericError(f"the {metric.replace('_', ' ')} is not finite. {REMEDY}")
+
+    def check_params(self) -> None:
+        """Check that all params are finite. Some kernels turn NaN into 0, so that no loss shows it.
+
+        Raises
+        ------
+        NumericError
+            One is not.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            for owner in self.net.owners:
+                if not self.net.ops.finite(owner.values):
+                    raise NumericError(f"param {owner.name!r} is not finite. {REMEDY}")
+
+
+@ALGORITHMS.register("BP", "BPTT")
+class BP(Algorithm):
+    """Back-propagation: features forward, gradients backward; those of params are sent as soon as they are ready.
+
+    In an unrolled net it is back-propagation through time, BPTT: the gradients of all time steps are summed, and
+    leave once, when the first step is reached.
+    """
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        energy = [layer.name for layer in net.layers if layer.traits.learns_without_loss]
+        if energy:
+            message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
+            raise ConfigError(Problem(("train_one_batch", "alg"), message))
+        check_learns(net)
+
+    _captured: CapturedStep | None = None
+
+    @property
+    def n_captures(self) -> int:
+        """How often a step was captured for a GPU to replay."""
+        return self._captured.n_captures if self._captured else 0
+
+    def capture_steps(self) -> None:
+        # a user's own passes may do what cannot be captured
+        if type(self).forward is BP.forward and type(self).backward is BP.backward:
+            self._captured = CapturedStep(self.net)
+
+    def train_one_batch(self, step: int) -> None:
+        self.net.context.step = step
+        # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if self._captured is not None and self._captured.should_replay() and self.net.on_layer is None:
+                self._replay(self._captured, step)
+            else:
+                self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
+                self.check_losses()
+                self.backward(step)
+        self.layer = None
+
+    def test_one_batch(self, phase: Phase) -> None:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            self.forward(phase | Phase.FORWARD, _nothing)
+        self.layer = None
+
+    def forward(self, phase: Phase, collect: Collect) -> None:
+        """Compute all features in order."""
+        for layer in self.net.in_turn(phase):
+            self.layer = layer
+            for param in layer.params:
+                collect(param)
+            self.net.forward(layer, phase)
+
+    def backward(self, step: int) -> None:
+        """Compute gradients in reverse order, and pass those of params to `update`."""
+        for layer in self.net.in_turn(Phase.TRAIN | Phase.BACKWARD):
+            self._back_through(layer)
+            self._hand_over(step, layer)
+
+    def _back_through(self, layer: Layer) -> None:
+        """Compute the gradients of a layer."""
+        self.layer = layer
+        self.net.backward(layer, Phase.TRAIN | Phase.BACKWARD)
+        if layer.traits.is_loss and self.net.is_partitioned:
+            self.share_loss(layer)
+
+    def _hand_over(self, step: int, layer: Layer) -> None:
+        """Pass the gradients of a layer's params to `update`, if they are complete."""
+        for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
+            self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+
+    def _replay(self, captured: CapturedStep, step: int) -> None:
+        """Run the part of a step that is the host's, and have a GPU replay the rest."""
+        phase, back = Phase.TRAIN | Phase.FORWARD, Phase.TRAIN | Phase.BACKWARD
+
+        def compute() -> None:
+            for layer in captured.layers:
+                layer.forward(phase)
+            for layer in self.net.in_turn(back):
+                self._back_through(layer)
+
+        for layer in captured.readers:
+            self.layer = layer
+            self.net.forward(layer, phase)
+        for layer in captured.layers:
+            self.layer = layer
+            for param in layer.params:
+                self.collect(param)
+            layer.prepare(phase)
+        # states have been reset by now; captured, the reset would be replayed in each step
+        self.net.context.stream_start = False
+        captured.run(compute)
+        self.check_losses()
+        for layer in self.net.in_turn(back):
+            self._hand_over(step, layer)
+
+    def share_loss(self, layer: Layer) -> None:
+        """Scale gradients of the mean over a part of the batch to its share in the mean over the whole batch.
+
+        Where all layers are partitioned by records it is the same to average over the workers.
+        """
+        n_shards = layer.site.batch_shard.count
+        if n_shards == 1:
+            return
+        params = layer.params if self.net.gradients_complete(layer) else []
+        grads = [param.grad for param in params if param.has_grad]
+        for grad in [*(source.grad for source in layer.sources), *grads]:
+            if grad is not None:
+                layer.ops.multiply(grad, 1 / n_shards, out=grad)

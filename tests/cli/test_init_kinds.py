@@ -1,0 +1,131 @@
+"""``init`` for every kind of data that people have: the job that it writes passes every check, and trains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from singa_dask.conf import load
+from singa_dask.layers.records import StoreConf
+from tests.cli.conftest import ROOT, Call
+from tests.contracts.foreign import png, tar
+
+N = 80
+PENGUINS = ROOT / "data" / "penguins"
+
+
+def table() -> pd.DataFrame:
+    """Return numbers, a category with a missing value, and free text."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"area": random.normal(100, 20, N), "floor": np.arange(N) % 7})
+    frame["kind"] = np.array(["flat", "house", "hut", None], dtype=object)[np.arange(N) % 4]
+    frame["note"] = [f"note {i}" for i in range(N)]
+    frame["price"] = frame.area * 1000 + np.where(frame.kind == "house", 20_000, 0) + 0.5
+    return frame
+
+
+def pictures() -> list[bytes]:
+    random = np.random.default_rng(1)
+    return [png(random.integers(0, 256, (3, 20 + i % 3, 24), dtype=np.uint8)) for i in range(20)]
+
+
+def penguins() -> str:
+    return str(PENGUINS / "train.csv")
+
+
+def penguins_of_parquet() -> str:
+    pd.read_csv(PENGUINS / "train.csv").to_parquet("train.parquet")
+    pd.read_csv(PENGUINS / "test.csv").to_parquet("test.parquet")
+    return "train.parquet"
+
+
+def numbers_to_predict() -> str:
+    table().to_csv("train.csv", index=False)
+    table()[:30].to_csv("test.csv", index=False)
+    return "train.csv"
+
+
+def numbers_to_predict_of_parquet() -> str:
+    table().to_parquet("prices.parquet")
+    return "prices.parquet"
+
+
+def json_lines() -> str:
+    rows = [{"height": i % 5, "width": i / 7, "species": "ab"[i % 2]} for i in range(N)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "rows.jsonl"
+
+
+def hugging_face() -> str:
+    rows = [{"image": {"bytes": data, "path": f"{i}.png"}, "label": i % 3} for i, data in enumerate(pictures())]
+    pd.DataFrame(rows).to_parquet("images.parquet")
+    return "images.parquet"
+
+
+def webdataset() -> str:
+    files = []
+    for i, data in enumerate(pictures()):
+        files += [(f"{i:03d}.png", data), (f"{i:03d}.json", json.dumps({"label": i % 3, "user": "a"}).encode())]
+    Path("images.tar").write_bytes(tar(files))
+    return "images.tar"
+
+
+def image_list() -> str:
+    Path("pictures").mkdir()
+    for i, data in enumerate(pictures()):
+        Path(f"pictures/{i}.png").write_bytes(data)
+    Path("list.txt").write_text("".join(f"pictures/{i}.png {i % 3}\n" for i in range(20)))
+    return "list.txt"
+
+
+KINDS: dict[Callable[[], str], dict[str, Any]] = {
+    penguins: {"label": ["species"], "categories": {"island": [], "sex": ["", "female", "male"]}, "missing": "mean"},
+    penguins_of_parquet: {"label": ["species"], "shape": [11]},
+    numbers_to_predict: {"target": ["price"], "features": ["area", "floor", "kind"], "shape": [6]},
+    numbers_to_predict_of_parquet: {"target": ["price"], "categories": {"kind": ["", "flat", "house", "hut"]}},
+    json_lines: {"user_conf": {"features": ["height", "width"], "label": "species"}},
+    hugging_face: {"backend": "image-parquet", "resize": [64, 64], "shape": [3, 64, 64]},
+    webdataset: {"user_conf": {"label": "json.label"}, "resize": [64, 64]},
+    image_list: {"backend": "image-list", "resize": [64, 64]},
+}
+
+
+@pytest.mark.parametrize("write", KINDS, ids=lambda write: write.__name__)
+def test_a_job_for_it_trains(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("init", write())
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    checked = call("validate", "job.yaml", "--strict")
+    assert checked.exit_code == 0, checked.output
+    store = load("job.yaml").job.neuralnet.layer[0].given_block(StoreConf)
+    assert store is not None
+    found = store.model_dump(exclude_defaults=True)
+    assert {key: found.get(key) for key in KINDS[write]} == KINDS[write]
+    ran = call("run", "job.yaml", "--set", "train_steps=2", "--quiet")
+    assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.long
+def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("init", numbers_to_predict())
+    ran = call("run", "job.yaml", "--set", "train_steps=600", "--set", "test_freq=600", "--quiet", "--json")
+    assert ran.exit_code == 0, ran.output
+    # of a variance of about 4e8
+    assert json.loads(ran.stdout)["test"]["loss"] < 1e8
+
+
+def test_how_a_table_is_split(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("init", numbers_to_predict_of_parquet())
+    (line,) = [line for line in Path("job.yaml").read_text().splitlines() if "singa-dask convert" in line]
+    assert line.startswith(
+        "#   singa-dask convert table prices.parquet 'prices-{split}.arrow' --split train=0.9,test=0.1"
+    )
+    assert """ --option 'target=["price"]'""" in line

@@ -1,0 +1,32 @@
+"""Permutations: the same in all versions."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.data.order import shuffle
+from singa_dask.data.order.shuffle import permutation
+
+
+@pytest.mark.parametrize(("n", "crc"), [(1000, 666993761), (8192, 1909826416), (100_000, 3041509660)])
+def test_permutations_never_change(n: int, crc: int) -> None:
+    found = permutation(n, 7, "full", 0)
+    assert found.dtype == np.int64
+    assert zlib.crc32(found.tobytes()) == crc
+
+
+@given(
+    high=st.lists(st.integers(0, 3), max_size=60),
+    low=st.lists(st.integers(0, 100), min_size=60, max_size=60),
+    chunk=st.integers(1, 70),
+)
+def test_numbers_that_differ_in_few_bits(high: list[int], low: list[int], chunk: int) -> None:
+    numbers = np.array([(a << 62) + b for a, b in zip(high, low, strict=False)], np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffle, "CHUNK", chunk)
+        assert shuffle._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

@@ -1,0 +1,77 @@
+"""Tables that are not local: files and row groups are opened and read once, by the threads that read ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from singa_dask.data import Loader, Sampler, fs
+from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.stores import table as table_module
+from singa_dask.data.stores.open_parts import OpenParts
+from singa_dask.data.stores.table import TableStore
+from tests.contracts.records import read_all
+
+
+@pytest.mark.parametrize("row_group_size", [1000, 300, 70])
+def test_parts_of_a_row_group_that_is_not_local_are_read_once(
+    row_group_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "GROUP_BYTES", 4 * 70)
+    parquet = tmp_path / "far.parquet"
+    pq.write_table(pa.table({"x": np.arange(1000.0), "y": np.ones(1000)}), str(parquet), row_group_size=row_group_size)
+    fs.write_atomic("memory://far.parquet", parquet.read_bytes())
+    with TableStore("memory://far.parquet", features=["x"]) as store, TableStore(str(parquet), features=["x"]) as near:
+        assert store.fingerprint == near.fingerprint
+        assert sum(map(store.fetch_bytes, range(len(store.blocks)))) < sum(block.length for block in store.blocks)
+        reads = []
+        read = RangeReader.read
+        monkeypatch.setattr(RangeReader, "read", lambda *args: reads.append(args[1:]) or read(*args))
+        assert read_all(store)["data"].ravel().tolist() == list(range(1000))
+        assert len(reads) == len({store.ranges(block.id) for block in store.blocks})
+        order = Sampler([block.n for block in store.blocks], 50, "block", seed=0)
+        with Loader(store, order) as batches, Loader(near, order) as expected:
+            for _ in range(25):
+                np.testing.assert_array_equal(batches.next().arrays["data"], expected.next().arrays["data"])
+
+
+def test_many_files_that_are_not_local_are_opened_by_the_threads_that_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(20):
+        fs.write_atomic(f"memory://{tmp_path.name}/{i}.csv", f"x\n{i}\n".encode())
+    with TableStore(f"memory://{tmp_path.name}", features=["x"]) as store:
+        opened = []
+        make = store._open_part
+        monkeypatch.setattr(store, "_part", OpenParts(lambda file: opened.append(file) or make(file)))
+        order = Sampler([block.n for block in store.blocks], 2, "none", seed=0)
+        with Loader(store, order) as batches:
+            found = [batches.next().arrays["data"].ravel().tolist() for _ in range(20)]
+        assert found == [[i, i + 1] for i in range(0, 20, 2)] * 2
+        assert sorted(opened) == list(range(20))
+
+
+def test_the_parts_used_last_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def make(file: int) -> Any:
+        opened.append(file)
+        return SimpleNamespace(source=SimpleNamespace(is_local=file < 100))
+
+    parts = OpenParts(make)
+    for file in (*range(9), 8, 1, 0):
+        assert parts(file) is parts.find(file)
+    assert opened == [*range(9), 0]
+    assert parts.find(2) is None
+    for file in range(100, 120):
+        parts(file)
+    parts(100)
+    assert len(opened) == 30
+    parts.close()
+    assert parts.find(100) is None

@@ -1,0 +1,161 @@
+"""Classifier and regressor: what they learn, keep, refuse, and leave behind."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import singa_dask as sd
+
+Array = npt.NDArray[Any]
+
+QUICK: dict[str, Any] = {"learning_rate_init": 0.02, "batch_size": 30, "max_iter": 15, "random_state": 3}
+
+
+@pytest.fixture(scope="module")
+def iris() -> tuple[Array, Array]:
+    """Return features in their units, and names of species."""
+    found = load_iris()
+    return found.data, found.target_names[found.target]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory that temporary ones are made in."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_classifier(iris: tuple[Array, Array], temporary: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x, y = iris
+    found = sd.SingaClassifier(**QUICK).fit(x, y)
+    assert list(found.classes_) == ["setosa", "versicolor", "virginica"]
+    assert found.score(x, y) > 0.9
+    probabilities = found.predict_proba(x)
+    assert probabilities.shape == (150, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    assert (found.n_features_in_, found.n_iter_) == (4, 15)
+    assert found.loss_curve_[-1] < found.loss_curve_[0] / 2
+    assert not list(temporary.glob("singa-dask*"))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "singa" not in err
+    # a value, that depends on the seed alone
+    sent = pickle.loads(pickle.dumps(found))
+    assert np.array_equal(sent.predict_proba(x), probabilities)
+    assert np.array_equal(clone(found).fit(x, y).predict_proba(x), probabilities)
+    assert not np.array_equal(clone(found).set_params(random_state=4).fit(x, y).predict_proba(x), probabilities)
+
+
+def test_a_regressor() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(5, 100, (120, 3))
+    y = x @ [[1.0, -2.0], [0.5, 1.0], [3.0, 0.0]] * 1e4 + 7e6
+    found = sd.SingaRegressor(**{**QUICK, "max_iter": 40}).fit(x, y)
+    assert found.predict(x).shape == (120, 2)
+    assert found.score(x, y) > 0.9
+    one = clone(found).set_params(max_iter=1).fit(pd.DataFrame(x, columns=["a", "b", "c"]), pd.Series(y[:, 0]))
+    assert one.predict(pd.DataFrame(x, columns=["a", "b", "c"])).shape == (120,)
+    assert list(one.feature_names_in_) == ["a", "b", "c"]
+
+
+def test_a_net_of_a_job(tmp_path: Path) -> None:
+    records = {"path": "anything.csv", "shape": [2, 3, 2], "batchsize": 16}
+    net = [
+        sd.layer("RecordInput", name="data", store_conf=records),
+        sd.layer("Convolution", num_filters=4, kernel=1),
+        sd.layer("InnerProduct", name="scores", num_output=2),
+        sd.layer("SoftmaxLoss", srclayers=["scores", "data"]),
+    ]
+    sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    job = sd.Job(sd.Net(net), train_steps=9, train_one_batch={"alg": "BP"}, updater=sgd, test_freq=3, test_steps=1)
+    job.save(tmp_path / "job.yaml")
+    x = np.random.default_rng(0).normal(size=(48, 12)).astype(np.float32)
+    y = (x.sum(axis=1) > 0).astype(int) + 5
+    given = sd.SingaClassifier(job=tmp_path / "job.yaml", run_dir=str(tmp_path / "run"))
+    found = given.fit(x, y)
+    assert sd.load(tmp_path / "run" / "job.yaml").conf.train_steps == 9
+    assert set(found.predict(x)) <= {5, 6}
+    # records may have the shape of the job, and start from values of before
+    again = sd.SingaClassifier(job=job, init_from=str(tmp_path / "run"), max_iter=1, learning_rate_init=0.0)
+    again.fit(x.reshape(48, 2, 3, 2), y)
+    np.testing.assert_allclose(again.predict_proba(x.reshape(48, 2, 3, 2)), found.predict_proba(x), rtol=1e-5)
+    assert again.n_iter_ == 1
+
+
+def test_collections_of_dask(iris: tuple[Array, Array]) -> None:
+    x, y = iris
+    ours = sd.SingaClassifier(**QUICK).fit(da.from_array(x, chunks=(60, 2)), da.from_array(y, chunks=50))
+    assert ours.score(x, y) > 0.9
+    found = ours.predict(da.from_array(x, chunks=(60, 2)))
+    assert found.chunks == ((60, 60, 30),)
+    assert np.array_equal(found.compute(), ours.predict(x))
+    assert ours.predict_proba(da.from_array(x, chunks=(60, 4))).compute().shape == (150, 3)
+
+
+def test_fits_in_threads(iris: tuple[Array, Array], temporary: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x, y = iris
+    fits = [sd.SingaClassifier(**{**QUICK, "max_iter": n}) for n in (1, 2, 3)]
+    Parallel(n_jobs=3, backend="threading")(delayed(each.fit)(x, y) for each in fits)
+    assert [len(each.loss_curve_) for each in fits] == [2, 3, 4]
+    alone = clone(fits[2]).fit(x, y)
+    assert np.array_equal(alone.predict_proba(x), fits[2].predict_proba(x))
+    assert not list(temporary.glob("singa-dask*"))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "singa" not in err
+
+
+def test_wrong_parameters_and_data(iris: tuple[Array, Array]) -> None:
+    x, y = iris
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"activation": "rely"}, "unknown function 'rely'. Did you mean 'relu'"),
+        ({"updater": "Adaam"}, "Did you mean 'Adam'"),
+        ({"hidden_layer_sizes": (0,)}, "num_output"),
+        ({"cluster": "allreduces"}, "allreduces"),
+        ({"max_iter": -1}, "train_steps"),
+        ({"init_from": "absent"}, "no complete checkpoint"),
+    ]
+    for given, message in cases:
+        with pytest.raises(ValueError, match=message):
+            sd.SingaClassifier(**given).fit(x, y)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        sd.SingaClassifier().fit(x, x[:, 0])
+    with pytest.raises(ValueError, match="150 records, but y has 3"):
+        sd.SingaClassifier().fit(da.from_array(x), y[:3])
+
+
+def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(sd.ConfigError, match=r"pip install 'singa-dask\[sklearn\]'"):
+        sd.SingaClassifier  # noqa: B018
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["SingaClassifier", "SingaRegressor"])
+def test_the_contract_of_scikit_learn(kind: str) -> None:
+    check_estimator(getattr(sd, kind)(learning_rate_init=0.02, batch_size=32, max_iter=15), on_skip=None)
+
+
+@pytest.mark.long
+def test_searches_in_processes(iris: tuple[Array, Array]) -> None:
+    pipeline = make_pipeline(StandardScaler(), sd.SingaClassifier(**QUICK))
+    grid = {"singaclassifier__hidden_layer_sizes": [(4,), (16,)]}
+    search = GridSearchCV(pipeline, grid, n_jobs=2, cv=2, error_score="raise").fit(*iris)
+    assert search.best_score_ > 0.9

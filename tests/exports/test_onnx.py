@@ -1,0 +1,152 @@
+"""ONNX: each layer, and each config of the repository, computes in onnxruntime what it computes here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import ONNX_CONVERTERS
+from singa_dask.exports.exporting import CONVERTERS, encode_onnx
+from singa_dask.exports.onnx_graph import OnnxGraph
+from singa_dask.layers import LAYERS, Context, Layer
+from tests.exports.nets import ROOT, Values, compute, exported, layer_cases, read_job, wired
+from tests.layers.cases import Case, shown
+
+CONFIGS = ROOT / "configs"
+# What ONNX cannot say, and a word of the error.
+OTHERS = {
+    "char-rnn/sample.yaml": "RNNDummy",
+    "rnnlm/rnnlm.yaml": "rnnlm.Embedding",
+    **{f"rbm/{folder}rbm{k}.yaml": "no layer is an output" for folder in ("", "fashion/") for k in range(1, 5)},
+}
+JOBS = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if path.parent.name != "cluster")
+# The same nets as others, or large ones.
+LONG = ("alexnet/", "cifar10/hybrid", "cifar10/resnet", "mnist/", "rbm/autoencoder", "char-rnn/transformer")
+CONFIG_PARAMS = [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LONG) else []) for name in JOBS]
+TOLERANCE = 1e-5
+
+
+def run(content: bytes, inputs: Values) -> dict[str, np.ndarray]:
+    """Return the outputs of a model."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+@pytest.mark.parametrize("case", layer_cases(ONNX_CONVERTERS), ids=shown)
+def test_a_layer(case: Case) -> None:
+    layer = wired(case)
+    graph = OnnxGraph()
+    graph.begin(layer)
+    inputs = {f"x{k}": np.array(each.data) for k, each in enumerate(layer.sources)}
+    names = [graph.input(name, x.shape) for name, x in inputs.items()]
+    made = ONNX_CONVERTERS.find(layer)(graph, layer, *names)
+    features = dict(zip(made if isinstance(made, list) else [made], layer.features, strict=False))
+    for k, (value, feature) in enumerate(features.items()):
+        feature.n_steps = 1
+        graph.output(f"y{k}", [_Of(feature)], [value])
+    found = run(graph.encode("layer", {}), inputs)
+    for k, feature in enumerate(features.values()):
+        np.testing.assert_allclose(found[f"y{k}"], feature.data, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+class _Of:
+    """Stands for a layer with one output."""
+
+    def __init__(self, feature: Any) -> None:
+        self.features = [feature]
+
+
+def test_every_layer_with_a_formula_has_a_converter() -> None:
+    kinds = {case.kind for case in layer_cases(ONNX_CONVERTERS)}
+    without = {
+        # losses, records, random numbers, files
+        *("SoftmaxLoss", "EuclideanLoss", "Accuracy", "Dummy", "RNNDummy", "RNNLabel", "Sampling", "RBMHid", "RBMVis"),
+        *("CSVInput", "RecordInput", "LabelInput", "TargetInput", "CharRNN", "CSVOutput", "RecordOutput"),
+        "CharRNNOutput",
+        "CudnnSoftmaxLoss",
+    }
+    assert CONVERTERS
+    ours = {name for name in LAYERS.names() if LAYERS.find(name).__module__.startswith("singa_dask.")}
+    tested = {LAYERS.find(kind) for kind in kinds}
+    assert {name for name in ours if LAYERS.find(name) not in tested} - without == set()
+
+
+@pytest.mark.parametrize("name", CONFIG_PARAMS)
+def test_a_config(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    job = read_job(CONFIGS / name)
+    if name in OTHERS:
+        with pytest.raises(ConfigError, match=OTHERS[name]):
+            encode_onnx(exported(job), name, {})
+        return
+    made = exported(job)
+    (content,) = encode_onnx(made, name, {}).values()
+    inputs, outputs = compute(made)
+    found = run(content, inputs)
+    assert found.keys() == outputs.keys()
+    for each, values in outputs.items():
+        assert np.ptp(values) > 1e-4
+        np.testing.assert_allclose(found[each], values, rtol=0, atol=TOLERANCE)
+    alone = run(content, {each: x[:1] for each, x in inputs.items()})
+    for each, values in outputs.items():
+        np.testing.assert_allclose(alone[each], values[:1], rtol=0, atol=TOLERANCE)
+
+
+class Half(Layer):
+    """y = x / 2, a layer of a user's own."""
+
+    def setup(self) -> None:
+        self.add_output(self.sources[0].shape)
+
+    def forward(self, phase: Phase) -> None:
+        self.features[0].data[...] = self.sources[0].data / 2
+
+
+class Quarter(Half):
+    def forward(self, phase: Phase) -> None:
+        self.features[0].data[...] = self.sources[0].data / 4
+
+
+class Renamed(Half):
+    def backward(self, phase: Phase) -> None:
+        """Learn nothing."""
+
+
+def test_layers_of_ones_own() -> None:
+    def made(cls: type[Layer]) -> Layer:
+        return cls(LayerConf(name="half", type=f"mine.{cls.__name__}"), Context())
+
+    with pytest.raises(ConfigError, match=r"test_onnx.Half has no converter.*ONNX_CONVERTERS.register\(Half\)"):
+        ONNX_CONVERTERS.find(made(Half))
+
+    @ONNX_CONVERTERS.register(Half)
+    def half(graph: OnnxGraph, layer: Half, x: str) -> str:
+        return graph.add("Mul", x, graph.constant(0.5))
+
+    try:
+        assert ONNX_CONVERTERS.find(made(Half)) is ONNX_CONVERTERS.find(made(Renamed)) is half
+        with pytest.raises(ConfigError, match=r"Quarter has no converter"):
+            ONNX_CONVERTERS.find(made(Quarter))
+    finally:
+        ONNX_CONVERTERS.forget(Half)
+
+
+def test_the_batch_is_not_cut() -> None:
+    layer = wired(Case("Slice", [(4, 3)], {"slice_conf": {"num_slices": 2}}))
+    with pytest.raises(ConfigError, match="it cuts the batch"):
+        ONNX_CONVERTERS.find(layer)(OnnxGraph(), layer, "x")
+
+
+def test_all_layers_that_cannot_be_said_are_named() -> None:
+    job = read_job(CONFIGS / "rbm" / "rbm1.yaml")
+    with pytest.raises(ConfigError, match=r"rbm1: cannot be exported to ONNX: layer 'vis', RBMVis: ") as caught:
+        encode_onnx(exported(job, ["hid"]), "x.onnx", {})
+    assert "Export another layer" in str(caught.value)

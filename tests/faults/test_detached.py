@@ -1,0 +1,154 @@
+"""Detached jobs and jobs in line, whose clients are killed, and which are killed themselves."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singa_dask.errors import ConfigError
+from singa_dask.runtime import RemoteJobs
+from singa_dask.runtime.job.names import JOBS, Op
+from tests.faults.jobs import job
+from tests.faults.machines import Machines
+from tests.faults.runs import Run
+from tests.runtime.processes import ROOT, program, wait_until
+
+pytestmark = pytest.mark.cluster
+
+# A client that is killed before or after it asks the scheduler for the first time to do something.
+KILLED = """
+import os, signal
+from singa_dask.runtime.job import detaching
+ask = detaching.ask_jobs
+def ask_and_die(client, op, /, **given):
+    answer = ask(client, op, **given) if op != {op!r} or {after} else None
+    if op == {op!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+detaching.ask_jobs = ask_and_die
+from singa_dask.cli import main
+main()
+"""
+
+
+class Detached:
+    """A job that ``run --detach`` leaves to a cluster; it takes all threads, and does not end by itself."""
+
+    def __init__(self, there: Machines, directory: Path, *more: str, code: str = "") -> None:
+        self.client, self.jobs = there.client, RemoteJobs(there.client)
+        self.run = directory / f"detached{len(list(directory.iterdir()))}"
+        self.run.mkdir()
+        file = self.run / "given.yaml"
+        file.write_text(job("allreduce", 1_000_000, name=self.run.name).model_dump_json(exclude_unset=True))
+        where = ["--scheduler-file", there.file, "--run-dir", str(self.run)]
+        command = [*program("run", str(file), *where, "--detach", "--quiet", *more)]
+        if code:
+            command[2] = code
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait(self) -> str:
+        """Wait until the program has ended; return what it has printed."""
+        said, errors = self.process.communicate()
+        assert self.process.returncode in (0, -signal.SIGKILL), errors
+        return said.strip()
+
+    def row(self) -> dict[str, Any] | None:
+        """Return what the scheduler knows of the job, if it knows it."""
+        return next((row for row in self.jobs.rows() if row["run_url"] == str(self.run)), None)
+
+    def is_driven(self) -> bool:
+        return bool(self.client.run_on_scheduler(driven, str(self.run)))
+
+    def has_ended(self) -> bool:
+        """Return whether the job has ended, and its driver too."""
+        row = self.row()
+        return not self.is_driven() and (row is None or row["ended"] is not None)
+
+    def kill(self) -> None:
+        """Kill the job, as ``singa-dask kill`` does, unless it has ended."""
+        row = self.row()
+        assert row is not None
+        self.jobs.kill(row["id"])
+
+    def check_whole(self) -> None:
+        """Check that the run directory is that of a job that was killed, or of one that has not begun."""
+        row = self.row()
+        has_begun = (self.run / "job.yaml").exists()
+        assert (self.run / "summary.json").exists() == has_begun, list(self.run.iterdir())
+        if row is not None:
+            assert (row["state"], row["exit_code"]) in (("failed", 137), ("stopped", 137)), row
+
+
+def driven(run_url: str, dask_scheduler: Any) -> list[str]:
+    """Return the job of a run directory, if a driver on the cluster runs it."""
+    drivers = dask_scheduler.plugins[JOBS]._drivers._driven.values()
+    return [each.run["job_id"] for each in drivers if each.run["run_url"] == run_url and not each.has_ended]
+
+
+def end(detached: Detached) -> None:
+    """End a job that may not have begun, and see that nothing is left of it."""
+    # one that is starting has no row yet
+    wait_until(lambda: detached.has_ended() or detached.row() is not None, "the job is known")
+    try:
+        if not detached.has_ended():
+            detached.kill()
+    except ConfigError:
+        pass  # it has ended meanwhile
+    wait_until(detached.has_ended, "the job has ended, and its driver too")
+    detached.check_whole()
+
+
+def check_next_job(there: Machines, directory: Path) -> None:
+    """Check that a job that takes all threads starts."""
+    assert Run(job("allreduce", 3), there, directory, queue=True).result.state == "done"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("op", "after", "runs"), [(Op.DETACH, False, False), (Op.DETACH, True, True), (Op.DETACHED, True, True)]
+)
+def test_a_client_that_is_killed_while_it_detaches(
+    bare: Machines, tmp_path: Path, op: str, after: bool, runs: bool
+) -> None:
+    detached = Detached(bare, tmp_path, code=KILLED.format(op=op, after=after))
+    assert detached.wait() == ""
+    if runs:
+        wait_until(lambda: (detached.row() or {}).get("step", -1) > 5, "the job trains without its client")
+    else:
+        assert (detached.row(), detached.is_driven()) == (None, False)
+        assert [path.name for path in detached.run.iterdir()] == ["given.yaml"]
+    end(detached)
+    check_next_job(bare, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("in_line", [False, True])
+def test_kills_of_detached_jobs_at_random_moments(bare: Machines, tmp_path: Path, in_line: bool) -> None:
+    """Of two jobs the one that runs or the one in line is killed; the other trains, and the next one does."""
+    chance = random.Random(1)
+    for _ in range(3):
+        first = Detached(bare, tmp_path)
+        assert first.wait()
+        second = Detached(bare, tmp_path, "--queue")
+        if in_line:
+            assert second.wait()
+        killed, other = (second, first) if in_line else (first, second)
+        threading.Event().wait(chance.uniform(0, 1))  # the moment
+        end(killed)
+        if not in_line:
+            assert second.wait()
+        wait_until(partial(trains, other), "the other job trains")
+        end(other)
+        check_next_job(bare, tmp_path)
+
+
+def trains(detached: Detached) -> bool:
+    row = detached.row()
+    return row is not None and row["state"] == "running" and row["step"] > 2

@@ -1,0 +1,259 @@
+"""Models: the same predictions, values and metrics as the command line, from arrays, frames and pictures in memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import singa_dask as sd
+from singa_dask.cli import main
+from singa_dask.data import STORES, open_store
+from singa_dask.errors import CheckpointError, ConfigError, DataError
+from tests.jobs.conftest import DIGITS, KEYS, digits_net
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the directory of a run on the digits, with checkpoints of two steps."""
+    url = tmp_path_factory.mktemp("digits") / "run"
+    keys = {**KEYS, "checkpoint_freq": 5, "threads": 1}
+    sd.train(sd.Job(digits_net(), train_steps=6, **keys), run_dir=str(url), progress=False)
+    return str(url)
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any]:
+    """Return pixels and labels of 2,000 digits."""
+    with open_store(str(DIGITS)) as store:
+        blocks = [store.read_block(block.id) for block in store.blocks]
+    return tuple(np.concatenate([block[name] for block in blocks]) for name in ("pixel", "label"))
+
+
+def said(*arguments: str) -> str:
+    """Return what a command writes to stdout."""
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return str(result.stdout)
+
+
+def test_a_model_gives_the_bits_of_the_command_line(run: str, digits: tuple[Any, Any], tmp_path: Path) -> None:
+    # the last batch of 20 has 7 records
+    x, y = (values[:87] for values in digits)
+    records, job = str(tmp_path / "some.arrow"), f"{run}/job.yaml"
+    STORES.find("arrow").write(records, {"pixel": x, "label": y})
+    model = sd.load_model(run)
+    assert (model.step, model.output, model.class_names) == (6, "softmaxloss", ())
+    rows = list(csv.DictReader(io.StringIO(said("predict", job, "--init-from", run, "--data", records, "--quiet"))))
+    found = model.predict(x)
+    assert found.dtype == np.int64
+    assert found.tolist() == [int(row["number"]) for row in rows]
+    best = model.predict_proba(x).max(axis=1)
+    assert [f"{value:.6g}" for value in best] == [row["probability"] for row in rows]
+    there = ("--init-from", run, "--set", f"neuralnet.layer[data].store_conf.path={records}", "--quiet")
+    said("extract", job, *there, "--layer", "relu", "--out", str(tmp_path / "relu.arrow"))
+    with open_store(str(tmp_path / "relu.arrow")) as store:
+        assert store.read_block(0)["data"].tobytes() == model.extract(x, "relu").tobytes()
+    summary = json.loads(said("test", job, *there, "--steps", "0", "--json"))
+    assert model.test(x, y) == summary["test"]
+
+
+def test_what_a_model_takes(run: str, digits: tuple[Any, Any]) -> None:
+    model, x = sd.load_model(run), digits[0][:25]
+    found = model.predict_proba(x)
+    assert found.dtype == np.float32
+    for same in (x.astype(np.float64), x.tolist(), x.reshape(25, 784), x[:, None]):
+        assert model.predict_proba(same).tobytes() == found.tobytes()
+    encoded = io.BytesIO()
+    Image.fromarray(x[0]).save(encoded, "PNG")
+    assert (model.predict_proba([encoded.getvalue(), Image.fromarray(x[1])]) == model.predict_proba(x[:2])).all()
+    frame = pd.DataFrame(x.reshape(25, 784))
+    assert model.predict_proba(frame).tobytes() == found.tobytes()
+    assert model.predict_proba(x[:0]).shape == (0, 10)
+    assert model.predict(x[:0]).dtype == np.int64
+    assert model.extract(x[:1], "innerproduct").shape == (1, 16)
+    assert model.layers == {
+        "data": (28, 28),
+        "innerproduct": (16,),
+        "relu": (16,),
+        "innerproduct2": (10,),
+        "softmaxloss": (10,),
+    }
+
+
+def test_where_a_model_is_loaded_from(run: str, digits: tuple[Any, Any], tmp_path: Path) -> None:
+    x = digits[0][:5]
+    newest, first = sd.load_model(sd.open_run(run)), sd.load_model(run, step=5)
+    assert first.step == 5
+    assert (first.extract(x, "relu") != newest.extract(x, "relu")).any()
+    for again in (
+        sd.load_model(f"{run}/checkpoint/step-5"),
+        sd.load_model(f"{run}/checkpoint/step-5", job=f"{run}/job.yaml"),
+    ):
+        assert (again.extract(x, "relu") == first.extract(x, "relu")).all()
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 7. Steps: 5, 6\."):
+        sd.load_model(run, step=7)
+    with pytest.raises(ConfigError, match=r"no run is here.*give its job: job="):
+        sd.load_model(str(tmp_path))
+
+
+def test_a_pickled_model_reads_its_values_once_a_process(run: str, digits: tuple[Any, Any]) -> None:
+    model = sd.load_model(run)
+    model.predict(digits[0][:5])
+    sent = pickle.dumps(model)
+    assert len(sent) < 10_000
+    received = pickle.loads(sent)
+    assert received is pickle.loads(sent)
+    assert (received.predict(digits[0][:5]) == model.predict(digits[0][:5])).all()
+
+
+def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
+    model, x = sd.load_model(run), digits[0]
+    wanted = [model.extract(x[:n], "relu").tobytes() for n in range(1, 31)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda n: model.extract(x[:n], "relu").tobytes(), range(1, 31))) == wanted
+
+
+WRONG: list[tuple[Any, str]] = [
+    (np.zeros((28, 28)), r"records of \(28,\), expected \(28, 28\).*give x\[None\]"),
+    (np.zeros((2, 28, 27)), r"records of \(28, 27\), expected \(28, 28\)"),
+    (np.full((3, 784), np.nan), "x, row 0: a value is not finite"),
+    (np.array([["a"]]), "x: an array of <U1, expected numbers"),
+    ([[1], [2, 3]], "x: records of several shapes"),
+    ([b"no picture"], "x, picture 0: not a PNG or JPEG image"),
+    (pd.DataFrame({"a": ["x"]}), "x, column 'a': values of type .*string, expected numbers"),
+]
+
+
+@pytest.mark.parametrize(("x", "message"), WRONG)
+def test_records_that_do_not_fit(run: str, x: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        sd.load_model(run).predict(x)
+
+
+def test_labels_that_do_not_fit(run: str, digits: tuple[Any, Any]) -> None:
+    model, (x, y) = sd.load_model(run), digits
+    with pytest.raises(DataError, match=r"y: 5 for 2000 records"):
+        model.test(x, y[:5])
+    with pytest.raises(DataError, match=r"y, row 0: .*The classes of this net have no names"):
+        model.test(x[:1], ["seven"])
+    with pytest.raises(DataError, match=r"y, row 0: the label 0.5 is not an integer"):
+        model.test(x[:1], [0.5])
+    with pytest.raises(DataError, match="the net needs labels, for layer 'data'"):
+        model.test(x)
+    with pytest.raises(ConfigError, match="layer 'nothing' is not in the net"):
+        model.extract(x, "nothing")
+    with pytest.raises(ConfigError, match="'relu' has no probabilities of classes"):
+        model.predict_proba(x, "relu")
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def table(n: int) -> pd.DataFrame:
+    """Return a table with numbers, names, missing values, a class and a number to predict."""
+    random = np.random.default_rng(3)
+    frame = pd.DataFrame({"mass": random.normal(size=n), "size": random.normal(size=n)})
+    frame["colour"] = np.array(["blue", "green", "red"])[np.arange(n) % 3]
+    frame["species"] = np.where(frame.mass > 0, "cat", "dog")
+    frame["price"] = (2 * frame["size"]).astype(np.float32)
+    frame.loc[4, "mass"] = np.nan
+    return frame
+
+
+def table_run(folder: Path, outputs: dict[str, Any], *layers: Any) -> str:
+    """Train a net on the table; return the directory of the run."""
+    table(45).to_csv(folder / "train.csv", index=False)
+    records = {"path": str(folder / "train.csv"), "batchsize": 10, "features": ["mass", "colour"], "missing": "mean"}
+    records |= {"shape": [4], "categories": {"colour": []}, **outputs}
+    made = [sd.layer(kind, name=name, store_conf=records) for name, kind in (("data", "CSVInput"), *layers[:-1])]
+    net = sd.Net(
+        [*made, sd.layer("InnerProduct", name="fc", srclayers="data", num_output=2 - bool(layers[:-1])), layers[-1]]
+    )
+    sd.train(sd.Job(net, train_steps=5, **KEYS), run_dir=str(folder / "run"), progress=False)
+    return str(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def species(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a run of a classifier of a table."""
+    folder = tmp_path_factory.mktemp("species")
+    return table_run(folder, {"label": "species"}, sd.layer("SoftmaxLoss", srclayers=["fc", "data"]))
+
+
+def test_a_table_is_encoded_as_in_training(species: str) -> None:
+    model, frame = sd.load_model(species), table(45)
+    assert model.class_names == ("cat", "dog")
+    arguments = (
+        "predict",
+        f"{species}/job.yaml",
+        "--init-from",
+        species,
+        "--data",
+        f"{Path(species).parent}/train.csv",
+    )
+    rows = list(csv.DictReader(io.StringIO(said(*arguments, "--quiet"))))
+    found = model.predict(frame)
+    assert found.tolist() == [row["class"] for row in rows]
+    assert [f"{value:.6g}" for value in model.predict_proba(frame).max(axis=1)] == [row["probability"] for row in rows]
+    assert (model.predict(pa.Table.from_pandas(frame)) == found).all()
+    assert (model.predict(frame[["colour", "mass"]].astype({"colour": "category"})) == found).all()
+    measured = json.loads(said("test", *arguments[1:4], "--steps", "0", "--json", "--quiet"))["test"]
+    assert model.test(frame) == measured
+    assert model.test(frame.drop(columns="species"), frame.species) == measured
+    assert model.test(frame, (frame.species == "dog").to_numpy()) == measured
+    with pytest.raises(DataError, match=r"y, row 1: unknown class 'cow'. Classes: cat, dog"):
+        model.test(frame[:2], ["cat", "cow"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "pink"}, "x, row 0, column 'colour': unknown category 'pink'. Expected one of .* blue, green, red"),
+        ({"colour": None}, "x, row 0, column 'colour': no value"),
+        ({"mass": "heavy"}, "x: column 'mass' holds strings, expected numbers"),
+        ({"mass": [1]}, "x: column 'mass' holds values of type list"),
+        ({"mass": np.inf}, "x, row 0, column 'mass': inf does not fit"),
+    ],
+)
+def test_columns_that_do_not_fit(species: str, change: dict[str, Any], message: str) -> None:
+    frame = table(9)[:1].drop(columns=list(change))
+    for name, value in change.items():
+        frame[name] = [value]
+    with pytest.raises(DataError, match=message):
+        sd.load_model(species).predict(frame)
+
+
+def test_columns_that_are_missing(species: str) -> None:
+    model = sd.load_model(species)
+    with pytest.raises(DataError, match=r"x: unknown column 'mass'. Columns: size, colour"):
+        model.predict(table(9)[:2].drop(columns="mass"))
+    with pytest.raises(DataError, match=r"2 columns, which become 4 values of a record. Give a DataFrame"):
+        model.predict(np.zeros((3, 2)))
+
+
+def test_values_of_a_regression(tmp_path: Path) -> None:
+    loss = sd.layer("EuclideanLoss", srclayers=["fc", "target"])
+    run = table_run(tmp_path, {"target": ["price"]}, ("target", "TargetInput"), loss)
+    model, frame = sd.load_model(run), table(45)
+    assert (model.output, model.is_classifier) == ("fc", False)
+    found = model.predict(frame)
+    assert (found.shape, found.dtype) == ((45,), np.float32)
+    assert (found == model.extract(frame, "fc")[:, 0]).all()
+    measured = json.loads(said("test", f"{run}/job.yaml", "--init-from", run, "--steps", "0", "--json", "--quiet"))
+    assert model.test(frame) == model.test(frame, frame.price) == measured["test"]
+    with pytest.raises(DataError, match="y: the net needs targets, for layer 'target'"):
+        model.test(model.extract(frame, "data"))
+    with pytest.raises(DataError, match=r"y, row 1: a target is not finite"):
+        model.test(frame[:2], [1.0, np.nan])

@@ -1,0 +1,175 @@
+"""Jobs started from Python: the same runs as those of the command line, and handles on them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster, get_client
+
+import singa_dask as sd
+from singa_dask.cli import main
+from singa_dask.errors import ClusterError, NumericError
+from singa_dask.jobs.training import RunOptions, start
+from singa_dask.runtime.checkpoints.lookup import load_values
+from tests.jobs.conftest import KEYS, digits_net
+
+QUIET: RunOptions = {"progress": False}
+
+
+def values_of(url: Path) -> dict[str, bytes]:
+    """Return the params of the newest checkpoint of a run."""
+    return {name: stored.values.tobytes() for name, stored in load_values(str(url)).items()}
+
+
+def test_a_job_trains_to_the_same_bits_as_by_the_command(job: sd.Job, tmp_path: Path) -> None:
+    run = sd.train(job, run_dir=str(tmp_path / "python"), **QUIET)
+    job.save(tmp_path / "job.yaml")
+    arguments = ["run", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "command"), "--quiet"]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    found = values_of(tmp_path / "python")
+    assert found == values_of(tmp_path / "command")
+    assert found
+    assert (run.state, run.summary["steps"]) == ("done", 6)
+
+
+def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    given = job.replace({"test_freq": 3, "test_steps": 2})
+    run = sd.train(given, run_dir=str(tmp_path / "run"), on_event=lambda event: told.append(event["event"]))
+    assert "Train @ step 2" in capsys.readouterr().err
+    assert {"started", "metrics", "checkpoint"} <= set(told)
+    assert run.metrics.keys() == {"train", "test"}
+    assert run.metrics["train"]["step"] == 5
+    history = run.history
+    assert list(history[history.phase == "train"].step) == [0, 2, 4, 5]
+    assert history.loss.notna().all()
+    assert "starts at step 0" in run.logs("worker-0-0")
+    assert run.logs().startswith("server-0-0: ")
+    with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
+        run.logs("worker-9")
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")
+    assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
+    assert repr(run) == f"<Run {tmp_path}/run: done>"
+
+
+def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:
+    sd.train(job, run_dir=str(tmp_path / "run"), **QUIET)
+    run = sd.open_run(str(tmp_path / "run"))
+    assert run.state == "done"
+    assert list(run.history.step) == [0, 2, 4, 5]
+    for ask in (run.wait, run.stop):
+        with pytest.raises(sd.ConfigError, match="was not started here"):
+            ask()
+    with pytest.raises(sd.ConfigError, match="no run is here"):
+        sd.open_run(str(tmp_path))
+
+
+def test_a_run_is_stopped_and_goes_on(job: sd.Job, tmp_path: Path) -> None:
+    shown = threading.Event()
+    endless = job.replace({"train_steps": 1_000_000, "disp_freq": 1})
+    run = sd.start(
+        endless,
+        run_dir=str(tmp_path / "run"),
+        on_event=lambda event: shown.set() if event["event"] == "metrics" else None,
+        **QUIET,
+    )
+    assert shown.wait(60)
+    assert run.state == "running"
+    assert run.wait(0) is None
+    run.stop()
+    result = run.wait()
+    assert result is not None
+    assert result.state == run.state == "stopped"
+    reached = result.steps
+    more = job.replace({"train_steps": reached + 3})
+    again = sd.train(more, run_dir=str(tmp_path / "run"), resume=True, **QUIET)
+    assert again.summary["steps"] == reached + 3
+
+
+def test_ctrl_c_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, interrupts = sd.Run.wait, iter([True])
+
+    def interrupted(self: sd.Run, timeout: float | None = None) -> Any:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return wait(self, timeout)
+
+    monkeypatch.setattr(sd.Run, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sd.train(job.replace({"train_steps": 1_000_000}), run_dir=str(tmp_path / "run"), **QUIET)
+    assert sd.open_run(str(tmp_path / "run")).state == "stopped"
+
+
+def test_a_job_that_fails_raises(job: sd.Job, tmp_path: Path) -> None:
+    wild = job.replace({"updater.learning_rate.base_lr": 1e30, "train_steps": 100})
+    with pytest.raises(NumericError, match="softmaxloss"):
+        sd.train(wild, run_dir=str(tmp_path / "run"), **QUIET)
+    assert sd.open_run(str(tmp_path / "run")).state == "failed"
+
+
+def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
+    cases: list[tuple[RunOptions, str]] = [
+        ({"resume": True, "init_from": "a"}, "init_from only values"),
+        ({"overwrite": True}, "Give that, and no resume"),
+        ({"queue": True}, "Give its client"),
+    ]
+    for given, message in cases:
+        with pytest.raises(sd.ConfigError, match=message):
+            sd.start(job, **given)
+
+
+def test_options_of_train_are_those_of_start() -> None:
+    assert RunOptions.__annotations__.keys() == start.__annotations__.keys() - {"job", "return"}
+
+
+def test_warnings_on_a_job_are_warnings(job: sd.Job, tmp_path: Path) -> None:
+    net = sd.Net([*digits_net()["layer"], sd.layer("Tanh", name="unread", srclayers="relu")])
+    given = sd.Job(net, train_steps=2, **KEYS)
+    with pytest.warns(UserWarning, match="no layer of the train net reads this one"):
+        sd.train(given, run_dir=str(tmp_path / "run"), **QUIET)
+
+
+@pytest.mark.cluster
+def test_clients(job: sd.Job, tmp_path: Path) -> None:
+    """A client, an address, one inside of a Dask task, and an asynchronous one in another thread."""
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=4,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        text = job.to_yaml()
+
+        def in_task(url: str) -> str:
+            path = Path(url).with_suffix(".yaml")
+            path.write_text(text)
+            return sd.train(sd.load(path), client=get_client(), run_dir=url, **QUIET).state
+
+        async def asynchronously(url: str) -> str:
+            async with Client(cluster.scheduler_address, asynchronous=True) as other:
+                with pytest.raises(sd.ConfigError, match=r"asyncio\.to_thread"):
+                    sd.start(job, client=other)
+                run = await asyncio.to_thread(sd.train, job, client=other, run_dir=url, **QUIET)
+                return run.state
+
+        assert sd.train(job, client=client, run_dir=str(tmp_path / "a"), **QUIET).state == "done"
+        assert sd.train(job, client=cluster.scheduler_address, run_dir=str(tmp_path / "b"), **QUIET).state == "done"
+        assert client.submit(in_task, str(tmp_path / "c"), pure=False).result() == "done"
+        assert asyncio.run(asynchronously(str(tmp_path / "d"))) == "done"
+        assert len({str(values_of(tmp_path / name)) for name in "abcd"}) == 1
+        too_large = job.replace({"cluster.nworker_groups": 8})
+        with pytest.raises(ClusterError):
+            sd.train(too_large, client=client, run_dir=str(tmp_path / "e"), **QUIET)
+    with pytest.raises(ClusterError, match="closed"):
+        sd.train(job, client=client, run_dir=str(tmp_path / "f"), **QUIET)

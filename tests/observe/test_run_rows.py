@@ -1,0 +1,46 @@
+"""The list of runs in a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from singa_dask.errors import ConfigError
+from singa_dask.observe.journal import Journal
+from singa_dask.observe.run_rows import list_runs
+from tests.observe.runs import BEGAN, training, write_run
+
+
+def test_states_of_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "done", training(), {"train": {"loss": 0.25}, "samples_per_s": 10.0})
+    write_run(tmp_path / "killed", training())
+    write_run(tmp_path / "running", [])
+    (tmp_path / "notes").mkdir()
+    journal = Journal(str(tmp_path / "running/commands.jsonl"), in_use=True)
+    done, killed, running = list_runs(str(tmp_path))
+    journal.close()
+    assert done == {
+        "id": "done",
+        "name": "digits",
+        "owner": "",
+        "run_url": str(tmp_path / "done"),
+        "state": "done",
+        "train_steps": 100,
+        "began": BEGAN - 1,
+        "reason": "",
+        "exit_code": None,
+        "step": 100,
+        "loss": 0.25,
+        "samples_per_s": 10.0,
+        "ended": BEGAN + 1,
+    }
+    assert (killed["state"], killed["step"], killed["loss"]) == ("lost", 91, 0.1)
+    assert killed["ended"] == pytest.approx(BEGAN + 0.9)
+    assert (running["state"], running["step"], running["loss"], running["ended"]) == ("running", 0, None, None)
+    assert list_runs(str(tmp_path / "done")) == [done]
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--runs .*nowhere: there is no such directory"):
+        list_runs(str(tmp_path / "nowhere"))

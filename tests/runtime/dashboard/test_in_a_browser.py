@@ -1,0 +1,79 @@
+"""The page in a browser: a job that runs, is called something nasty, and ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from distributed import Client
+from selenium.webdriver import Chrome
+
+from singa_dask.runtime import Driver
+from tests.runtime.conftest import client, nannies
+from tests.runtime.dashboard.browser import browser
+from tests.runtime.processes import long, wait_until
+
+__all__ = ["client", "nannies"]
+
+pytestmark = pytest.mark.cluster
+NAME = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
+"""Of a job; a browser that takes it for markup sets ``broken``."""
+
+
+@pytest.fixture
+def chrome(tmp_path: Path) -> Iterator[Chrome]:
+    with browser(tmp_path / "profile") as chrome:
+        yield chrome
+
+
+def text(chrome: Chrome, css: str) -> str:
+    """Return the text of the first element, empty if there is none yet; the page may replace it meanwhile."""
+    script = "const found = document.querySelector(arguments[0]); return found ? found.innerText : ''"
+    return str(chrome.execute_script(script, css))
+
+
+def step(chrome: Chrome) -> int:
+    """Return the step that the page shows, -1 if none."""
+    shown = text(chrome, "#head .stats dd").split(" of ")[0].replace(",", "")
+    return int(shown) if shown.isdigit() else -1
+
+
+def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Chrome, tmp_path: Path) -> None:
+    job = long("hybrid").model_copy(update={"name": NAME})
+    (tmp_path / "run").mkdir()
+    driver = Driver(job, client, run_url=str(tmp_path / "run"), on_event=lambda event: None, job_id=f"{NAME}-1")
+    thread = threading.Thread(target=driver.run)
+    thread.start()
+    try:
+        port = client.scheduler_info(n_workers=-1)["services"]["dashboard"]
+        url = f"http://127.0.0.1:{port}/singa"
+        wait_until(lambda: requests.get(url).status_code == 200, "the page is there, as the first job has come")
+        chrome.get(url)
+        wait_until(lambda: step(chrome) > 0, "the page shows a step")
+        first = step(chrome)
+        wait_until(lambda: step(chrome) > first, "the page shows a later step")
+        wait_until(lambda: "computes" in text(chrome, "#workers"), "the page shows what workers do")
+        assert text(chrome, "#head h2") == text(chrome, "#jobs .name") == NAME
+        units = chrome.execute_script(
+            "return [...document.querySelectorAll('#topology .unit')].map(u => u.textContent)"
+        )
+        assert sorted(units) == ["S 0.0", "S 0.1", "W 0.0", "W 1.0"]
+        assert {text(chrome, f"#curves .chart:nth-child({n}) h3").split()[0] for n in (1, 2, 3)} == {
+            "Loss",
+            "Accuracy",
+            "Samples",
+        }
+        assert chrome.execute_script("return document.querySelector('#curves path.line.train').getTotalLength()") > 10
+    finally:
+        driver.stop()
+        thread.join()
+    wait_until(lambda: "stopped" in text(chrome, "#head .pill"), "the page shows the end")
+    assert "Ended (1)" in text(chrome, "#jobs")
+    assert chrome.execute_script("return document.querySelectorAll('script, img').length + (window.broken || 0)") == 1
+    severe = [
+        line for line in chrome.get_log("browser") if line["level"] == "SEVERE" and "favicon" not in line["message"]
+    ]
+    assert severe == []

@@ -1,0 +1,152 @@
+"""What the scheduler serves: the page and its data, the link from Dask's pages, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import prometheus_client
+import pytest
+import requests
+from distributed import LocalCluster
+from prometheus_client.parser import text_string_to_metric_families
+
+from singa_dask.runtime.dashboard.activity import Activity
+from singa_dask.runtime.dashboard.pages import add_page, as_json
+from singa_dask.runtime.dashboard.prometheus import JobsCollector
+from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.names import JOBS
+from tests.runtime.dashboard.jobs import full, shown
+
+NASTY = '<script>x</script> "a\\b\n'
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "bokeh"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Start a scheduler without Dask's dashboard that loads the page, or one with it; give its address for browsers."""
+    options: dict[str, Any] = {"n_workers": 0, "processes": False, "host": "127.0.0.1", "protocol": "tcp"}
+    preload = [] if request.param else ["singa_dask.runtime"]
+    options["scheduler_kwargs"] = {"dashboard": request.param, "preload": preload}
+    with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, cluster.get_client() as client:
+        if request.param:
+            client.register_plugin(Jobs(), name=JOBS)
+        yield f"http://127.0.0.1:{cluster.scheduler.services['dashboard'].port}"
+
+
+@pytest.mark.cluster
+def test_the_page_and_its_files_are_served_with_and_without_bokeh(url: str) -> None:
+    page = requests.get(f"{url}/singa")
+    assert page.status_code == 200
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+    for name in ("singa/singa.css", "singa/singa.js"):
+        assert f'"{name}"' in page.text
+        assert requests.get(f"{url}/{name}").status_code == 200
+    assert requests.get(f"{url}/singa/").url == f"{url}/singa"
+    assert requests.get(f"{url}/singa/jobs.json").json()["jobs"] == []
+    assert requests.get(f"{url}/singa/job.json", {"id": NASTY}).json() is None
+
+
+@pytest.mark.cluster
+def test_a_page_changes_nothing(url: str) -> None:
+    for path in ("singa", "singa/singa.js", "singa/jobs.json", "singa/job.json?id=x"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            assert requests.request(method, f"{url}/{path}").status_code == 405
+    assert requests.get(f"{url}/singa/../../setup.cfg").status_code == 404
+
+
+@pytest.mark.cluster
+def test_dasks_pages_have_a_link_to_it(url: str, request: pytest.FixtureRequest) -> None:
+    page = requests.get(f"{url}/status")
+    assert ('href="singa"' in page.text) == ("bokeh" in request.node.callspec.id)
+
+
+@pytest.mark.cluster
+def test_metrics_are_among_those_of_dask(url: str) -> None:
+    text = requests.get(f"{url}/metrics").text
+    assert "dask_scheduler_workers" in text
+    assert "singa_dask_job_step" in text
+
+
+def test_a_scheduler_without_http_server_has_no_page() -> None:
+    scheduler: Any = object()
+    source: Any = None
+    add_page(scheduler, source)
+
+
+def test_json_has_null_for_what_is_no_number() -> None:
+    assert json.loads(as_json({"a": [1.0, math.nan, (math.inf, "x")], "b": None})) == {
+        "a": [1.0, None, [None, "x"]],
+        "b": None,
+    }
+
+
+class Source:
+    """Two jobs, one of them with a name that nobody should have."""
+
+    def live(self) -> list[tuple[dict[str, Any], Activity]]:
+        activity = Activity()
+        activity.add_progress({"process": 0, "bytes": [7, 8], "workers": {"worker-0-0": [5, 2.0, 0.25, 0.5, 0.0]}}, 1.0)
+        row = {
+            "id": NASTY,
+            "state": "running",
+            "step": 5,
+            "restarts": 2,
+            "samples_per_s": 10.0,
+            "metrics": {"train": {"loss": math.nan}},
+        }
+        return [(row, activity), ({**row, "id": "b", "state": "starting", "metrics": {}}, Activity())]
+
+
+def test_metrics_of_prometheus_can_be_read_whatever_a_job_is_called() -> None:
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(JobsCollector(Source()))
+    text = prometheus_client.generate_latest(registry).decode()
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["singa_dask_job_step", NASTY] == 5
+    assert found["singa_dask_job_restarts_total", NASTY] == 2
+    assert math.isnan(found["singa_dask_job_metric", NASTY, "loss", "train"])
+    assert found["singa_dask_job_wait_seconds_total", NASTY, "params", "worker-0-0"] == 0.5
+    assert found["singa_dask_job_bytes_total", NASTY, "received"] == 8
+    assert found["singa_dask_job_state", "b", "starting"] == 1
+    assert found["singa_dask_jobs", "running"] == 1
+
+
+def test_an_error_in_our_metrics_leaves_those_of_dask(caplog: pytest.LogCaptureFixture) -> None:
+    source: Any = None
+    with caplog.at_level("ERROR"):
+        assert list(JobsCollector(source).collect()) == []
+    assert "cannot be shown" in caplog.text
+
+
+def test_answers_for_many_jobs_and_units_are_small() -> None:
+    source = shown([full(f"job-{i}") for i in range(50)], n_ended=1000)
+    overview = source.overview()
+    assert len(overview["jobs"]) == 100
+    assert overview["n_ended"] == 1000
+    assert len(as_json(overview)) < 50_000
+    job = source.describe("job-7")
+    assert job is not None
+    assert len(job["workers"]) == 32
+    assert sum(len(each["units"]) for each in job["processes"]) == 64
+    assert len(as_json(job)) < 100_000
+    assert job["reasons"] == []
+    assert len(source.live()) == 50
+
+
+def test_jobs_in_line_are_shown() -> None:
+    source = shown([full("runs")])
+    facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
+    source._waiting.turn(facts, priority=0, client="c", is_detached=False, why="the job does not fit")
+    overview = source.overview()
+    assert [(row["id"], row["state"]) for row in overview["jobs"]] == [("runs", "starting"), ("waits", "queued")]
+    assert overview["n_queued"] == 1
+    job = source.describe("waits")
+    assert job is not None
+    assert (job["reason"], job["processes"], job["workers"]) == ("the job does not fit", [], {})

@@ -1,0 +1,95 @@
+"""Where drivers of detached jobs run, without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Status
+
+from singa_dask.runtime.job import drivers as module
+from singa_dask.runtime.job.drivers import Drivers
+from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.waiting import Waiting
+
+PLUGIN = ("drivers", "module", b"")
+
+
+class World:
+    """A scheduler with some Dask workers; calls to them are noted, and not made."""
+
+    def __init__(self, *workers: str) -> None:
+        self.started: list[str] = []
+        known = {
+            each: SimpleNamespace(status=Status.running, host=each.partition("/")[0], processing={}) for each in workers
+        }
+        loop = SimpleNamespace(add_callback=lambda call, driven, *given: self.started.append(driven.worker))
+        self.logged: list[tuple[str, Any]] = []
+        scheduler: Any = SimpleNamespace(
+            workers=known, client_comms={}, clients={}, loop=loop, log_event=lambda *what: self.logged.append(what)
+        )
+        self.workers = known
+        self.jobs: dict[str, Any] = {}
+        self.told: list[Any] = []
+        self.history = History()
+        self.waiting = Waiting(scheduler, self.history)
+        sites: Any = None
+        self.drivers = Drivers(
+            scheduler, self.jobs, self.history, sites, self.waiting, lambda job_id, what: self.told.append(what)
+        )
+
+    def detach(self, job_id: str = "job") -> dict[str, str]:
+        return self.drivers.detach({"job_id": job_id}, PLUGIN)
+
+
+def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
+    world = World("h/a", "h/b", "h/c")
+    assert [world.detach(job_id) for job_id in "12"] == [{}, {}]
+    assert world.started == ["h/a", "h/b"]
+    assert "runs on this cluster" in world.detach("1")["refused"]
+    assert world.drivers.renew("1", 1)
+    del world.workers["h/a"]
+    world.drivers.lose("h/a")
+    assert world.started[2:] == ["h/c"]
+    assert (world.drivers.renew("1", 1), world.drivers.renew("1", 2)) == (False, True)
+    world.drivers.driven("1", 1, {"reason": "of the lost one", "exit_code": 1})
+    assert world.drivers.is_driven("1")
+    world.drivers.driven("1", 2, {})
+    assert not world.drivers.is_driven("1")
+
+
+def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.detach()
+    assert world.drivers.detached("job") == {"state": "starting"}
+    monkeypatch.setattr(module, "NO_WORKER_S", 0.0)
+    world.drivers.tick()
+    found = world.drivers.detached("job")
+    assert (found["state"], found["failure"]["exit_code"]) == ("refused", 3)
+
+
+def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
+    world = World("h/a")
+    world.detach()
+    facts = {"id": "job", "name": "job", "owner": "me@here", "run_url": "/run", "topology": {}, "train_steps": 1}
+    world.waiting.turn(facts, 0, "client", is_detached=True)
+    assert world.waiting.stop("job", "SIGTERM")
+    assert world.waiting.is_stopped("job")
+    assert world.drivers.stop("job", "SIGINT", by="me")
+    assert not world.drivers.renew("job", 1)
+    assert world.drivers.detached("job")["failure"]["exit_code"] == 130
+    assert not world.waiting.has("job")
+    assert world.history.facts["job"]["reason"] == "stopped by me before the job had started"
+    assert world.logged == [("singa-dask-job", {"event": "left line"})]
+    assert not world.drivers.stop("job", "SIGINT")
+
+
+def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory() -> None:
+    world = World("h/a")
+    world.detach()
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1, "elsewhere": True})
+    assert world.drivers.is_driven("job")
+    assert world.told[0]["message"] == "nobody writes the run directory: a disk is full."
+    assert world.drivers.detached("job") == {"state": "running"}

@@ -1,0 +1,44 @@
+"""The order of jobs in line."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singa_dask.runtime.job.line import Line
+
+
+def test_first_come_first_served_within_a_priority() -> None:
+    line = Line()
+    for job_id, priority in (("a", 0), ("b", 0), ("urgent", 5), ("idle", -1), ("c", 0), ("a", 9)):
+        line.join(job_id, priority)
+    assert line.ahead_of("idle") == ["urgent", "a", "b", "c"]
+    assert line.ahead_of("urgent") == []
+    line.leave("urgent")
+    line.leave("nobody")
+    assert line.ahead_of("b") == ["a"]
+
+
+def test_a_job_that_is_not_in_line_does_not_pass_those_that_are() -> None:
+    line = Line()
+    assert line.ahead_of("new") == []
+    line.join("a")
+    assert line.ahead_of("new") == ["a"]
+    assert line.ahead_of("new", priority=1) == []
+    assert line.ahead_of("new", priority=-1) == ["a"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 1), st.booleans()), max_size=40))
+def test_the_line_is_always_in_order(steps: list[tuple[int, int, bool]]) -> None:
+    line, joined = Line(), dict[str, tuple[int, int]]()
+    for i, (number, priority, joins) in enumerate(steps):
+        job_id = str(number)
+        if joins:
+            line.join(job_id, priority)
+            joined.setdefault(job_id, (-priority, i))
+        else:
+            line.leave(job_id)
+            joined.pop(job_id, None)
+        order = sorted(joined, key=joined.__getitem__)
+        for place, each in enumerate(order):
+            assert line.ahead_of(each) == order[:place]

@@ -1,0 +1,171 @@
+"""Jobs that wait in line on a real cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from singa_dask.errors import ClusterError, LeftLineError
+from singa_dask.runtime import Driver
+from singa_dask.runtime.job.follower import Follower
+from singa_dask.runtime.job.names import JOBS, topic_of
+from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
+from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
+
+pytestmark = pytest.mark.cluster
+
+
+def queued(dask_scheduler: Any) -> list[str]:
+    """Return the names of the run directories of the jobs in line, in order."""
+    plugin = dask_scheduler.plugins[JOBS]
+    return [Path(facts["run_url"]).name for facts in plugin._waiting.facts().values()]
+
+
+def in_line(client: Client, *names: str) -> None:
+    wait_until(lambda: ask(client, queued) == list(names), f"in line: {names}")
+
+
+def began(job_id: str, dask_scheduler: Any) -> float:
+    return float(facts_of(job_id, dask_scheduler)["began"])
+
+
+@pytest.mark.long
+def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: Path) -> None:
+    ids: dict[str, str] = {}
+
+    def start_others(driven: Driven, event: dict[str, Any]) -> None:
+        for name, priority in (("second", 0), ("lost", 0), ("third", 0), ("first", 1)):
+            ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
+        in_line(client, "first", "second", "lost", "third")
+        stop = program("stop", ids["lost"], "--scheduler", client.scheduler.address)
+        done = subprocess.run(stop, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stderr == f"{ids['lost']} leaves the line.\n"
+        in_line(client, "first", "second", "third")
+        # the driver of the second one is started again, and keeps its place
+        (pid,) = client.run(os.getpid, workers=[ask(client, driver_pid, ids["second"])]).values()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "the Dask worker is there again")
+        in_line(client, "first", "second", "third")
+        with pytest.raises(ClusterError):
+            Driven(digits("single"), client, tmp_path)
+        driven.driver.stop()
+
+    Driven(long("allreduce"), client, tmp_path, start_others)
+    for job_id in ids.values():
+        wait_until(lambda job_id=job_id: ask(client, has_ended, job_id), job_id)  # type: ignore[misc]
+    order = sorted((ask(client, began, ids[name]), name) for name in ("first", "second", "third"))
+    states = {name: ask(client, facts_of, job_id) for name, job_id in ids.items()}
+    assert {name: facts["state"] for name, facts in states.items()} == {
+        "first": "done", "second": "done", "third": "done", "lost": "stopped",
+    }  # fmt: skip
+    assert states["lost"]["reason"].startswith("stopped by ")
+    assert not (tmp_path / "lost/job.yaml").exists()
+    # the time that a job waits is not of its run
+    assert [name for _, name in order] == ["first", "second", "third"]
+
+
+@pytest.mark.long
+def test_a_client_that_is_lost_in_line_lets_the_next_one_start(client: Client, tmp_path: Path) -> None:
+    def start_others(driven: Driven, event: dict[str, Any]) -> None:
+        lost = subprocess.Popen(
+            command(client, tmp_path / "lost", "--queue", "--priority", "1"), cwd=ROOT, stderr=subprocess.PIPE
+        )
+        in_line(client, "lost")
+        ids.append(detach(client, tmp_path / "next", "--queue", steps=20))
+        in_line(client, "lost", "next")
+        lost.kill()
+        lost.communicate()
+        in_line(client, "next")
+        driven.driver.stop()
+
+    ids: list[str] = []
+    Driven(long("allreduce"), client, tmp_path, start_others)
+    wait_until(lambda: ask(client, has_ended, ids[0]), "the next job has ended")
+    assert ask(client, facts_of, ids[0])["state"] == "done"
+
+
+@contextmanager
+def followed(client: Client, job_id: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Follow a job, and never ask for it again: give its events, the last one too when the block has ended."""
+    monkeypatch.setattr("singa_dask.runtime.job.follower.LOOK_FOR_JOB", 10**9)
+    events: list[Any] = []
+
+    def follow() -> None:
+        with Client(client.scheduler.address, set_as_default=False) as other:
+            follower = Follower(other, job_id, events.append)
+            events.append(follower.follow())
+
+    thread = threading.Thread(target=follow, name="follower")
+    thread.start()
+    wait_until(lambda: ask(client, n_subscribers, job_id) > 0, "it follows")
+    yield events
+    thread.join()
+
+
+def n_subscribers(job_id: str, dask_scheduler: Any) -> int:
+    return len(dask_scheduler._broker._topics[topic_of(job_id)].subscribers)
+
+
+def test_those_who_follow_a_job_in_line_hear_of_its_start(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+    url = str(tmp_path / "waits")
+
+    def wait(driven: Driven, event: dict[str, Any]) -> None:
+        thread.start()
+        in_line(client, "waits")
+        events.append(stack.enter_context(followed(client, "waits", monkeypatch)))
+        driven.driver.stop()
+
+    def run_next() -> None:
+        with Client(client.scheduler.address, set_as_default=False) as other:
+            job = digits("allreduce", "train_steps=3")
+            driver = Driver(job, other, run_url=url, on_event=lambda event: None, job_id="waits", queue=True)
+            states.append(driver.run().state)
+
+    events: list[list[Any]] = []
+    thread = threading.Thread(target=run_next, name="next")
+    with ExitStack() as stack:
+        Driven(long("allreduce"), client, tmp_path, wait)
+    thread.join()
+    assert states == ["done"]
+    assert events[0][0]["event"] == "placed"
+    assert events[0][-1]["event"] == "over"
+
+
+def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    seen: list[list[Any]] = []
+
+    def wait_and_leave(driven: Driven, event: dict[str, Any]) -> None:
+        def on_event(event: dict[str, Any]) -> None:
+            said.append(event["message"])
+            seen.append(stack.enter_context(followed(client, "waits", monkeypatch)))
+            driver.stop("SIGINT")
+
+        url = str(tmp_path / "waits")
+        driver = Driver(digits("allreduce"), client, run_url=url, on_event=on_event, job_id="waits", queue=True)
+        with pytest.raises(LeftLineError) as caught:
+            driver.run()
+        assert caught.value.exit_code == 130
+        assert ask(client, queued) == []
+        driven.driver.stop()
+
+    with ExitStack() as stack:
+        assert Driven(long("allreduce"), client, tmp_path, wait_and_leave).result.state == "stopped"
+    ((over,),) = seen
+    assert over["failure"]["reason"] == "the scheduler does not know the job any more."
+    assert said[0].startswith("first in line: ")
+    assert "0 of 2" in said[0]
+    assert ask(client, facts_of, "waits")["ended"] <= time.time()

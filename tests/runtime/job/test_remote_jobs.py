@@ -1,0 +1,65 @@
+"""Which job a person means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from singa_dask.errors import ConfigError
+from singa_dask.runtime.job.remote_jobs import match_job
+
+ENDED, RUNNING = 1.0, None
+
+
+def rows(*jobs: tuple[str, float | None]) -> list[dict[str, Any]]:
+    return [{"id": job_id, "name": job_id.split("-")[0], "ended": ended} for job_id, ended in reversed(jobs)]
+
+
+KNOWN = rows(
+    ("digits-20261101-120000-aaaa", ENDED),
+    ("digits-20261102-120000-bbbb", RUNNING),
+    ("mnist-20261102-120000-cccc", ENDED),
+    ("mnist-20261103-120000-dddd", ENDED),
+    ("rnn-20261103-120000-eeee", RUNNING),
+    ("rnn-20261103-120000-ffff", RUNNING),
+)
+
+
+@pytest.mark.parametrize(
+    ("piece", "end"),
+    [
+        ("digits-20261101-120000-aaaa", "aaaa"),
+        ("aaaa", "aaaa"),
+        ("digits", "bbbb"),
+        ("digits-20261101", "aaaa"),
+        ("eeee", "eeee"),
+        ("mnist-20261103", "dddd"),
+    ],
+)
+def test_a_job_is_found(piece: str, end: str) -> None:
+    assert match_job(piece, KNOWN)["id"].endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (
+            "mnist",
+            "several jobs have that in their id or name: mnist-20261103-120000-dddd, mnist-20261102-120000-cccc.",
+        ),
+        ("rnn", "several jobs have that in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
+        ("20261103", "there is no such job. Expected an id, its beginning or end, or a name. Known: rnn-"),
+    ],
+)
+def test_what_is_meant_is_not_clear(piece: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        match_job(piece, KNOWN)
+    assert str(caught.value).startswith(f"{piece}: {message}")
+
+
+def test_long_lists_are_cut() -> None:
+    with pytest.raises(ConfigError, match=r"job9, .*, job2 and 2 more. Give more of the id"):
+        match_job("job", rows(*((f"job{i}", RUNNING) for i in range(10))))
+    with pytest.raises(ConfigError, match="The cluster knows no job"):
+        match_job("job", [])

@@ -1,0 +1,135 @@
+"""A job that is profiled tells what its units did in some steps, and how long each layer took."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from singa_dask.comm import Address, Message
+from singa_dask.runtime.units.trace import Trace
+from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp
+
+Run = Callable[..., Outcome]
+PROFILE = {"first_step": 2, "steps": 3}
+TESTED = {"test_freq": 4, "test_steps": 1}
+
+
+def decoded(event: dict[str, Any]) -> list[list[Any]]:
+    found: list[list[Any]] = json.loads(zlib.decompress(base64.b64decode(event["spans"])))
+    return found
+
+
+def profiled(outcome: Outcome) -> dict[int, list[list[Any]]]:
+    """Return the spans of each process."""
+    found: dict[int, list[list[Any]]] = {}
+    for event in outcome.events:
+        if event["event"] == "profile":
+            assert event["dropped"] == 0
+            found.setdefault(event["process"], []).extend(decoded(event))
+    return found
+
+
+def names(spans: list[list[Any]], track: str, kind: str) -> list[str]:
+    return [name for where, name, of, *_ in spans if (where, of) == (track, kind)]
+
+
+def test_one_process_tells_each_layer_in_each_step(run_job: Run) -> None:
+    outcome = run_job(mlp(profile=PROFILE, **TESTED))
+    (spans,) = profiled(outcome).values()
+    assert names(spans, "worker-0-0", "step") == ["step 2", "step 3", "step 4"]
+    assert "test" in names(spans, "worker-0-0", "test")
+    assert names(spans, "worker-0-0", "forward").count("fc1 forward") == 3 + 1
+    assert names(spans, "worker-0-0", "backward").count("fc2 backward") == 3
+    assert len(names(spans, "server-0-0", "update")) >= 3
+    assert "update" in names(spans, "server-0-0", "update")[0]
+
+
+def test_the_summary_has_the_time_of_each_layer(run_job: Run) -> None:
+    report = run_job(mlp(profile=PROFILE, **TESTED)).reports["worker-0-0"]
+    assert [*report["layers"]] == ["data", "fc1", "act1", "drop1", "fc2", "loss"]
+    assert all(set(times) == {"forward_ms", "backward_ms"} for times in report["layers"].values())
+    assert report["layers"]["fc1"]["forward_ms"] > 0 < report["layers"]["fc1"]["backward_ms"]
+    assert report["layers"]["data"]["backward_ms"] == 0
+    assert set(report["step_parts"]) == {"compute_ms", "data_ms", "params_ms"}
+
+
+@pytest.mark.parametrize("cluster", [ALLREDUCE, DOWNPOUR], ids=["allreduce", "downpour"])
+def test_every_message_between_processes_arrives(run_job: Run, cluster: dict[str, Any]) -> None:
+    outcome = run_job(mlp(profile=PROFILE, cluster=cluster))
+    processes = profiled(outcome)
+    assert set(processes) == {0, 1}
+    ends = [span[-1].split() for spans in processes.values() for span in spans if span[-1]]
+    sent, received = ({number for end, number in ends if end == which} for which in ("out", "in"))
+    assert sent == received
+    assert len(sent) >= 2 * PROFILE["steps"]
+    for unit in (unit for unit in outcome.reports if unit.startswith("worker")):
+        steps = [name for spans in processes.values() for name in names(spans, unit, "step")]
+        assert steps == ["step 2", "step 3", "step 4"]
+    assert [unit for unit, report in outcome.reports.items() if "layers" in report] == ["worker-0-0"]
+
+
+def test_all_workers_of_a_partitioned_net_tell_their_layers(run_job: Run) -> None:
+    net = {**mlp().neuralnet.model_dump(mode="json"), "partition_dim": 1}
+    outcome = run_job(mlp(profile=PROFILE, cluster=ALLREDUCE, neuralnet=net))
+    for unit in ("worker-0-0", "worker-0-1"):
+        assert "fc1" in outcome.reports[unit]["layers"]
+        assert "workers_ms" in outcome.reports[unit]["step_parts"]
+
+
+def test_it_changes_no_bit(run_job: Run, run_once: Callable[..., Outcome]) -> None:
+    assert run_job(mlp(profile=PROFILE)).losses() == run_once(mlp()).losses()
+
+
+def test_a_job_that_is_not_profiled_tells_nothing(run_once: Callable[..., Outcome]) -> None:
+    outcome = run_once(mlp(cluster=SINGLE))
+    assert not profiled(outcome)
+    assert "layers" not in outcome.reports["worker-0-0"]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    events: list[dict[str, Any]] = []
+    trace = Trace(0, events.append, max_spans=2)
+    for step in range(5):
+        trace.add("worker-0-0", f"step {step}", "step", 0)
+    trace.flush()
+    trace.flush()
+    assert [event["dropped"] for event in events] == [3]
+    assert len(decoded(events[0])) == 2
+
+
+def test_messages_outside_of_the_window_are_counted_alone() -> None:
+    events: list[dict[str, Any]] = []
+    trace = Trace(0, events.append)
+    trace.open(range(2, 4))
+    for step in (-1, 1, 2, 3, 4):
+        message = Message("update", Address.stub(0), Address.server(0, 1), step=step)
+        trace.send(1, message, lambda: None)
+    trace.flush()
+    (event,) = events
+    spans = decoded(event)
+    assert [(span[1], span[5]["step"], span[6]) for span in spans] == [
+        ("update", 2, "out 0-1-3"),
+        ("update", 3, "out 0-1-4"),
+    ]
+
+
+def test_a_worker_begins_while_messages_come() -> None:
+    """Steps to record are added while somebody looks through them."""
+    trace = Trace(0, lambda event: None)
+
+    class Steps:
+        stop = 0
+
+        def __contains__(self, step: int) -> bool:
+            trace.open(range(step, step + 1))
+            return False
+
+    steps: Any = Steps()
+    trace.open(steps)
+    trace.covers(4)
+    assert trace.covers(4)
