@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import hypothesis
 import pytest
 
-HANGS_AFTER_S = 600
+LONG_TIMEOUT_S = 600
 MORE = 10
 Test = TypeVar("Test", bound=Callable[..., None])
 STDERR = pytest.StashKey[int]()
@@ -47,14 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Put off pytest's ``faulthandler_timeout`` for a long test."""
-    if item.get_closest_marker("long"):
-        faulthandler.dump_traceback_later(HANGS_AFTER_S, file=item.config.stash[STDERR], exit=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Watch the end of a test that failed too: pytest and pytest-timeout stop watching at the first exception."""
+    faulthandler.dump_traceback_later(LONG_TIMEOUT_S, file=item.config.stash[STDERR], exit=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect long tests, unless ``-m`` names the marker or an argument names their file."""
+    timeout = max(LONG_TIMEOUT_S, float(config.getini("timeout")))
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(timeout))
     if "long" in config.option.markexpr:
         return
     named = {(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args}

@@ -63,7 +63,7 @@ def test_another_python(version: str, tmp_path: Path) -> None:
 
     run(program, "-m", "venv", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / "bin" / "python")
-    run(python, "-m", "pip", "install", "-q", ".[images]", "pytest>=9", "hypothesis")
+    run(python, "-m", "pip", "install", "-q", ".[images]", "pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis")
     rooms = [f"tests/{room}" for room in ROOMS]
     said = run(
         python,
