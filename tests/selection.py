@@ -54,7 +54,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect long tests, unless ``-m`` names the marker or an argument names their file."""
-    timeout = max(LONG_TIMEOUT_S, float(config.getini("timeout")))
+    timeout = max(LONG_TIMEOUT_S, float(config.getini("timeout") or 0))
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(timeout))
