@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.fs.locks import network_filesystem, try_lock, wait_for_lock
+from singa_dask.data.fs.locks import delete_unlocked, network_filesystem, try_lock, wait_for_lock
 from singa_dask.data.fs.mapped_file import note_read
 from singa_dask.errors import DataError
 
@@ -61,7 +61,7 @@ class CacheFolder:
             self._claim()
             with self._usage() as usage:
                 if usage is not None:
-                    self._in_use("tmp", LEFTOVER)
+                    self._delete_leftovers("tmp", LEFTOVER)
                     _set_count(usage, sum(size for _, size, _ in self._entries()))
         except OSError as error:
             text = f"{path}: cannot be used as a cache: {error.strerror or error}."
@@ -114,8 +114,8 @@ class CacheFolder:
 
         Entries that are open as files stay. Existing maps of others remain valid.
         """
-        self._in_use("tmp", LEFTOVER)
-        pinned = {name[:64] for name in self._in_use("pins", PIN)}
+        self._delete_leftovers("tmp", LEFTOVER)
+        pinned = {path.name[:64] for path in self._delete_leftovers("pins", PIN)}
         entries = sorted(self._entries(), key=lambda entry: entry[2])
         held = sum(size for _, size, _ in entries)
         for path, size, _ in entries:
@@ -149,18 +149,9 @@ class CacheFolder:
             try_lock(pin)
         return CachedFile(self.entry(key), pin)
 
-    def _in_use(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
-        """Return the files of living processes, and delete those of dead ones."""
-        names = []
-        for path in (self.path / folder).iterdir():
-            if pattern.fullmatch(path.name):
-                # its owner may just have renamed or deleted it
-                with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-                    if try_lock(file):
-                        path.unlink()
-                    else:
-                        names.append(path.name)
-        return names
+    def _delete_leftovers(self, folder: str, pattern: re.Pattern[str]) -> list[Path]:
+        """Delete the files of dead processes; return those of living ones."""
+        return delete_unlocked(path for path in (self.path / folder).iterdir() if pattern.fullmatch(path.name))
 
     # -- locks --------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +13,7 @@ from filelock import lock_descriptor
 
 from singa_dask.gate import pause
 
-__all__ = ["create_locked", "network_filesystem", "try_lock", "wait_for_lock"]
+__all__ = ["create_locked", "delete_unlocked", "network_filesystem", "try_lock", "wait_for_lock"]
 
 POLL_S = 0.01
 # of Linux, as /proc/mounts has them
@@ -34,6 +35,26 @@ def create_locked(path: Path) -> IO[bytes]:
     try_lock(file)
     os.replace(file.name, path)
     return file
+
+
+def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Path.unlink) -> list[Path]:
+    """Delete files that no living process has locked; return the others.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        A file that is gone is passed over: its owner may just have renamed or deleted it.
+    delete : callable
+        Is passed each file that nobody has locked.
+    """
+    locked = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            if try_lock(file):
+                delete(path)
+            else:
+                locked.append(path)
+    return locked
 
 
 def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] = lambda: None) -> bool:

@@ -6,7 +6,6 @@ holds was left by a job that has died, and is deleted by `PartFolders.sweep`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -16,13 +15,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, TypeVar
 
-from singa_dask.data.fs.locks import create_locked, try_lock
+from singa_dask.data.fs.locks import create_locked, delete_unlocked
 
 __all__ = ["PartFolders"]
 
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
 # one that begins with a dot is not locked yet
-HOLDER = re.compile(r"(\w.*)\.[0-9a-f]{16}\.lock")
+HOLDER = re.compile(r"\w.*\.[0-9a-f]{16}\.lock")
 
 T = TypeVar("T")
 
@@ -117,15 +116,7 @@ class PartFolders:
 
     def _living(self) -> set[str]:
         """Return the tokens that living processes hold; delete what dead ones have left in ``holders/``."""
-        held = set()
-        for name in os.listdir(self._holders) if self._holders.is_dir() else ():
-            found, path = HOLDER.fullmatch(name), self._holders / name
-            if found is None:
-                continue
-            # its owner may just drop it
-            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-                if try_lock(file):
-                    path.unlink()
-                else:
-                    held.add(found[1])
-        return held
+        if not self._holders.is_dir():
+            return set()
+        holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))
+        return {path.name.rsplit(".", 2)[0] for path in delete_unlocked(holders)}

@@ -13,7 +13,7 @@ from typing import Any
 from dask.base import compute, is_dask_collection
 from distributed import Future
 
-from singa_dask.data.fs.locks import create_locked, try_lock
+from singa_dask.data.fs.locks import create_locked, delete_unlocked
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import Dataset
 
@@ -37,23 +37,19 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
         yield {}
         return
     _sweep()
-    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as root, _held(Path(root)):
-        yield {name: _write(dataset, Path(root)) for name, dataset in datasets.items()}
-
-
-@contextlib.contextmanager
-def _held(root: Path) -> Iterator[None]:
-    """Keep a directory from `_sweep` of other processes, as long as this one lives."""
-    with create_locked(root / LOCK):
-        yield
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
+        root = Path(name)
+        # as long as it is locked, it is not deleted by other processes
+        with create_locked(root / LOCK):
+            yield {name: _write(dataset, root) for name, dataset in datasets.items()}
 
 
 def _sweep() -> None:
     """Delete the directories of processes that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            if try_lock(file):
-                shutil.rmtree(path.parent, ignore_errors=True)
+        # other users' cannot be opened
+        with contextlib.suppress(OSError):
+            delete_unlocked([path], lambda lock: shutil.rmtree(lock.parent, ignore_errors=True))
 
 
 def _write(dataset: Dataset, root: Path) -> str:

@@ -54,3 +54,14 @@ def test_a_lock_is_waited_for_while_there_is_progress(tmp_path: Path, monkeypatc
         # progress until second 100, then none
         assert not locks.wait_for_lock(file, 10, lambda: min(now, 100))
     assert 110 <= now <= 112
+
+
+def test_files_that_nobody_has_locked_are_deleted(tmp_path: Path) -> None:
+    dead, living = tmp_path / "dead", tmp_path / "living"
+    dead.touch()
+    with held_lock(living):
+        assert locks.delete_unlocked([dead, living, tmp_path / "gone"]) == [living]
+        assert list(tmp_path.iterdir()) == [living]
+        assert locks.delete_unlocked([living], lambda path: path.rename(dead)) == [living]
+    assert locks.delete_unlocked([living], lambda path: path.rename(dead)) == []
+    assert list(tmp_path.iterdir()) == [dead]
