@@ -24,8 +24,9 @@ from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import SOFTMAXES, classifier, label_layer, output_layer
+from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
 from singa_dask.runtime.inference.metrics import Metrics, mean_metrics
+from singa_dask.runtime.inference.predictions import labels_of
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.inference.user_code import load_modules
 from singa_dask.runtime.planning.devices import device_of_part
@@ -64,6 +65,11 @@ class Model:
         self._lock = threading.RLock()
         self._nets: dict[str, TrainedNet] = {}
 
+    @property
+    def source(self) -> ModelSource:
+        """What it was loaded from."""
+        return self._source
+
     # -- what it is ------------------------------------------------------------------------------------------
 
     @property
@@ -95,15 +101,13 @@ class Model:
         ConfigError
             There are several.
         """
-        job = self._job.job
-        if self.is_classifier:
-            return classifier(job, Phase.TEST)
-        return output_layer(job, Phase.TEST)
+        return predicted_layer(self._job.job, Phase.TEST)
 
     @cached_property
     def is_classifier(self) -> bool:
         """Whether the net has a layer with the probabilities of classes."""
-        return any(each.type in SOFTMAXES and each.in_phase(Phase.TEST) for each in self._job.job.neuralnet.layer)
+        layers = self._job.job.neuralnet.layer
+        return any(each.in_phase(Phase.TEST) and has_classes(self._job.job, each.name) for each in layers)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -150,15 +154,13 @@ class Model:
             There are several layers to predict from.
         """
         layer = layer or self.output
-        if not self._has_classes(layer):
+        if not has_classes(self._job.job, layer):
             values = self._values(x, layer)
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         scores = self.predict_proba(x, layer)
         # of equal ones the last, as in predict of the command line
         best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
-        names = self.class_names_of(layer)
-        found: Array = best.astype(np.int64)
-        return self._labels(names, scores.shape[-1])[found] if names else found
+        return labels_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1])
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
         """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
@@ -166,7 +168,7 @@ class Model:
         ``x``, ``layer`` and errors are those of `predict`. The classes are in the order of their numbers.
         """
         layer = layer or self.output
-        if not self._has_classes(layer):
+        if not has_classes(self._job.job, layer):
             raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
         values = self._values(x, layer)
         steps = self._net(layer).layer(layer).site.n_steps
@@ -254,14 +256,6 @@ class Model:
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._trained.class_names.table_of(layer.conf_name, learns=False)
 
-    def _has_classes(self, layer: str) -> bool:
-        return any(each.name == layer and each.type in SOFTMAXES for each in self._job.job.neuralnet.layer)
-
-    @staticmethod
-    def _labels(names: tuple[str, ...], n_classes: int) -> Array:
-        """Return the name of each class; a class without one has its number."""
-        return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, (self._source,)
 
@@ -324,5 +318,4 @@ def load_model(
     >>> model.predict(x)  # doctest: +SKIP
     array([7, 2, 1])
     """
-    url = run.url if isinstance(run, Run) else os.fspath(run)
-    return Model(find_source(url, step, job, cpu))
+    return Model(find_source(run.url if isinstance(run, Run) else os.fspath(run), step, job, cpu))

@@ -1,4 +1,4 @@
-"""predict, extract and test: trained nets on arrays, frames and the collections of Dask."""
+"""predict, extract and test: trained nets on arrays, frames, the collections of Dask, and stored records."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import compute
 from dask.delayed import delayed
+from distributed import Client
 
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.jobs.model import Model, load_model
+from singa_dask.jobs.model_source import ModelSource, find_source
+from singa_dask.jobs.predicting_stored import extract_stored, is_path, predict_stored, test_stored
 from singa_dask.jobs.run import Run
 from singa_dask.runtime.inference.metrics import mean_metrics
 
@@ -24,31 +27,49 @@ __all__ = ["extract", "predict", "test"]
 Trained = Model | Run | str | os.PathLike[str]
 
 
-def predict(model: Trained, data: Any, *, layer: str | None = None, proba: bool = False) -> Any:
+def predict(
+    model: Trained,
+    data: Any,
+    *,
+    layer: str | None = None,
+    proba: bool = False,
+    backend: str | None = None,
+    client: Client | str | None = None,
+) -> Any:
     """Predict the classes of records, or values; see `Model.predict`.
 
     Parameters
     ----------
     model : Model, Run, str or path
         A model; or a run, of which the newest checkpoint is loaded.
-    data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe
+    data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe; or str or path
+        Records; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
     layer : str, optional
         See `Model.predict`.
     proba : bool
         Return the probability of each class.
+    backend : str, optional
+        Format of stored records; detected if not given.
+    client : distributed.Client or str, optional
+        Of the Dask cluster, or the address of its scheduler, whose workers compute stored records; by default this
+        process does.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
         For data of pandas or Dask the same kind: a Series, or a DataFrame if a record has several values, with the same
         index and divisions; an array with the same chunks. Collections of Dask are not computed before they are asked
-        for, partition by partition, and every worker reads the checkpoint from its URL.
+        for, partition by partition, and every worker reads the checkpoint from its URL. For stored records an array, in
+        file order, with the same bits as ``singa-dask predict``.
 
     Raises
     ------
     DataError
         A record does not fit; names its row, and its column.
     """
+    if is_path(data):
+        return predict_stored(_source(model), data, layer, proba, backend, client)
+    _refuse_stored(backend=backend, client=client)
     found = _model(model)
     name = layer or found.output
     if proba:
@@ -56,22 +77,80 @@ def predict(model: Trained, data: Any, *, layer: str | None = None, proba: bool 
     return _map(functools.partial(found.predict, layer=name), data, found.targets)
 
 
-def extract(model: Trained, data: Any, layer: str) -> Any:
-    """Return what a layer makes of records, as `predict` does; see `Model.extract`."""
+def extract(
+    model: Trained,
+    data: Any,
+    layer: str,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    to: str | None = None,
+    overwrite: bool = False,
+    backend: str | None = None,
+    client: Client | str | None = None,
+) -> Any:
+    """Return what a layer makes of records, as `predict` does; see `Model.extract`.
+
+    Parameters
+    ----------
+    model, data, backend, client
+        See `predict`; None are the records of the job's test net.
+    layer : str
+    out : str or path, optional
+        URL of a store that the values of stored records are written to, instead of returned, as ``singa-dask extract``
+        does: with their labels, if the records are the job's own.
+    to : str, optional
+        Format of ``out``; told by its suffix if not given.
+    overwrite : bool
+        Replace ``out`` if it exists.
+
+    Returns
+    -------
+    ndarray, Series, DataFrame, dask.array or dask.dataframe
+        (n, *shape) float32; or, with ``out``, its absolute URL.
+    """
+    if data is None or is_path(data):
+        return extract_stored(_source(model), data, layer, out, to, overwrite, backend, client)
+    _refuse_stored(backend=backend, client=client, out=out, to=to)
     return _map(functools.partial(_model(model).extract, layer=layer), data)
 
 
-def test(model: Trained, data: Any, y: Any = None) -> dict[str, float]:
+def test(
+    model: Trained,
+    data: Any = None,
+    y: Any = None,
+    *,
+    phase: str = "test",
+    steps: int | None = None,
+    backend: str | None = None,
+    client: Client | str | None = None,
+) -> dict[str, float]:
     """Measure a net on records, each once; see `Model.test`.
 
     Collections of Dask are computed, partition by partition; ``y`` needs the same partitions as ``data``. A batch never
     spans two partitions.
+
+    Parameters
+    ----------
+    model, data, backend, client
+        See `predict`; stored records have their labels. None are the records of the job's test net, in so many batches
+        as it says, with the same metrics as ``singa-dask test``.
+    y
+        See `Model.test`.
+    phase : str
+        ``"test"``, or ``"val"`` for the validation net, of stored records.
+    steps : int, optional
+        Batches of stored records; 0 is every record once.
 
     Raises
     ------
     DataError
         See `Model.test`; or the partitions of ``y`` are others.
     """
+    if data is None or is_path(data):
+        if y is not None:
+            raise ConfigError("y: stored records have their labels. Leave y out, or give records in memory.")
+        return test_stored(_source(model), data, phase, steps, backend, client)
+    _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
     found = _model(model)
     if not _is_dask(data):
         return found.test(data, y)
@@ -86,6 +165,20 @@ def test(model: Trained, data: Any, y: Any = None) -> dict[str, float]:
 
 def _model(model: Trained) -> Model:
     return model if isinstance(model, Model) else load_model(model)
+
+
+def _source(model: Trained) -> ModelSource:
+    """Return what a model is loaded from; the values of a run are read only where records are computed."""
+    if isinstance(model, Model):
+        return model.source
+    return find_source(model.url if isinstance(model, Run) else os.fspath(model))
+
+
+def _refuse_stored(**given: Any) -> None:
+    """Refuse arguments that are for stored records only."""
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for these in memory.")
 
 
 # -- kinds of data ---------------------------------------------------------------------------------------------
@@ -103,10 +196,6 @@ def _is_dask(data: Any) -> bool:
 
 def _map(function: Callable[[Any], npt.NDArray[Any]], data: Any, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data."""
-    if isinstance(data, (str, os.PathLike)):
-        raise DataError(
-            f"{os.fspath(data)}: a path, expected records in memory. The commands predict and extract read files."
-        )
     if _is_of(data, "dask.array", "Array"):
         return _map_blocks(function, data)
     if _is_of(data, "dask.dataframe", "DataFrame"):

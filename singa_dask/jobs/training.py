@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from distributed import Client
 
 from singa_dask.conf import JobConf
-from singa_dask.errors import ClusterError, ConfigError
+from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
+from singa_dask.jobs.clusters import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_names, check_shapes, with_defaults
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.datasets.local import local_parts
@@ -22,7 +23,7 @@ from singa_dask.jobs.preparing import prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import Progress, start_progress
 from singa_dask.observe.notebook import NotebookProgress, notebook_shell
-from singa_dask.runtime import Result, connect, embedded_cluster, plan_processes
+from singa_dask.runtime import Result
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -96,11 +97,7 @@ def start(
     ClusterError
         It does not fit the cluster.
     """
-    if isinstance(client, Client) and client.asynchronous:
-        raise ConfigError(
-            "this client is asynchronous, and start would block its event loop. Say "
-            "await asyncio.to_thread(sd.train, job, client=client)."
-        )
+    check_client(client, "sd.train, job")
     given = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
     if (resume and given) or (overwrite and (resume or not run_dir)) or (queue and not elsewhere):
@@ -135,7 +132,7 @@ def start(
             if on_event is not None:
                 on_event(event)
 
-        with files, _cluster(conf, client) as found, placed(run, found, datasets) as there, shown:
+        with files, cluster_of(conf, client) as found, placed(run, found, datasets) as there, shown:
             result, _ = there.carry_out(found, directory, observers, tell, training.take_driver)
         return result
 
@@ -190,18 +187,3 @@ def _conflict(resumes_from_values: bool, overwrites: bool) -> str:
     if overwrites:
         return "overwrite replaces the run in run_dir. Give that, and no resume."
     return "queue needs a cluster that is there without this program. Give its client."
-
-
-@contextlib.contextmanager
-def _cluster(conf: JobConf, client: Client | str | None) -> Iterator[Client]:
-    """Use a cluster, or start one."""
-    if isinstance(client, Client):
-        if client.status != "running":
-            raise ClusterError(f"the client of {client} is {client.status}. Make a new one.")
-        yield client
-    elif client is not None:
-        with connect(client) as found:
-            yield found
-    else:
-        with embedded_cluster(plan_processes(conf.cluster)) as found:
-            yield found

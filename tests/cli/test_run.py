@@ -93,10 +93,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
-    work = "singa_dask.cli.work.run"
     monkeypatch.setattr("singa_dask.runtime.job.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
-        monkeypatch.setattr(f"{work}.{name}", cluster)
+        monkeypatch.setattr(f"singa_dask.jobs.clusters.{name}", cluster)
     return Driver
 
 
@@ -272,7 +271,7 @@ def test_a_signal_before_the_job_has_started_ends_the_program(
         os.kill(os.getpid(), signal.SIGTERM)
         yield
 
-    monkeypatch.setattr("singa_dask.cli.work.run.embedded_cluster", cluster)
+    monkeypatch.setattr("singa_dask.jobs.clusters.embedded_cluster", cluster)
     result = call("run", job, "--run-dir", tmp_path / "run")
     assert result.exit_code == 143
     assert "stopped before the job had started" in result.stderr
@@ -308,7 +307,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
     def refuse(address: str, **given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
-    monkeypatch.setattr("singa_dask.cli.work.run.connect", refuse)
+    monkeypatch.setattr("singa_dask.jobs.clusters.connect", refuse)
     result = call("run", job, "--run-dir", tmp_path / "run", "--scheduler", "tcp://a:1")
     assert result.exit_code == 3
     assert result.stderr == "tcp://a:1: no Dask scheduler answers there.\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -90,5 +88,3 @@ def test_errors_name_the_partition(model: sd.Model) -> None:
             sd.predict(model, dd.from_pandas(x, npartitions=2)).compute()
         with pytest.raises(DataError, match=r"chunk 1 of rows: x, row 5: a value is not finite"):
             sd.predict(model, da.from_array(x[["a", "b"]].to_numpy(), chunks=(10, 2))).compute()
-    with pytest.raises(DataError, match="a path, expected records in memory"):
-        sd.predict(model, Path("new.csv"))

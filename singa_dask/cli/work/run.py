@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator
-from typing import Any
 
 import click
-from distributed import Client
 
 from singa_dask.cli import job
 from singa_dask.cli.detaching import detach_run
@@ -19,18 +16,12 @@ from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.place import Place
 from singa_dask.jobs.preparing import prepare_run
 from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
-from singa_dask.runtime import (
-    Patience,
-    Result,
-    connect,
-    embedded_cluster,
-    plan_processes,
-    wait_for_room,
-)
+from singa_dask.runtime import Result
 from singa_dask.runtime.checkpoints.lookup import find_values
 
 __all__ = ["run"]
@@ -93,7 +84,9 @@ def run(
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
         patience = patience_of(wait, quiet)
-        client = stack.enter_context(choose_cluster(conf, scheduler, scheduler_file, patience, queue))
+        client = stack.enter_context(
+            cluster_of(conf, scheduler or None, scheduler_file, patience, queue, starting=hidden_from_children)
+        )
         job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
             tell_start(conf, place)
@@ -122,24 +115,6 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
         raise click.UsageError(message)
     values = {"interface": found[1] or found[2], "ports": found[3]}
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
-
-
-@contextlib.contextmanager
-def choose_cluster(
-    conf: JobConf, scheduler: str | None, scheduler_file: str | None, patience: Patience, queue: bool
-) -> Iterator[Client]:
-    """Use the named cluster once there is room for the job, or start one of its size for this run."""
-    layout = plan_processes(conf.cluster)
-    with contextlib.ExitStack() as stack:
-        if scheduler or scheduler_file:
-            named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": scheduler}
-            client = stack.enter_context(connect(**named, patience=patience))
-            if patience.seconds and not queue:
-                wait_for_room(client, layout, patience)
-        else:
-            with hidden_from_children():
-                client = stack.enter_context(embedded_cluster(layout))
-        yield client
 
 
 def tell_start(conf: JobConf, place: Place) -> None:

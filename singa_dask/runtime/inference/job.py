@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
@@ -21,9 +21,11 @@ __all__ = [
     "SOFTMAXES",
     "PhaseJob",
     "classifier",
+    "has_classes",
     "inference_job",
     "label_layer",
     "output_layer",
+    "predicted_layer",
     "with_batchsize",
     "with_data",
 ]
@@ -113,25 +115,42 @@ def with_batchsize(job: JobConf, n: int) -> JobConf:
     return _with_stores(job, lambda store: store.model_copy(update={"batchsize": [n]}))
 
 
-def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobConf:
-    """Return the job with an input layer that reads other records, without labels and targets.
+def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
+    """Return the job with input layers that read other records.
 
     Parameters
     ----------
+    layers : sequence of str
+        Names of the input layers.
     backend : str or None
         Detected from the file if None, else that of the job. Images are resized to the shape of the job's records.
+    outputs : bool
+        Whether labels and targets are read; else the layers that read them, and need them, are left out.
 
     Raises
     ------
     ConfigError
-        The layer does not read a store.
+        A layer does not read a store, or they read several.
     """
-    old = next(each for each in job.neuralnet.layer if each.name == layer)
-    if not _reads(old):
-        raise ConfigError(f"layer {layer!r}, a {old.type}, reads no store, so it cannot read {url}.")
-    conf = old.block(StoreConf)
+    readers = [each for each in job.neuralnet.layer if each.name in layers]
+    for each in readers:
+        if not _reads(each):
+            raise ConfigError(f"layer {each.name!r}, a {each.type}, reads no store, so it cannot read {url}.")
+    paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
+    if len(paths) > 1:
+        raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
+    kept = [each for each in job.neuralnet.layer if outputs or each.type not in BESIDE_FEATURES or each in readers]
+    made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
+    return _with_layers(job, made)
+
+
+def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
+    """Return an input layer that reads other records."""
+    conf = layer.block(StoreConf)
     backend = backend or _format(url, conf)
-    changes: dict[str, object] = {"path": url, "backend": backend, "has_label": False}
+    changes: dict[str, object] = {"path": url, "backend": backend}
+    if not outputs:
+        changes["has_label"] = False
     found = STORES.find(backend) if backend else None
     if found is not None and backend != "table" and not found.table_format:
         # records that were converted from a table are its features
@@ -147,10 +166,8 @@ def with_data(job: JobConf, layer: str, url: str, backend: str | None) -> JobCon
     if has_images:
         changes["layout"] = "NCHW"
     is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
-    kind = {"type": "CSVInput" if is_text else "RecordInput"} if old.type in ("CSVInput", "RecordInput") else {}
-    new = _with_store(old, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
-    kept = _without_outputs([each for each in job.neuralnet.layer if each.type not in BESIDE_FEATURES or each is old])
-    return _with_layers(job, [new if each is old else each for each in kept])
+    kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
+    return _with_store(layer, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
 
 
 def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:
@@ -215,6 +232,24 @@ def output_layer(job: JobConf, phase: Phase) -> str:
     if len(names) == 1:
         return names[0]
     raise ConfigError(f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}.")
+
+
+def predicted_layer(job: JobConf, phase: Phase) -> str:
+    """Return the layer with what a net predicts in a phase: its `classifier`, or else its `output_layer`.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or there are several.
+    """
+    if any(each.type in SOFTMAXES and each.in_phase(phase) for each in job.neuralnet.layer):
+        return classifier(job, phase)
+    return output_layer(job, phase)
+
+
+def has_classes(job: JobConf, layer: str) -> bool:
+    """Return whether a layer has the probabilities of classes."""
+    return any(each.name == layer and each.type in SOFTMAXES for each in job.neuralnet.layer)
 
 
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.inference.part import PartResult
 
-__all__ = ["Predicted", "csv_lines", "prediction_rows"]
+__all__ = ["Predicted", "csv_lines", "labels_of", "prediction_rows"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ def _records(found: Predicted, topk: int) -> Iterator[list[npt.NDArray[Any]]]:
 
 def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, str, str]:
     return names[label] if label < len(names) else str(label), str(label), f"{probability:.6g}"
+
+
+def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
+    """Return the names of classes; numbers if they have none, and the number of one without a name."""
+    if not names:
+        return numbers
+    return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
 
 
 def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:

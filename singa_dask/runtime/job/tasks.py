@@ -15,7 +15,7 @@ from distributed.client import FutureCancelledError
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.job.part_files import reading
 
-__all__ = ["Runner", "on_dask", "on_each_worker"]
+__all__ = ["Runner", "on_dask", "on_each_worker", "run_here"]
 
 # interval of checks for workers, and how long they may take to come back
 LOOK_S = 2.0
@@ -31,6 +31,11 @@ class Runner(Protocol):
 
     def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         """Run the tasks."""
+
+
+def run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Run tasks one after the other in this thread."""
+    return (task() for task in tasks)
 
 
 def on_dask(client: Client, datasets: Sequence[Sequence[Any]] = ()) -> Runner:

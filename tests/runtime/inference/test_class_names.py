@@ -139,7 +139,7 @@ def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, ru
     url = run_job(job).url
     for classes in (FEW, {"unknown": 250}):
         data = picture_folder(tmp_path / f"new{len(classes)}", classes)
-        new = with_data(inference_job(job, Phase.TEST, in_order=True, exposed=True).job, "data", data, "image-folder")
+        new = with_data(inference_job(job, Phase.TEST, in_order=True, exposed=True).job, ["data"], data, "image-folder")
         part = Part(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
         facts = inspect_net(part)
         assert facts.class_names == (("ant", "bee", "cat"),)
@@ -179,7 +179,7 @@ def test_names_of_lists_and_tfrecords_are_compared_and_shown(tmp_path: Path, run
     assert outcome.metric("accuracy", "test")[150] == 1.0
     # the names of the job's records are not those of new ones
     exposed = inference_job(job, Phase.TEST, in_order=True, exposed=True).job
-    new = with_data(exposed, "data", str(tmp_path / "bee"), "image-folder")
+    new = with_data(exposed, ["data"], str(tmp_path / "bee"), "image-folder")
     part = Part(new.model_dump_json(), int(Phase.TEST), (outcome.url,), ("loss",), labels=False, topk=1)
     facts = inspect_net(part)
     assert facts.class_names == (("ant", "bee", "cat"),)

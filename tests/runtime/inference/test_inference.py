@@ -201,7 +201,7 @@ def test_errors_point_into_the_job_that_was_given() -> None:
 def test_new_records_need_no_labels_and_may_be_text(tmp_path: Path, trained: str) -> None:
     (tmp_path / "new.csv").write_text("\n".join(",".join(["7"] * 784) for _ in range(3)) + "\n")
     wanted = inference_job(small(), Phase.TEST, in_order=True, exposed=True)
-    job = with_data(wanted.job, "data", str(tmp_path / "new.csv"), None)
+    job = with_data(wanted.job, ["data"], str(tmp_path / "new.csv"), None)
     part = part_of(replace(wanted, job=job), trained, layers=("loss",), labels=False)
     found = of_all([each() for each in parts_of(part)])
     assert list(found) == ["data"]

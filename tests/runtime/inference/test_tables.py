@@ -96,7 +96,7 @@ def test_training_learns_columns_and_tests_use_them(
     assert metrics_of(job, outcome.url)["accuracy"] == 1.0
     new = tmp_path / "new.csv"
     new.write_text("size,place\n,south\n1,west\n")
-    changed = with_data(inference_job(job, Phase.TEST, in_order=True).job, "data", str(new), None)
+    changed = with_data(inference_job(job, Phase.TEST, in_order=True).job, ["data"], str(new), None)
     part = Part(changed.model_dump_json(), int(Phase.TEST), (outcome.url,), layers=("fc",), labels=False, topk=1)
     facts = inspect_net(part)
     assert (facts.n_records, facts.class_names) == (2, (("big", "small"),))
@@ -176,7 +176,7 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     assert manifest["class_names"] == {"kind": ["big", "small"], "grade": ["A", "B"]}
     layers = ("loss-grade", "fc-kind")
     given = inference_job(job, Phase.TEST, in_order=True, exposed=True).job
-    changed = with_data(given, "data", str(new), None)
+    changed = with_data(given, ["data"], str(new), None)
     labels = tuple(label_layer(job, Phase.TEST, layer) for layer in layers)
     assert labels == ("grade", "kind")
     kept: dict[str, Any] = {"layers": layers, "label_layers": labels, "labels": False, "topk": 1}

@@ -1,0 +1,139 @@
+"""Stored records in Python: the bits of the command line, on a cluster or without one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+
+import singa_dask as sd
+from singa_dask.cli import main
+from singa_dask.data import STORES
+from tests.contracts.records import read_all
+from tests.jobs.conftest import DIGITS, KEYS, digits_net
+
+N = 130
+
+
+def records_of(url: Path | str) -> dict[str, np.ndarray]:
+    """Return all records of a store."""
+    with sd.open_store(str(url)) as store:
+        return read_all(store)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run, which has trained on few digits; beside it is ``digits.arrow``."""
+    folder = tmp_path_factory.mktemp("stored")
+    few = {name: values[:N] for name, values in records_of(DIGITS).items()}
+    STORES.find("arrow").write(str(folder / "digits.arrow"), few)
+    job = sd.Job(digits_net(), train_steps=6, test_freq=3, test_steps=2, **KEYS)
+    job = job.replace({"neuralnet.layer[data].store_conf.path": str(folder / "digits.arrow")})
+    job.save(folder / "job.yaml")
+    sd.train(job, run_dir=str(folder / "run"), progress=False)
+    return folder / "run"
+
+
+def said(verb: str, run: Path, *more: Any) -> str:
+    """Return what a verb prints for a run."""
+    arguments = [verb, run.parent / "job.yaml", "--init-from", run, "--quiet", *more]
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
+    data, model = run.parent / "digits.arrow", sd.load_model(str(run))
+    pixels = records_of(data)["pixel"]
+    rows = list(csv.DictReader(io.StringIO(said("predict", run, "--data", data))))
+    found, shares = sd.predict(run, data), sd.predict(model, data, proba=True)
+    assert found.tolist() == [int(row["number"]) for row in rows] == model.predict(pixels).tolist()
+    assert [f"{value:.6g}" for value in shares.max(axis=1)] == [row["probability"] for row in rows]
+    assert (shares == model.predict_proba(pixels)).all()
+
+    layer = "innerproduct2"
+    said("extract", run, "--layer", layer, "--out", tmp_path / "verb.arrow")
+    out = sd.extract(str(run), None, layer, out=tmp_path / "python.arrow")
+    assert out == str(tmp_path / "python.arrow")
+    written = records_of(out)
+    assert (tmp_path / "python.arrow").read_bytes() == (tmp_path / "verb.arrow").read_bytes()
+    assert written["label"].tolist() == records_of(data)["label"].tolist()
+    for given in None, data:
+        assert (sd.extract(model, given, layer) == written["data"]).all()
+    with pytest.raises(sd.ConfigError, match=r"python\.arrow: exists already\. .* Give overwrite=True to replace it"):
+        sd.extract(run, data, layer, out=out)
+
+    own, whole = (json.loads(said("test", run, "--json", *more))["test"] for more in ([], ["--steps", 0]))
+    assert sd.test(run) == own != whole
+    assert sd.test(model, steps=0) == sd.test(run, data) == whole
+
+
+@pytest.mark.cluster
+def test_workers_of_a_cluster_give_the_same_bits(run: Path) -> None:
+    data = run.parent / "digits.arrow"
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        assert (sd.predict(run, data, client=client) == sd.predict(run, data)).all()
+        assert (sd.extract(run, data, "relu", client=client) == sd.extract(run, data, "relu")).all()
+        assert sd.test(run, client=cluster.scheduler_address) == sd.test(run)
+
+
+def test_targets_and_labels_of_a_table_are_tested(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).normal(size=(40, 2))
+    lines = [f"{a},{b},{'high' if a > b else 'low'},{a + b}" for a, b in values]
+    for name, part in (("train", lines), ("new", lines[:10])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,kind,sum", *part, ""]))
+    table = {"path": str(tmp_path / "train.csv"), "batchsize": 8, "features": ["a", "b"], "target": ["sum"]}
+    table |= {"label": ["kind"]}
+    net = sd.Net(
+        [
+            sd.layer("CSVInput", name="data", store_conf=table),
+            sd.layer("TargetInput", name="sum", store_conf=table),
+            sd.layer("LabelInput", name="kind", store_conf=table, label_conf={"column": "kind"}),
+            sd.layer("InnerProduct", name="fc", srclayers="data", num_output=1),
+            sd.layer("EuclideanLoss", srclayers=["fc", "sum"]),
+            sd.layer("InnerProduct", name="scores", srclayers="data", num_output=2),
+            sd.layer("SoftmaxLoss", name="kinds", srclayers=["scores", "kind"]),
+        ]
+    )
+    url = sd.train(sd.Job(net, train_steps=5, **KEYS), run_dir=str(tmp_path / "run"), progress=False).url
+    new, model = tmp_path / "new.csv", sd.load_model(url)
+    frame = pytest.importorskip("pandas").read_csv(new)
+    assert sd.test(url, new) == model.test(frame)
+    assert sd.predict(url, new, layer="kinds").tolist() == model.predict(frame, "kinds").tolist()
+    assert (sd.predict(url, new, layer="fc") == model.predict(frame, "fc")).all()
+
+
+def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "flat.npy", np.zeros((4, 3), np.uint8))
+    x = np.zeros((1, 28, 28), np.uint8)
+    with pytest.raises(sd.ConfigError, match=r"none\.arrow: no such file or directory"):
+        sd.predict(run, tmp_path / "none.arrow")
+    with pytest.raises(sd.ConfigError, match=r"flat\.npy: records of \(3,\), expected \(28, 28\)"):
+        sd.test(run, tmp_path / "flat.npy")
+    with pytest.raises(sd.ConfigError, match="layer 'relu' has no probabilities of classes"):
+        sd.predict(run, DIGITS, layer="relu", proba=True)
+    with pytest.raises(sd.ConfigError, match="phase: 'train', expected 'test' or 'val'"):
+        sd.test(run, phase="train")
+    with pytest.raises(sd.ConfigError, match="y: stored records have their labels"):
+        sd.test(run, DIGITS, [1])
+    for call in (lambda: sd.predict(run, x, client="tcp://127.0.0.1:1"), lambda: sd.extract(run, x, "relu", out="x")):
+        with pytest.raises(sd.ConfigError, match=r"^(client|out): only for stored records"):
+            call()
