@@ -149,12 +149,7 @@ class ArrayWriter:
             y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
         if not len(x):
             return PartFacts(0, 0)
-        temporary = f"{path}.tmp"
-        try:
-            ArrowStore.write_file(Path(temporary), path, self._chunks(x, y, where), class_names=self.classes)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        ArrowStore.write_file(Path(path), path, self._chunks(x, y, where), class_names=self.classes)
         return PartFacts(len(x), os.path.getsize(path))
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Values:

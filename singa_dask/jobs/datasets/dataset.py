@@ -40,7 +40,7 @@ class WritePart(Protocol):
         value
             What the part is, computed.
         path : str
-            Local path of the file, in an existing directory. It is there completely or not at all.
+            Local path of the file, in an existing directory. If there is an error, the caller deletes the file.
         index : int
             Of the partition.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,12 +143,7 @@ class FrameWriter:
             table = table.append_column(name, column)
         if not len(table):
             return PartFacts(0, 0)
-        temporary = f"{path}.tmp"
-        try:
-            _write(table, temporary, where)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        _write(table, path, where)
         return PartFacts(len(table), os.path.getsize(path))
 
     def _outputs(self, y: Any, n: int, where: str) -> Mapping[str, Any]:
