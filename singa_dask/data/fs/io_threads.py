@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
@@ -143,7 +143,7 @@ def map_ahead(
     threads: IoThreads,
     limit: int,
     size: Callable[[T], int] = lambda item: 1,
-) -> Iterator[R]:
+) -> Generator[R, None, None]:
     """Yield the results of a function for some items, in their order, computed ahead by some threads.
 
     Parameters

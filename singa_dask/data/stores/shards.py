@@ -6,8 +6,7 @@ import dataclasses
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.io_threads import IoThreads, map_ahead
 from singa_dask.data.stores.class_names import Labels, label_table, relabel
 from singa_dask.data.stores.opening import is_pattern, open_store
 from singa_dask.data.stores.range_store import RangeStore
@@ -91,24 +91,22 @@ class ShardedStore(RangeStore):
 
     def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
         """Open files, a few at a time: gzipped ones are decompressed, and a request for each takes its time."""
+        opened: list[Store] = []
 
-        def submit(shard: str) -> Future[Store]:
-            return threads.submit(
-                copy_context().run, lambda: open_store(shard, backend, self.storage_options, **options)
-            )
+        def open_shard(shard: str) -> Store:
+            store = open_store(shard, backend, self.storage_options, **options)
+            opened.append(store)
+            return store
 
-        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(shards)), "open") as threads:
-            opening = [submit(shard) for shard in shards]
-            try:
-                for each in opening:
-                    self._stores.append(each.result())
-                    self._check(self._stores[-1])
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                for each in opening[len(self._stores) :]:
-                    if not each.cancelled() and each.exception() is None:
-                        each.result().close()
-                raise
+        try:
+            with closing(map_ahead(open_shard, shards, IoThreads(OPENED_AT_ONCE, "open"), len(shards))) as stores:
+                for store in stores:
+                    self._stores.append(store)
+                    self._check(store)
+        except BaseException:
+            # `close` is to close those behind the one that failed, too
+            self._stores = opened
+            raise
 
     @property
     def parts(self) -> Sequence[Store]:

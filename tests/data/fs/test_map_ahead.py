@@ -69,7 +69,7 @@ def test_whoever_ends_early_waits_for_what_runs() -> None:
 
     results = map_ahead(slow, range(100), IoThreads(2, "slow"), 10)
     assert next(results) == 0
-    closing = threading.Thread(target=results.close)  # type: ignore[attr-defined]
+    closing = threading.Thread(target=results.close)
     closing.start()
     go_on.set()
     closing.join(TIMEOUT_S)
