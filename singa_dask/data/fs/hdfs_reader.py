@@ -8,12 +8,12 @@ import time
 import hdfs_native
 
 from singa_dask.data.fs.hdfs_calls import with_errno
-from singa_dask.data.fs.hdfs_connection import IO_DEADLINE_S, TRANSIENT, Connection
-from singa_dask.gate import pause
+from singa_dask.data.fs.hdfs_connection import IO_DEADLINE_S, Connection
+from singa_dask.data.fs.patience import repeated
 
 __all__ = ["HdfsReader"]
 
-# Delays before a read is retried. There is no event to wait for: the servers may be restarting.
+# Delays before a read is repeated.
 BACK_OFF_S = (0.1, 0.4, 1.6)
 
 
@@ -69,21 +69,19 @@ class HdfsReader:
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
-        for attempt, wait_s in enumerate(BACK_OFF_S):
-            try:
-                return self._read(offset, length, attempt)
-            except OSError as error:
-                if error.errno not in TRANSIENT:
-                    raise
-            self._opened = None
-            pause(wait_s)
-        return self._read(offset, length, len(BACK_OFF_S))
+        return repeated(lambda attempt: self._read(offset, length, attempt), BACK_OFF_S)
 
     def _read(self, offset: int, length: int, attempt: int) -> bytes:
         idle_s = self._connection.read_idle_s(attempt)
         reader = self._open(idle_s)
         began = time.monotonic()
-        data = self._connection.guarded(self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length))
+        try:
+            data = self._connection.guarded(
+                self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length)
+            )
+        except OSError:
+            self._opened = None
+            raise
         if self._connection.note_read(time.monotonic() - began, idle_s):
             self._opened = None
         return data
