@@ -17,6 +17,8 @@ from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, refuse_missing_gpus
+from singa_dask.jobs.datasets.binding import check_names
+from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
 from singa_dask.observe import BarProgress, Progress, RunDirectory, first_command, new_job_id, read_summary
 from singa_dask.observe.comparison import Target
@@ -105,6 +107,7 @@ def plan_topology(
             topology.trials.append(Trial(seed, fs.join(run_dir, topology.name, f"seed-{seed}"), read))
         nets = check(topology.trials[0].read, check_sources=check_sources)
         if check_sources:
+            check_names(topology.trials[0].read, ())
             refuse_missing_gpus(topology.trials[0].read)
     except ConfigError as error:
         topology.reason, topology.trials = str(error), []
@@ -248,14 +251,17 @@ def run_trial(
     Raises
     ------
     SingaError
-        The job does not fit the cluster, or could not be started.
+        The job does not fit the cluster, a dataset is not there, or the job could not be started.
     """
     replaces = fs.exists(fs.join(trial.url, "job.yaml"))
     command = {**command, "time": time.time(), **_what(trial, ends)}
     watch = _Watch(ends)
-    with RunDirectory(
-        trial.url, trial.read.text, trial.read.resolved(), replaces=replaces, command=command
-    ) as directory:
+    with (
+        placed_job(trial.conf, client) as (conf, datasets),
+        RunDirectory(
+            trial.url, trial.read.text, trial.read.resolved(), replaces=replaces, command=command
+        ) as directory,
+    ):
 
         def on_event(event: dict[str, Any]) -> None:
             directory.on_event(event)
@@ -263,7 +269,7 @@ def run_trial(
             watch.on_event(event)
 
         job_id = new_job_id(f"{trial.conf.name}-{PurePosixPath(trial.url).parent.name}")
-        watch.driver = Driver(trial.conf, client, run_url=trial.url, on_event=on_event, job_id=job_id)
+        watch.driver = Driver(conf, client, run_url=trial.url, on_event=on_event, job_id=job_id, datasets=datasets)
         stops.follow(watch.driver)
         progress = _Bars(console, trial.conf) if console.is_interactive and not console.quiet else Progress()
         try:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from distributed import Client, LocalCluster
 
-from tests.cli.conftest import ROOT, Call
+from tests.cli.conftest import DIGITS, ROOT, Call, read
 
 CLUSTERS = ROOT / "configs" / "cluster"
 
@@ -72,6 +73,40 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     other = call(*given, "--until", "accuracy=0.4")
     assert other.exit_code == 2
     assert "a run of another comparison is there" in other.stderr
+
+
+@pytest.mark.cluster
+def test_published_datasets_are_compared_on_their_cluster(call: Call, job: Path, tmp_path: Path) -> None:
+    job.write_text(job.read_text().replace(str(DIGITS), "dask://digits"))
+    given = ["compare", job, "--clusters", "single", "--seeds", 2, "--set", "train_steps=4", "--json"]
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=6,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(tmp_path / "scratch"),
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        there = [*given, "--scheduler", cluster.scheduler_address, "--run-dir"]
+        absent = call(*there, tmp_path / "absent")
+        first = {name: values[:100] for name, values in read(DIGITS).items()}
+        client.publish_dataset((first["pixel"].reshape(-1, 28, 28), first["label"]), name="digits")
+        found = call(*there, tmp_path / "all")
+        assert not list((tmp_path / "scratch").rglob("part-*"))
+    assert absent.exit_code == 1, absent.output
+    assert "dask://digits: no data of this name was given" in absent.stderr
+    assert not list((tmp_path / "absent").glob("*/*/job.yaml"))
+    assert found.exit_code == 0, found.output
+    [topology] = json.loads(found.stdout.splitlines()[-1])["topologies"]
+    assert [run["state"] for run in topology["runs"]] == ["done", "done"]
+    here = call(*given, "--run-dir", tmp_path / "here")
+    assert here.exit_code == 1
+    assert "no data named 'digits'. Give it from Python" in here.stderr
 
 
 @pytest.mark.cluster

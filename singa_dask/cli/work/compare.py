@@ -28,11 +28,13 @@ from singa_dask.conf.paths import cluster_text
 from singa_dask.conf.watched import is_less_better, split_metric
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, SingaError
+from singa_dask.jobs.clusters import find_cluster
+from singa_dask.jobs.datasets.binding import readers
 from singa_dask.observe import new_job_id, short_url, to_json
 from singa_dask.observe.comparison import Target, add_statistics, measure
 from singa_dask.observe.comparison_page import write_page
 from singa_dask.observe.comparison_table import show_table
-from singa_dask.runtime import Patience, connect, local_cluster, wait_for_room
+from singa_dask.runtime import Patience, local_cluster, wait_for_room
 from singa_dask.runtime.planning.resources import cpu_count
 from singa_dask.version import __version__
 
@@ -169,8 +171,7 @@ def choose_cluster(
     """Use the named cluster, or start one that has room for the largest topology; describe it, too."""
     with contextlib.ExitStack() as stack:
         if scheduler or scheduler_file:
-            named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": scheduler}
-            client = stack.enter_context(connect(**named, patience=patience))
+            client = stack.enter_context(find_cluster(scheduler, scheduler_file, patience))
             n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
             what = f"a cluster of {n_workers} Dask workers"
         else:
@@ -215,7 +216,8 @@ def run_all(
         what = f"{number} of {len(ordered)}: {topology.name}, seed {trial.seed} ..."
         console.print(what, end="\n" if console.is_interactive else " ", markup=False, soft_wrap=True)
         try:
-            if patience.seconds and topology.layout is not None:
+            # before datasets are written for it, too
+            if (patience.seconds or readers(trial.conf)) and topology.layout is not None:
                 wait_for_room(client, topology.layout, patience)
             run_trial(trial, client, ends, stops, command, console)
         except UnmeasuredError:
