@@ -120,11 +120,12 @@ class Collator:
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Copy records block by block, if too many blocks are needed for the pool."""
-        if self._store.mapped:
-            note_read(len(ids) * FAULT_BYTES)
         # those in memory first, before others replace them; the look-ahead knows this order
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)
+            if self._store.mapped:
+                # block by block: a large batch may touch all pages of the file
+                note_read(len(chosen) * FAULT_BYTES)
             rows = ids[chosen] - self._starts[block]
             for name, array in self._reader.block(block).items():
                 out[name][chosen] = array[rows]

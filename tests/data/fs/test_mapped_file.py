@@ -65,6 +65,19 @@ def test_a_loader_holds_little_of_a_store(backend: str, before: int, tmp_path: P
     assert most - before < BOUND + 2 * CHECK_BYTES
 
 
+def test_a_large_batch_of_shuffled_records_holds_little_of_a_store(before: int, tmp_path: Path) -> None:
+    path, n = str(tmp_path / "a.arrow"), 100_000
+    STORES.find("arrow").write(path, {"pixel": np.zeros((n, 28, 28), np.uint8), "label": np.arange(n, dtype=np.int32)})
+    with open_store(path) as store:
+        sampler = Sampler([block.n for block in store.blocks], 10_000, "full")
+        with Loader(store, sampler, prefetch=False, bytes_bound=32 << 20) as loader:
+            batch = loader.next()
+            assert (batch.arrays["label"] == batch.ids).all()
+            held = mapped_file._resident_bytes() - before
+    # of 75 MiB
+    assert held < BOUND + 2 * CHECK_BYTES
+
+
 def test_ranges_of_a_large_file_are_read_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mapped_file, "LARGE_BYTES", 0)
     monkeypatch.setattr(mapped_file, "MIN_AHEAD_BYTES", 1)
