@@ -1,7 +1,8 @@
 """Part files on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
 
 A `Catalog` lists the files of a dataset and their hosts. While it is mounted in a process, its files are read like any
-others: those of this host are local files, ranges of the others come from a function that the run time gives.
+others: those of this host are local files, ranges of the others come from a function that the run time gives, and are
+kept in a directory of this host.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ import fsspec
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.errors import DataError
 
-__all__ = ["SCHEME", "Catalog", "Fetch", "HostFileSystem", "PartFile", "dataset_of", "local_path", "mounted"]
+__all__ = [
+    "SCHEME",
+    "Catalog",
+    "Fetch",
+    "HostFileSystem",
+    "PartFile",
+    "cache_of",
+    "dataset_of",
+    "local_path",
+    "mounted",
+]
 
 SCHEME = "dask://"
 
@@ -90,8 +101,9 @@ Fetch = Callable[[Catalog, PartFile, int, int], bytes]
 class _Mount:
     """A catalog that this process can read."""
 
-    def __init__(self, catalog: Catalog, fetch: Fetch) -> None:
+    def __init__(self, catalog: Catalog, fetch: Fetch, cache: Path | None) -> None:
         self.catalog = catalog
+        self.cache = cache
         self.files = {file.name: file for file in catalog.files}
         self.fetch = fetch
 
@@ -102,7 +114,9 @@ _MOUNTING = threading.Lock()
 
 
 @contextlib.contextmanager
-def mounted(catalogs: Iterable[Catalog], fetch: Fetch) -> Iterator[None]:
+def mounted(
+    catalogs: Iterable[Catalog], fetch: Fetch, cache: Callable[[Catalog], Path | None] = lambda _: None
+) -> Iterator[None]:
     """Make the files of catalogs readable in this process, as long as the context lasts.
 
     Parameters
@@ -110,8 +124,10 @@ def mounted(catalogs: Iterable[Catalog], fetch: Fetch) -> Iterator[None]:
     catalogs : iterable of Catalog
     fetch : callable
         Reads a range of a file on another host.
+    cache : callable
+        Returns the directory that keeps what was read of other hosts, if there is to be one.
     """
-    mounts = [_Mount(catalog, fetch) for catalog in catalogs]
+    mounts = [_Mount(catalog, fetch, cache(catalog)) for catalog in catalogs]
     with _MOUNTING:
         for mount in mounts:
             _MOUNTS.setdefault(mount.catalog.token, []).append(mount)
@@ -135,6 +151,12 @@ def local_path(url: str) -> Path | None:
     """Return the path of a part file on this host; None if it is on another one."""
     file = _find(url.removeprefix(SCHEME))[1]
     return Path(file.path) if file is not None and _is_here(file) else None
+
+
+def cache_of(url: str) -> dict[str, Any] | None:
+    """Return the settings of the cache of a part file, if none are given; None if it has no cache."""
+    mount = _find(url.removeprefix(SCHEME))[0] if url.startswith(SCHEME) else None
+    return None if mount is None or mount.cache is None else {"dir": str(mount.cache)}
 
 
 def _find(path: str) -> tuple[_Mount | None, PartFile | None]:

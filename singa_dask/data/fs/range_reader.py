@@ -9,6 +9,7 @@ from typing import Any
 
 from singa_dask.data.fs import files
 from singa_dask.data.fs.cache import Cache, key_of, open_cache
+from singa_dask.data.fs.host_files import cache_of
 from singa_dask.data.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.errors import DataError
 from singa_dask.gate import check_gate
@@ -56,7 +57,8 @@ class RangeReader:
     ----------
     url : str
     storage_options : mapping, optional
-        The key `files.CACHE` holds the settings of a `Cache` for remote reads.
+        The key `files.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have one
+        without.
 
     Attributes
     ----------
@@ -73,8 +75,8 @@ class RangeReader:
         self.url = url
         self.cache: Cache | None = None
         self.version = ""
-        settings = (storage_options or {}).get(files.CACHE)
         local = files.local_path(url)
+        settings = (storage_options or {}).get(files.CACHE) or cache_of(url)
         self.is_local = local is not None
         if settings is not None and local is None:
             self.cache, self.version = open_cache(settings), version(url, storage_options)

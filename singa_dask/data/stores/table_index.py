@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import Run
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.fs.host_files import SCHEME
 from singa_dask.data.fs.io_threads import io_threads, map_ahead
 from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.store import MANIFEST_DIR
@@ -96,7 +97,8 @@ def find_index(place: str, files: Sequence[TableFile], storage_options: fs.Optio
 
 def keep_index(place: str, files: Sequence[TableFile], storage_options: fs.Options, index: TableIndex) -> None:
     """Write the index of a large table; every process reads the whole table once if it cannot be written."""
-    if sum(piece.run.length for piece in index.pieces) < MIN_BYTES:
+    # parts of a dataset are there for one job, and cannot be written to
+    if place.startswith(SCHEME) or sum(piece.run.length for piece in index.pieces) < MIN_BYTES:
         return
     versions = _versions(files, storage_options)
     if not versions:

@@ -120,12 +120,14 @@ class PartFiles:
 
     @contextlib.contextmanager
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
-        """Make the files of catalogs, given as plain values, readable in this process."""
+        """Make the files of catalogs, given as plain values, readable in this process.
+
+        What is read of other hosts is kept with the files of this one, and deleted with them.
+        """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
-            if self._folders.path(catalog.token, "all").parent.is_dir():
-                self._folders.hold(catalog.token)
-        with mounted(catalogs, self.fetch):
+            self._folders.hold(catalog.token)
+        with mounted(catalogs, self.fetch, lambda catalog: self._folders.path(catalog.token, "cache")):
             yield
 
     # -- serving -----------------------------------------------------------------------------------------------------

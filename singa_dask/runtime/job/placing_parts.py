@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dask.base import is_dask_collection
 from dask.delayed import delayed
-from distributed import Client, Future, futures_of
+from distributed import Client, Future
 from distributed.client import FutureCancelledError
 
 from singa_dask.data.fs.host_files import Catalog, PartFile
@@ -83,25 +83,20 @@ def place_on_hosts(dataset: PartsToPlace, client: Client) -> Catalog:
         return Catalog(dataset.name, token, files)
     except BaseException:
         # those that were written are not known when a task fails
-        _drop(client, [token], None)
+        _drop(client, [token])
         raise
 
 
 def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
-    """Delete the files of catalogs that no job reads; those on hosts that do not answer are left."""
-    tokens, workers = [], set[str]()
-    for catalog in catalogs:
-        tokens.append(catalog.token)
-        workers |= {file.worker for file in catalog.files}
+    """Delete the files of catalogs that no job reads, and what was read of them; hosts that do not answer are left."""
+    tokens = [catalog.token for catalog in catalogs]
     if tokens:
-        present = client.scheduler_info(n_workers=-1)["workers"]
-        hosts = {file.host for catalog in catalogs for file in catalog.files}
-        _drop(client, tokens, [each for each, facts in present.items() if each in workers or facts["host"] in hosts])
+        _drop(client, tokens)
 
 
-def _drop(client: Client, tokens: Sequence[str], workers: list[str] | None) -> None:
+def _drop(client: Client, tokens: Sequence[str]) -> None:
     with contextlib.suppress(Exception):  # whoever places data there next deletes them
-        client.run(drop_parts, list(tokens), workers=workers, on_error="ignore", callback_timeout=DROP_S)
+        client.run(drop_parts, list(tokens), on_error="ignore", callback_timeout=DROP_S)
 
 
 class _Placing:
@@ -175,15 +170,23 @@ class _Placing:
         return write(part, dask_key_name=f"singa-dask-part-{self._token}-{index}-{secrets.token_hex(4)}")
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """Return the Dask workers that have all data of a partition in memory, of those that any has."""
-        futures = {i: futures_of(self._dataset.parts[i]) for i in indices if is_dask_collection(self._dataset.parts[i])}
-        futures |= {i: [part] for i in indices if isinstance(part := self._dataset.parts[i], Future)}
-        known = self._client.who_has([each for found in futures.values() for each in found])
+        """Return the Dask workers that have most bytes of a partition in memory, of those that any has."""
+        needed = {i: _keys_needed(self._dataset.parts[i]) for i in indices}
+        keys = sorted(set[Any]().union(*needed.values()), key=str)
+        if not keys:
+            return {}
+        scheduler: Any = self._client.scheduler
+        known = self._client.sync(scheduler.who_has, keys=keys)
+        sizes = self._client.sync(scheduler.nbytes, keys=keys, summary=False)
         holders = {}
-        for i, found in futures.items():
-            common = set.intersection(*(set(known.get(each.key, ())) for each in found)) if found else set[str]()
-            if common:
-                holders[i] = tuple(sorted(common))
+        for i, found in needed.items():
+            held: dict[str, int] = {}
+            for key in found:
+                for worker in known.get(key, ()):
+                    held[worker] = held.get(worker, 0) + sizes.get(key, 0)
+            if held:
+                most = max(held.values())
+                holders[i] = tuple(sorted(worker for worker, size in held.items() if size == most))
         return holders
 
     def _look(self) -> None:
@@ -199,6 +202,28 @@ class _Placing:
         if lost:
             self._client.cancel(list(lost), force=True)
             self._submit(sorted(lost.values()), pinned=False)
+
+
+def _keys_needed(part: Any) -> set[Any]:
+    """Return the keys of the tasks that a partition is computed from and that the cluster has already."""
+    if isinstance(part, Future):
+        return {part.key}
+    if not is_dask_collection(part):
+        return set()
+    graph, found = part.__dask_graph__(), set()
+    wanted, seen = list(part.__dask_keys__()), set[Any]()
+    while wanted:
+        key = wanted.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        task = graph.get(key)
+        if task is None or isinstance(task, Future):
+            # of a persisted array the graph has the name alone
+            found.add(key if task is None else task.key)
+        else:
+            wanted += getattr(task, "dependencies", ())
+    return found
 
 
 def _write(write: PartWriter, value: Any, **facts: Any) -> list[Any]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from singa_dask.data import fs, open_store
+from singa_dask.data.fs import range_reader
 from singa_dask.data.fs.host_files import Catalog, PartFile, dataset_of, mounted
 from singa_dask.data.fs.range_reader import RangeReader, version
 from singa_dask.data.loading.locality import Locations
+from singa_dask.data.stores import table_index
 from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 
 X = np.arange(60, dtype=np.float32).reshape(12, 5)
@@ -85,6 +90,29 @@ def test_records_of_all_parts_are_one_store(hosts: Hosts) -> None:
         locations = Locations()
         assert [locations.hosts(block) for block in store.blocks] == [("here",), ("there",)] * 2
         assert RangeReader("dask://train-1/part-00000.arrow").is_local
+
+
+def test_ranges_of_another_host_are_fetched_once(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_reader, "MIN_CACHED_BYTES", 1)
+    for _ in range(2):
+        with mounted([hosts.catalog], hosts.fetch, lambda catalog: tmp_path / "cache" / catalog.token):
+            there, here = (RangeReader(f"dask://train-1/part-0000{i}.arrow") for i in (1, 0))
+            assert bytes(there.read(0, 6)) == bytes(there.read(0, 6)) == bytes(here.read(0, 6)) == b"ARROW1"
+    assert hosts.fetched == [("part-00001.arrow", 0, 6)]
+    assert (tmp_path / "cache" / "train-1").is_dir()
+
+
+def test_a_table_is_read_though_nothing_can_be_written_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_index, "MIN_BYTES", 0)
+    path = tmp_path / "part-00000.parquet"
+    pq.write_table(pa.table({"a": [1.0, 2.0], "kind": ["cat", "dog"]}), path)
+    file = PartFile(path.name, "here", "tcp://here:1", str(path), path.stat().st_size, 2)
+    with mounted([Catalog("train", "train-1", (file,))], lambda *_: b""):
+        store = TableStore("dask://train-1/part-*.parquet", label="kind")
+        assert store.class_names == ("cat", "dog")
+        store.close()
 
 
 def test_a_file_of_another_size_is_not_this_one(hosts: Hosts) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, Worker
+from distributed import Client, LocalCluster, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
@@ -22,7 +22,6 @@ from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES
 from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
 from singa_dask.jobs.datasets import as_dataset
 from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
-from singa_dask.jobs.datasets.hosts import published as published_dataset
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import part_files
 from singa_dask.runtime.job.part_files import part_folders
@@ -72,8 +71,8 @@ def published(client: Client, arrays: tuple[np.ndarray, np.ndarray]) -> Iterator
     wait_until(lambda: not any(client.run(files_here).values()), "the part files are deleted")
 
 
-def job_of(path: str, shuffle: str = "block", cache: dict[str, str] | None = None, **keys: Any) -> sd.Job:
-    records = {"path": path, "shape": [200], "batchsize": 16, "shuffle": shuffle, "cache": cache}
+def job_of(path: str, shuffle: str = "block", **keys: Any) -> sd.Job:
+    records = {"path": path, "shape": [200], "batchsize": 16, "shuffle": shuffle}
     net = sd.Net(
         [
             sd.layer("RecordInput", name="data", store_conf=records),
@@ -178,18 +177,48 @@ def delete_a_part(dask_worker: Worker) -> None:
 
 def test_parts_of_other_hosts_are_read_from_there_once(client: Client, published: None, tmp_path: Path) -> None:
     """Runs last: the processes take themselves for hosts."""
-    job = job_of("dask://train", "full", cache={"dir": str(tmp_path / "cache")})
+    # more than an epoch
+    job = job_of("dask://train", "full")
     whole = sd.train(job, client=client, run_dir=str(tmp_path / "a"), progress=False)
+    assert whole.summary["bytes"]["remote"] == 0
     client.run(be_a_host_of_its_own)
     apart = sd.train(job, client=client, run_dir=str(tmp_path / "b"), progress=False)
     assert values_of(whole) == values_of(apart)
     fetched = [each for found in client.run(fetched_by).values() for each in found if each[2] >= MIN_CACHED_BYTES]
     assert fetched
     assert len(fetched) == len(set(fetched))
-    catalog = place_on_hosts(published_dataset("train", client), client)
-    assert {file.host for file in catalog.files} == {"0", "1"}
-    assert [file.n for file in catalog.files] == [N // PARTS] * PARTS
-    drop_from_hosts(client, [catalog])
+
+
+def test_each_partition_is_written_once_where_it_is(client: Client, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    """After the one above: the processes are named as hosts."""
+    x, _ = arrays
+    for kind in ("array", "frame"):
+        lazy = da.from_array(x, chunks=(N // PARTS, -1))
+        value = client.persist(
+            lazy if kind == "array" else lazy.to_dask_dataframe(columns=[f"x{i}" for i in range(200)])
+        )
+        with client.as_current():
+            wait(value)
+        held = {key: list(workers) for key, workers in client.who_has(value).items()}
+        before = sum(client.run(bytes_received).values())
+        catalog = place_on_hosts(as_dataset("train", value), client)
+        assert {file.host for file in catalog.files} == {"0", "1"}
+        assert [[file.worker] for file in catalog.files] == [held[key] for key in sorted(held)]
+        assert [file.n for file in catalog.files] == [N // PARTS] * PARTS
+        assert sum(client.run(bytes_received).values()) == before
+        size = sum(sum(sizes.values()) for sizes in client.run(sizes_here).values()) / 2
+        assert x.nbytes <= size == sum(file.size for file in catalog.files) < 2 * x.nbytes
+        drop_from_hosts(client, [catalog])
+
+
+def bytes_received(dask_worker: Worker) -> int:
+    """Return the bytes of partitions that a Dask worker has got from others."""
+    return sum(each["total"] for each in dask_worker.transfer_incoming_log)
+
+
+def sizes_here(dask_worker: Worker) -> dict[str, int]:
+    """Return the sizes of the part files of both Dask workers, which share a directory."""
+    return {path.name: path.stat().st_size for path in part_folders(dask_worker).root.glob("*/part-*")}
 
 
 def fetched_by(dask_worker: Worker) -> list[tuple[str, int, int]]:
