@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, check_shape
 from singa_dask.registry import suggest
 
-__all__ = ["check_names", "check_shapes", "readers", "shown_by_name", "with_defaults", "with_urls"]
+__all__ = ["check_names", "check_shapes", "readers", "shown_by_name", "with_defaults", "with_urls", "without_unread"]
 
 
 def readers(job: JobConf) -> dict[int, str]:
@@ -108,6 +109,38 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
 
     return _with_stores(job, change)
+
+
+def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    """Return the datasets without the columns of frames that no layer reads, where all layers name those that they do.
+
+    A frame of which a layer names an unknown column is left as it is: the error lists its columns.
+    """
+    read: dict[str, set[str]] = {}
+    for index, name in readers(job).items():
+        store, dataset = _store_of(job.neuralnet.layer[index]), datasets.get(name)
+        if store is not None and dataset is not None:
+            read.setdefault(name, set()).update(_columns_read(store, dataset))
+    found = dict(datasets)
+    for name, columns in read.items():
+        dataset = datasets[name]
+        unread = [each for each in dataset.columns if each not in columns]
+        if unread and dataset.drop is not None:
+            found[name] = dataset.drop(unread)
+    return found
+
+
+def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
+    columns, outputs = dataset.columns, (*store.label_columns, *store.target)
+    known = {*columns, *(name for use in ("label", "target") for name in dataset.defaults.get(use, ()))}
+    found = [_matching(columns, name) for name in store.features]
+    if not store.features or not all(found) or not known.issuperset(outputs):
+        return columns
+    return {*outputs, *(name for names in found for name in names)}
+
+
+def _matching(columns: Collection[str], pattern: str) -> list[str]:
+    return [pattern] if pattern in columns else [each for each in columns if fnmatch.fnmatchcase(each, pattern)]
 
 
 def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -68,6 +68,10 @@ class Dataset:
         Keys of ``store_conf`` that hold where a layer says nothing else, e.g. the column ``label``.
     shape : tuple of int or None
         Of a record, where it is known before the partitions are there.
+    columns : tuple of str
+        Of a frame, without those of y.
+    drop : callable or None
+        Returns the dataset of a frame without some of its columns.
     """
 
     name: str
@@ -76,6 +80,8 @@ class Dataset:
     suffix: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
+    columns: tuple[str, ...] = ()
+    drop: Callable[[Collection[str]], Dataset] | None = None
 
     def file_name(self, index: int) -> str:
         """Return the name of the file of a partition; names sort in the order of partitions."""

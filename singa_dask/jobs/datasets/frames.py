@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask.data.codecs.table import show_columns
+from singa_dask.data.stores.store import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 
-__all__ = ["FrameWriter", "as_table", "names_of", "output_names"]
+__all__ = ["FrameWriter", "as_table", "drop_columns", "names_of", "output_names"]
 
+# of the records of a row group, which is decoded as a whole; in file order a batch may take two
+GROUP_BYTES = 4 << 20
 HINT = "Convert it to numbers or strings, or leave it out."
 
 
@@ -53,6 +56,15 @@ def names_of(columns: Any, where: str) -> list[str]:
     names = [str(name) for name in columns]
     _refuse_twice(names, where)
     return names
+
+
+def drop_columns(frame: Any, names: Collection[str]) -> Any:
+    """Return a frame of pandas, Dask or Arrow without some columns; of pandas without a copy of the others."""
+    if isinstance(frame, pa.Table):
+        return frame.drop_columns(list(names))
+    labels = [label for label in frame.columns if str(label) in names]
+    # that a partition has other columns than declared is found when it is written
+    return frame.drop(columns=labels, errors="ignore")
 
 
 def _refuse_twice(names: Sequence[str], where: str) -> None:
@@ -172,6 +184,8 @@ def _write(table: pa.Table, path: str, where: str) -> None:
     # dictionaries save bytes of texts; of numbers they cost time
     texts = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
     try:
-        pq.write_table(table, path, compression="none", use_dictionary=texts, write_statistics=False)
+        rows = rows_per_block(4 * table.num_columns, GROUP_BYTES)
+        options = {"row_group_size": rows, "use_dictionary": texts, "write_statistics": False}
+        pq.write_table(table, path, compression="none", **options)
     except pa.ArrowException as error:
         raise DataError(f"{where}: cannot be written as Parquet: {str(error).rstrip('.')}. {HINT}") from error

@@ -14,7 +14,7 @@ from singa_dask.data.codecs.table_statistics import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.arrays import ArrayWriter, feature_field, is_text, output_field, texts_of
 from singa_dask.jobs.datasets.dataset import Dataset, place_of
-from singa_dask.jobs.datasets.frames import FrameWriter, as_table, names_of, output_names
+from singa_dask.jobs.datasets.frames import FrameWriter, as_table, drop_columns, names_of, output_names
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -211,7 +211,15 @@ def _of_frame(name: str, frame: Any, y: Any) -> Dataset:
         raise DataError(f"{where}: no records.")
     defaults = {use: [each for each in uses if uses[each] == use] for use in sorted(set(uses.values()))}
     writer = FrameWriter(name, len(parts), tuple(columns), tuple(uses))
-    return Dataset(name, tuple(parts), writer, ".parquet", {"backend": "table", **defaults})
+    return Dataset(
+        name,
+        tuple(parts),
+        writer,
+        ".parquet",
+        {"backend": "table", **defaults},
+        columns=tuple(columns),
+        drop=lambda names: _of_frame(name, drop_columns(frame, names), y),
+    )
 
 
 def _outputs(where: str, frame: Any, y: Any, n_parts: int) -> list[Any]:

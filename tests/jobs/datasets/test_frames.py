@@ -65,6 +65,14 @@ def test_what_frames_become(kind: str, tmp_path: Path) -> None:
     assert found["data"].tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
 
 
+def test_a_large_partition_has_several_row_groups(tmp_path: Path) -> None:
+    n = 600_000
+    frame = pd.DataFrame({"a": np.arange(n), "b": np.arange(n) % 7})
+    write(as_dataset("train", frame), tmp_path)
+    with TableStore(str(tmp_path / "part-*.parquet")) as store:
+        assert (len(store.blocks), store.count) == (2, n)
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
     ("y", "defaults"),
