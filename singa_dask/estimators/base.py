@@ -6,27 +6,32 @@ import contextlib
 import math
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from dask.base import is_dask_collection
 from distributed import Client
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from singa_dask.data import fs
+from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import checked_features, checked_records
 from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, record_shape
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.scaling import Scaling
+from singa_dask.exports import import_weights
 from singa_dask.jobs import Job, train
 
 __all__ = ["SingaEstimator", "documented"]
 
 Array = npt.NDArray[Any]
 C = TypeVar("C", bound=type)
+E = TypeVar("E", bound="SingaEstimator")
 
 PARAMETERS = """
     Parameters
@@ -51,15 +56,17 @@ PARAMETERS = """
         Number of epochs, of ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of the job.
     random_state : int, RandomState or None
         Where the seed of the job comes from. Default: another one in each fit, or the job's.
+    warm_start : bool
+        Let `fit` start from the fitted values, if there are any, as `partial_fit` does.
     init_from : str or sequence of str
-        Runs or checkpoints to start with the values of.
+        Runs or checkpoints to start with the values of; fitted values go before them.
     cluster : str, path or mapping, optional
         Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
     client : distributed.Client or str, optional
         Cluster to train on, or the address of its scheduler; give the address to clone or pickle the estimator.
         Default: this process, or processes that are started for one fit.
     run_dir : str, optional
-        URL to keep the run at. Default: a temporary directory that is deleted after the fit.
+        URL to keep the run at, another one for each fit. Default: a temporary directory that is deleted after the fit.
     verbose : bool
         Show progress on stderr.
 
@@ -69,9 +76,9 @@ PARAMETERS = """
     feature_names_in_ : (n_features_in_,) ndarray of str
         If the columns of X have names.
     n_iter_ : int
-        Epochs, begun ones counted.
+        Epochs, begun ones counted, of all fits that the values come from.
     loss_curve_ : list of float
-        Mean loss of training: of the first step, then of the steps since, once an epoch.
+        Mean loss of training: of the first step of a fit, then of the steps since, once an epoch.
 """
 
 
@@ -84,7 +91,11 @@ def documented(cls: C) -> C:
 class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators."""
 
-    kind: str
+    loss_curve_: list[float]
+    n_iter_: int
+    kind: ClassVar[str]
+    _checks: ClassVar[Mapping[str, bool]] = {}
+    """Options of `sklearn.utils.validation.validate_data` for y."""
 
     def __init__(
         self,
@@ -98,6 +109,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: int | None = None,
         max_iter: int | None = None,
         random_state: Any = None,
+        warm_start: bool = False,
         init_from: str | Sequence[str] = (),
         cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         client: Client | str | None = None,
@@ -113,20 +125,48 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.max_iter = max_iter
         self.random_state = random_state
+        self.warm_start = warm_start
         self.init_from = init_from
         self.cluster = cluster
         self.client = client
         self.run_dir = run_dir
         self.verbose = verbose
 
-    def _check_fit(self, x: Any, y: Any, **given: Any) -> tuple[Any, Any]:
-        """Return features and targets, as arrays of NumPy or Dask; see `checked_records`."""
-        return checked_records(self, x, y, several_axes=self.job is not None, **given)
+    def fit(self: E, X: Any, y: Any) -> E:
+        """Train a net: a new one, or with ``warm_start`` the fitted one.
 
-    def _fit(self, x: Any, y: Any, n_outputs: int) -> None:
-        """Train a net on features (N, ...), and labels (N,) int32 or targets (N, K) float32."""
-        self._scaling = Scaling.of(x) if self.job is None else None
-        job = self._job(x.shape, n_outputs)
+        Parameters
+        ----------
+        X : (n, features) array or frame
+            Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
+        y : (n,) or (n, targets) array, series or frame
+            The class of each record, or the numbers to predict; several only of the regressor.
+
+        Returns
+        -------
+        SingaEstimator
+            This one.
+
+        Raises
+        ------
+        ValueError
+            The data or a parameter are wrong.
+        SingaError
+            The training has failed.
+        """
+        return self._fit(X, y, self.max_iter, goes_on=self.warm_start and self.__sklearn_is_fitted__())
+
+    def _fit(self: E, x: Any, y: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
+        """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
+        if not goes_on:
+            # no values of before with the scaling of a fit that fails
+            self.__dict__.pop("_net", None)
+        x, y = checked_records(self, x, y, several_axes=self.job is not None, reset=not goes_on, **self._checks)
+        targets, n_outputs = self._targets(y, goes_on, classes)
+        if not goes_on:
+            self._scaling = Scaling.of(x) if self.job is None else None
+            self._random = check_random_state(self.random_state)
+        job = self._job(x.shape, n_outputs, max_iter)
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
         losses: dict[int, float] = {}
 
@@ -134,28 +174,56 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             if event["event"] == "metrics" and event["phase"] == "train" and event["group"] == 0:
                 losses[event["step"]] = sum(value for name, value in event.items() if name.endswith("loss"))
 
-        with self._run_directory() as run_dir:
+        with self._run_directory() as run_dir, self._initial(job, run_dir, goes_on) as init_from:
             run = train(
                 job,
-                data={DATA: (self._records(x), y)},
+                data={DATA: (self._records(x), targets)},
                 client=self.client,
                 run_dir=run_dir,
-                init_from=self.init_from,
+                init_from=init_from,
                 progress=self.verbose,
                 on_event=note,
             )
             self._net = FittedNet.of(job, run.url, self.kind == "classifier")
-        self.loss_curve_ = [losses[step] for step in sorted(losses)]
-        self.n_iter_ = math.ceil(job.conf.train_steps / job.conf.disp_freq)
+        before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
+        self.loss_curve_ = before[0] + [losses[step] for step in sorted(losses)]
+        self.n_iter_ = before[1] + math.ceil(job.conf.train_steps / job.conf.disp_freq)
+        return self
 
-    def _job(self, shape: tuple[int, ...], n_outputs: int) -> Job:
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_net")
+
+    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _initial(self, job: Job, run_dir: str, goes_on: bool) -> Iterator[str | Sequence[str]]:
+        """Yield what a fit starts from; the fitted values are a checkpoint beside the run until it ends."""
+        if not goes_on:
+            yield self.init_from
+            return
+        url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
+        try:
+            import_weights(self._net.values, job, url)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{type(self).__name__}: the fitted values are those of another net. Expected the layers of the fit "
+                f"before. Call fit with warm_start=False for a new net."
+            ) from error
+        try:
+            yield url
+        finally:
+            fs.remove_tree(fs.absolute(url))
+
+    def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None) -> Job:
         seed = None
         if self.job is None or self.random_state is not None:
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            seed = int(self._random.randint(np.iinfo(np.int32).max))
         training = Training(
             n=shape[0],
             batch_size=self.batch_size,
-            max_iter=self.max_iter,
+            max_iter=max_iter,
             updater=self.updater,
             learning_rate=self.learning_rate_init,
             weight_decay=self.weight_decay,
@@ -193,7 +261,11 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         shape: dict[str, Any] = {"drop_axis": list(range(1, x.ndim))}
         if sample.ndim == 2:
             shape = {"chunks": (x.chunks[0], sample.shape[1:]), "drop_axis": list(range(2, x.ndim))}
-        return x.map_blocks(self._predicted, proba, dtype=sample.dtype, meta=sample[:0], **shape)
+        return x.map_blocks(self._predicted_block, proba, dtype=sample.dtype, meta=sample[:0], **shape)
+
+    def _predicted_block(self, x: Array, proba: bool) -> Array:
+        assert_all_finite(x, input_name="X")
+        return self._predicted(x, proba)
 
     def _predicted(self, x: Array, proba: bool) -> Array:
         """Return what is predicted from the outputs of the net for an array in memory."""

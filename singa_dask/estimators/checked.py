@@ -6,7 +6,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import compute, is_dask_collection
 from dask.delayed import delayed
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,7 +17,9 @@ __all__ = ["checked_features", "checked_records", "classes_of", "labels_of"]
 FLOATS = (np.float64, np.float32)
 
 
-def checked_records(estimator: BaseEstimator, x: Any, y: Any, several_axes: bool, **given: Any) -> tuple[Any, Any]:
+def checked_records(
+    estimator: BaseEstimator, x: Any, y: Any, several_axes: bool, reset: bool = True, **given: Any
+) -> tuple[Any, Any]:
     """Return features and targets to fit to: arrays of NumPy, or of Dask with the same chunks of records.
 
     Parameters
@@ -28,6 +30,8 @@ def checked_records(estimator: BaseEstimator, x: Any, y: Any, several_axes: bool
         Arrays or frames.
     several_axes : bool
         Whether a record may have several axes, and its values may be uint8.
+    reset : bool
+        Whether the names and the number of features may be others than in the fit before.
     **given
         Options of `sklearn.utils.validation.validate_data`.
 
@@ -38,9 +42,11 @@ def checked_records(estimator: BaseEstimator, x: Any, y: Any, several_axes: bool
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
         kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
-        checked: tuple[Any, Any] = validate_data(estimator, x, y, dtype=kinds, allow_nd=several_axes, **given)
+        checked: tuple[Any, Any] = validate_data(
+            estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given
+        )
         return checked
-    features = _array_of(_checked_meta(estimator, x, several_axes, reset=True))
+    features = _array_of(_checked_meta(estimator, x, several_axes, reset=reset))
     features = features.rechunk(dict.fromkeys(range(1, features.ndim), -1))
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
@@ -49,6 +55,7 @@ def checked_records(estimator: BaseEstimator, x: Any, y: Any, several_axes: bool
         targets = targets[:, 0]
     if targets.shape[:1] != features.shape[:1]:
         raise ValueError(f"X has {features.shape[0]} records, but y has {targets.shape[0]}.")
+    _check_finite(X=features, y=targets)
     return features, targets.rechunk({0: features.chunks[0], **dict.fromkeys(range(1, targets.ndim), -1)})
 
 
@@ -81,6 +88,16 @@ def _array_of(values: Any) -> Any:
     if np.isnan(values.shape[0]):
         values.compute_chunk_sizes()
     return values
+
+
+def _check_finite(**given: Any) -> None:
+    """Check that arrays of Dask have neither NaN nor infinity, in one pass over all of them."""
+    floats = {name: da.isfinite(values).all() for name, values in given.items() if values.dtype.kind == "f"}
+    for name, is_finite in zip(floats, compute(*floats.values()), strict=True):  # type: ignore[no-untyped-call]
+        if not is_finite:
+            raise ValueError(
+                f"Input {name} contains NaN or infinity. Expected finite numbers: leave out or fill in others."
+            )
 
 
 def classes_of(y: Any) -> Any:

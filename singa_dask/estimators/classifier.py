@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,16 +27,17 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     """
 
     kind = "classifier"
+    classes_: Any
 
-    def fit(self, X: Any, y: Any) -> SingaClassifier:
-        """Train a new net.
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SingaClassifier:
+        """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
 
         Parameters
         ----------
-        X : (n, features) array or frame
-            Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
-        y : (n,) array or series
-            The class of each record.
+        X, y
+            As in `fit`. The default net goes on with mean and standard deviation of the first call.
+        classes : (classes,) array, optional
+            All classes that y of any call has. Needed in the first call.
 
         Returns
         -------
@@ -49,10 +51,21 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         SingaError
             The training has failed.
         """
-        x, y = self._check_fit(X, y)
-        self.classes_ = classes_of(y)
-        self._fit(x, labels_of(y, self.classes_), len(self.classes_))
-        return self
+        goes_on = self.__sklearn_is_fitted__()
+        if classes is None and not goes_on:
+            raise ValueError("classes: none are given. Expected those of all calls in the first call of partial_fit.")
+        if goes_on and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
+        return self._fit(X, y, 1, goes_on, classes)
+
+    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        found = classes_of(y)
+        known = self.classes_ if goes_on else found if classes is None else np.unique(classes)
+        unknown = set(found.tolist()) - set(known.tolist())
+        if unknown:
+            raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
+        self.classes_ = known
+        return labels_of(y, known), len(known)
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each record: (n,); for collections of Dask an array of Dask with the same partitions.
@@ -78,3 +91,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         probabilities: Array = self._net.outputs(self._records(x))[:, : len(self.classes_)]
         found: Array = probabilities if proba else self.classes_[np.argmax(probabilities, axis=1)]
         return found
+
+
+def _shown(classes: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(str, classes)))

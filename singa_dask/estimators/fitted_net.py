@@ -65,6 +65,11 @@ class FittedNet:
         values = {name: Stored(np.array(each.values), each.version) for name, each in load_values(url).items()}
         return cls(job.conf.model_dump_json(), modules.read(job.conf.modules), has_classes, values)
 
+    @property
+    def values(self) -> dict[str, Array]:
+        """Values of its params by name."""
+        return {name: each.values for name, each in self._state[3].items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return FittedNet, self._state
 

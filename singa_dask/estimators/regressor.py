@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +27,15 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
 
     kind = "regressor"
 
-    def fit(self, X: Any, y: Any) -> SingaRegressor:
-        """Train a new net.
+    _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
+
+    def partial_fit(self, X: Any, y: Any) -> SingaRegressor:
+        """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
 
         Parameters
         ----------
-        X : (n, features) array or frame
-            Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
-        y : (n,) or (n, targets) array, series or frame
-            Numbers to predict.
+        X, y
+            As in `fit`. The default net goes on with means and standard deviations of the first call.
 
         Returns
         -------
@@ -48,13 +49,18 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         SingaError
             The training has failed.
         """
-        x, y = self._check_fit(X, y, multi_output=True, y_numeric=True)
-        self._has_one_target = y.ndim == 1
+        return self._fit(X, y, 1, goes_on=self.__sklearn_is_fitted__())
+
+    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
         targets = y.reshape(len(y), -1)
-        self._target_scaling = Scaling.of(targets) if self.job is None else None
+        if not goes_on:
+            self._n_targets = targets.shape[1] if y.ndim > 1 else 0
+            self._target_scaling = Scaling.of(targets) if self.job is None else None
+        n_targets = targets.shape[1]
+        if n_targets != max(self._n_targets, 1):
+            raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")
         scaled = self._target_scaling.scale(targets) if self._target_scaling else targets.astype(np.float32)
-        self._fit(x, scaled, targets.shape[1])
-        return self
+        return scaled, n_targets
 
     def predict(self, X: Any) -> Any:
         """Predict the targets: (n,) or (n, targets); for collections of Dask an array of Dask with the same partitions.
@@ -75,7 +81,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         found = self._net.outputs(self._records(x))
         if self._target_scaling is not None:
             found = self._target_scaling.undo(found)
-        return found[:, 0] if self._has_one_target else found
+        return found if self._n_targets else found[:, 0]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

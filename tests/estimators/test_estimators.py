@@ -16,9 +16,10 @@ import pytest
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import singa_dask as sd
@@ -107,6 +108,79 @@ def test_collections_of_dask(iris: tuple[Array, Array]) -> None:
     assert found.chunks == ((60, 60, 30),)
     assert np.array_equal(found.compute(), ours.predict(x))
     assert ours.predict_proba(da.from_array(x, chunks=(60, 4))).compute().shape == (150, 3)
+
+
+def test_a_search_over_a_pipeline_on_dask_arrays(iris: tuple[Array, Array]) -> None:
+    x, y = (da.from_array(each, chunks=50) for each in iris)
+    pipeline = make_pipeline(FunctionTransformer(np.log1p), sd.SingaClassifier(**QUICK))
+    grid = {"singaclassifier__hidden_layer_sizes": [(16,)]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(x, y)
+    assert search.best_score_ > 0.8
+    assert isinstance(search.predict(x), da.Array)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_of_dask_that_are_not_finite(iris: tuple[Array, Array], value: float) -> None:
+    x, y = iris
+    wrong = x.copy()
+    wrong[70, 2] = value
+    sound, bad = (da.from_array(each, chunks=(50, 4)) for each in (x, wrong))
+    with pytest.raises(ValueError, match="Input X contains NaN or infinity"):
+        sd.SingaClassifier().fit(bad, da.from_array(y, chunks=50))
+    with pytest.raises(ValueError, match="Input y contains NaN or infinity"):
+        sd.SingaRegressor().fit(sound, bad)
+    fitted = sd.SingaRegressor(max_iter=0).fit(x, x[:, 0])
+    with pytest.raises(ValueError, match="Input X contains"):
+        fitted.predict(bad).compute()
+
+
+def test_partial_fits_of_a_classifier(iris: tuple[Array, Array], temporary: Path) -> None:
+    x, y = iris
+    found = sd.SingaClassifier(**QUICK)
+    with pytest.raises(ValueError, match=r"classes: none are given\. Expected"):
+        found.partial_fit(x, y)
+    # the scaling of the first call stays
+    found.partial_fit(x[:100], y[:100], classes=np.unique(y))
+    before = found.predict_proba(x)
+    found.set_params(learning_rate_init=0.0).partial_fit(x[50:], y[50:])
+    np.testing.assert_allclose(found.predict_proba(x), before, rtol=1e-5)
+    assert (found.n_iter_, len(found.loss_curve_), len(found.classes_)) == (2, 4, 3)
+    cases: list[tuple[Array, Array, Any, str]] = [
+        (x, y, ["setosa", "virginica"], "Expected those of the first fit: setosa, versicolor, virginica"),
+        (x, np.where(y == "setosa", "rose", y), None, "unknown classes: rose. Known: setosa"),
+        (x[:, 1:], y, None, "3 features"),
+    ]
+    for records, labels, classes, message in cases:
+        with pytest.raises(ValueError, match=message):
+            found.partial_fit(records, labels, classes)
+    assert not list(temporary.glob("singa-dask*"))
+
+
+def test_partial_fits_of_a_regressor(iris: tuple[Array, Array]) -> None:
+    x, _ = iris
+    found = sd.SingaRegressor(**QUICK).partial_fit(x, x[:, :2]).partial_fit(x, x[:, :2])
+    assert found.loss_curve_[-1] < found.loss_curve_[0]
+    assert found.predict(x).shape == (150, 2)
+    with pytest.raises(ValueError, match=r"y has 1 targets\. Expected 2"):
+        found.partial_fit(x, x[:, 0])
+
+
+def test_a_warm_start(iris: tuple[Array, Array], tmp_path: Path) -> None:
+    x, y = iris
+    found = sd.SingaClassifier(**QUICK, warm_start=True).fit(x, y)
+    found.set_params(run_dir=str(tmp_path / "run")).fit(x, y)
+    assert found.loss_curve_[16] < found.loss_curve_[0] / 4
+    assert found.n_iter_ == 30
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+    found.set_params(hidden_layer_sizes=(7,), run_dir=None)
+    with pytest.raises(ValueError, match=r"values are those of another net.*Call fit with warm_start=False"):
+        found.fit(x, y)
+    assert found.set_params(warm_start=False, max_iter=1).fit(x, y).n_iter_ == 1
+    # nothing is left of a net whose successor failed
+    with pytest.raises(ValueError, match="num_output"):
+        found.set_params(hidden_layer_sizes=(0,)).fit(x, y)
+    with pytest.raises(NotFittedError):
+        found.predict(x)
 
 
 def test_fits_in_threads(iris: tuple[Array, Array], temporary: Path, capfd: pytest.CaptureFixture[str]) -> None:
