@@ -24,7 +24,7 @@ from singa_dask.runtime.inference.net import SharedValues, build, class_names_of
 from singa_dask.runtime.inference.outputs import keep_outputs
 from singa_dask.runtime.inference.user_code import locate_errors
 from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.resources import limit_process, limit_thread, n_threads
+from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
 
 __all__ = ["Trained", "TrainedNet"]
@@ -86,6 +86,8 @@ class TrainedNet:
         Input layers by name, of ``shapes``.
     batchsize : int
         Of the job.
+    sequential : str
+        A layer that needs all batches in order; empty if there is none.
 
     Raises
     ------
@@ -96,6 +98,7 @@ class TrainedNet:
     def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
         self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
         self._sized: OrderedDict[int, _Sized] = OrderedDict()
+        self._pools = ThreadPools()
         self.shapes = self._build(job)
         self.shapes.context.class_names = trained.class_names
         inputs = [layer for layer in self.shapes.layers if layer.traits.is_input]
@@ -108,7 +111,7 @@ class TrainedNet:
         if len(sizes) != 1:
             raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
         self.batchsize = sizes.pop()
-        self._sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
+        self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
 
     def layer(self, name: str) -> Layer:
         """Return a layer, for its shapes; one of its copies in an unrolled net."""
@@ -122,9 +125,9 @@ class TrainedNet:
         ConfigError
             A layer needs whole batches, and there is a rest.
         """
-        if self._sequential and n % self.batchsize:
+        if self.sequential and n % self.batchsize:
             raise ConfigError(
-                f"layer {self._sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
+                f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
             )
         return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
 
@@ -179,6 +182,8 @@ class TrainedNet:
                     layer.read_statistics()
             algorithm = prepare_net(net, self._job, self._trained.initial, self._trained.shared)
         self._trained.initial.release()
+        # a layer may have loaded others
+        self._pools = ThreadPools()
         return _Sized(net, algorithm)
 
     def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
@@ -190,8 +195,7 @@ class TrainedNet:
     def _computing(self, net: NeuralNet) -> Iterator[None]:
         n = n_threads(self._job, 1)
         with ExitStack() as stack:
-            stack.enter_context(limit_process(n))
-            stack.enter_context(limit_thread(n))
+            stack.enter_context(self._pools.limit(n))
             stack.enter_context(explain_memory_errors(lambda: [net]))
             stack.enter_context(self._trained.ops.activate())
             yield

@@ -12,11 +12,20 @@ import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from singa_dask.conf import JobConf
 
-__all__ = ["cpu_count", "limit_process", "limit_thread", "machine_memory", "n_threads", "peak_memory", "size_text"]
+__all__ = [
+    "ThreadPools",
+    "cpu_count",
+    "limit_process",
+    "limit_thread",
+    "machine_memory",
+    "n_threads",
+    "peak_memory",
+    "size_text",
+]
 
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Files with the memory limit of the control group of this process, for both versions of control groups."""
@@ -83,6 +92,18 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
     """Limit loaded OpenMP libraries to ``n`` threads for calls from this thread, until the context ends."""
     limits: AbstractContextManager[object] = threadpool_limits(n, user_api="openmp")
     return limits
+
+
+class ThreadPools:
+    """The libraries with threads that are loaded now: to look for them takes longer than a small net."""
+
+    def __init__(self) -> None:
+        self._found = ThreadpoolController()
+
+    def limit(self, n: int) -> AbstractContextManager[object]:
+        """Do what `limit_process` and `limit_thread` do, in these libraries."""
+        limits: AbstractContextManager[object] = self._found.limit(limits=n)
+        return limits
 
 
 def peak_memory() -> int:
