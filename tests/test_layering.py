@@ -18,6 +18,7 @@ LEVELS = {
     "cli": 14,
     "singa_dask": 13,
     "estimators": 12,
+    "serving": 12,
     "jobs": 11,
     "exports": 11,
     "runtime": 10,
@@ -50,7 +51,7 @@ TYPES = ("singa_dask.ops.contract.",)
 GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy/*.py")}
 # Who may import a package: rooms, or files.
 CONFINED = {
-    "asyncio": {"comm"},
+    "asyncio": {"comm", "serving"},
     "click": {"cli"},
     "cudnn": GPU_FILES,
     "cupy": GPU_FILES,
@@ -62,7 +63,9 @@ CONFINED = {
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "sklearn": {"estimators"},
+    "starlette": {"serving"},
     "tornado": {"comm", "runtime"},
+    "uvicorn": {"serving"},
     "yaml": {"conf"},
 }
 
@@ -81,7 +84,7 @@ LIBRARIES = {"onednn-cpu-gomp"}
 HOSTS = {"dask"}
 
 # Modules of extras: what needs them says what to install.
-OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends", "prometheus_client", "sklearn"}
+OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends", "prometheus_client", "sklearn", "starlette", "uvicorn"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

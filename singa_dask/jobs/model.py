@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf import Phase
+from singa_dask.data import Arrays
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.job import Job
@@ -118,6 +119,10 @@ class Model:
         """Return the names of the classes of a layer with probabilities; empty if they are numbers."""
         return self._trained.class_names.known_for(label_layer(self._job.job, Phase.TEST, layer))
 
+    def has_classes(self, layer: str) -> bool:
+        """Return whether a layer has the probabilities of classes."""
+        return has_classes(self._job.job, layer)
+
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the columns that the net was trained to predict; empty if they have none."""
@@ -154,10 +159,13 @@ class Model:
             There are several layers to predict from.
         """
         layer = layer or self.output
-        if not has_classes(self._job.job, layer):
-            values = self._values(x, layer)
+        return self.predictions_of(self._values(x, layer), layer)
+
+    def predictions_of(self, values: Array, layer: str) -> Array:
+        """Return what `predict` makes of the values of a layer."""
+        if not self.has_classes(layer):
             return values.reshape(-1) if values.shape[1:] == (1,) else values
-        scores = self.predict_proba(x, layer)
+        scores = self.probabilities_of(values, layer)
         # of equal ones the last, as in predict of the command line
         best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return labels_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1])
@@ -168,9 +176,12 @@ class Model:
         ``x``, ``layer`` and errors are those of `predict`. The classes are in the order of their numbers.
         """
         layer = layer or self.output
-        if not has_classes(self._job.job, layer):
+        if not self.has_classes(layer):
             raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
-        values = self._values(x, layer)
+        return self.probabilities_of(self._values(x, layer), layer)
+
+    def probabilities_of(self, values: Array, layer: str) -> Array:
+        """Return what `predict_proba` makes of the values of a layer."""
         steps = self._net(layer).layer(layer).site.n_steps
         n_classes = math.prod(values.shape[1:]) // steps
         return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
@@ -215,6 +226,43 @@ class Model:
                 metrics.append(((stop - first) / net.batchsize, found))
             return metrics
 
+    # -- in two parts ----------------------------------------------------------------------------------------
+
+    def encode(self, x: Any, layer: str, name: str = "x") -> Arrays:
+        """Return the fields of records as the net takes them, for `compute`; also while another thread computes.
+
+        ``x`` and errors are those of `predict`; ``name`` is what they call ``x``.
+        """
+        features = self._features(self._net(layer))
+        given = as_records(x, features.store_conf, self._facts_of(features), name=name)
+        return given.read(0, given.n)
+
+    def compute(self, arrays: Arrays, layer: str) -> Array:
+        """Return the values of a layer for a batch of records of `encode`, (n, *shape) float32.
+
+        Raises
+        ------
+        ConfigError
+            A layer keeps state from batch to batch, so records of several sources cannot be joined.
+        """
+        with self._lock:
+            net = self._net(layer)
+            if net.sequential:
+                raise ConfigError(
+                    f"{self.url}: layer {net.sequential!r} keeps state from batch to batch. Expected a net whose "
+                    "records do not depend on each other."
+                )
+            n = len(next(iter(arrays.values())))
+            found, _ = net.compute({self._features(net).conf_name: arrays}, n, 0)
+            values: Array = found[layer]["data"]
+            return values
+
+    def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""
+        features = self._features(self._net(layer))
+        facts = self._facts_of(features)
+        return tuple(features.store_conf.shape), facts.features if facts is not None else ()
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _values(self, x: Any, layer: str) -> Array:
@@ -234,6 +282,8 @@ class Model:
 
     def _net(self, layer: str) -> TrainedNet:
         """Return the net up to a layer, or without a name all of it, for the metrics."""
+        if layer in self._nets:
+            return self._nets[layer]
         with self._lock:
             if layer not in self._nets:
                 job = self._exposed if layer else self._source.phase_job(exposed=False)

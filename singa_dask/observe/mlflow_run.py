@@ -22,6 +22,7 @@ from singa_dask.observe.journal import read_objects
 from singa_dask.observe.run_directory import METRICS, first_command
 from singa_dask.observe.stored_run import StoredRun, flatten
 from singa_dask.observe.tensorboard_files import scalars
+from singa_dask.paths import without_password
 
 __all__ = ["MlflowRun"]
 
@@ -106,7 +107,7 @@ class MlflowRun:
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() or self._is_failing:
             message = "MLflow at %s does not have all of this run: %s has it."
-            logger.warning(message, _without_password(self.uri), self.run_url)
+            logger.warning(message, without_password(self.uri), self.run_url)
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class MlflowRun:
         """Begin again at the next attempt: it is not known what the server has got."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job goes on; it is tried again."
-            logger.warning(message, _without_password(self.uri), _brief(error))
+            logger.warning(message, without_password(self.uri), _brief(error))
         self._is_failing = True
         self._run_id = ""
 
@@ -230,12 +231,7 @@ def _as_local_file(url: str) -> Iterator[Path]:
         yield path
 
 
-def _without_password(text: str) -> str:
-    """Return text in which URLs have no user and password."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
-
-
 def _brief(error: Exception) -> str:
     """Return the first line of an error, which may be long."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return _without_password(lines[0])[:200].rstrip(".")
+    return without_password(lines[0])[:200].rstrip(".")

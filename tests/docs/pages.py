@@ -180,6 +180,7 @@ PAGES = [
     Page(DOCS / "checkpoints.md", {STOPPED: material.interrupted("runs/mine", STOPPED)}, prepare=write_jobs,
          check=check_resumed),
     Page(DOCS / "export.md"),
+    Page(DOCS / "serve.md", {"8000": str(free_port())}),
     Page(DOCS / "nets.md"),
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",

@@ -1,0 +1,87 @@
+"""``serve``: predictions of a trained net over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from singa_dask.cli.loading import does
+
+__all__ = ["serve"]
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen at; 0 for any that is free.",
+)
+@click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; the newest by default.")
+@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
+@click.option("--layer", metavar="NAME", help="Layer to predict from, of requests that name none.")
+@click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
+@click.option(
+    "--max-batch",
+    metavar="N",
+    type=click.IntRange(1, 65536),
+    default=64,
+    show_default=True,
+    help="Records of requests that are computed together.",
+)
+@click.option(
+    "--max-wait-ms",
+    metavar="MS",
+    type=click.FloatRange(0, 10_000),
+    default=0.0,
+    show_default=True,
+    help="How long a batch that is not full waits for more records.",
+)
+@click.option(
+    "--max-queue",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Requests that are answered at a time; others get status 429.",
+)
+@click.option(
+    "--max-records",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Records of a request.",
+)
+@click.option(
+    "--max-mb",
+    metavar="MB",
+    type=POSITIVE,
+    default=64.0,
+    show_default=True,
+    help="Size of the body of a request, and of the values of an answer.",
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=POSITIVE,
+    default=30.0,
+    show_default=True,
+    help="Time for a request; those that are late get status 408 or 503.",
+)
+@does("singa_dask.cli.work.serve:serve")
+def serve(**given: Any) -> None:
+    """Answer requests for predictions over HTTP.
+
+    RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. POST /predict takes records as
+    JSON, as an array of NumPy or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends
+    it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
+    install 'singa-dask[serve]'.
+    """

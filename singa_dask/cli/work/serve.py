@@ -1,0 +1,73 @@
+"""``serve``: predictions of a trained net over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+
+import click
+
+from singa_dask import serving
+from singa_dask.cli.signals import Signals
+from singa_dask.jobs import load_model
+
+__all__ = ["is_loopback", "serve"]
+
+
+def serve(
+    run: str,
+    host: str,
+    port: int,
+    step: int | None,
+    job_file: str | None,
+    layer: str | None,
+    cpu: bool,
+    max_batch: int,
+    max_wait_ms: float,
+    max_queue: int,
+    max_records: int,
+    max_mb: float,
+    timeout: float,
+) -> None:
+    """Answer requests for predictions until a signal comes."""
+    # the package that it needs is looked for before the net is read
+    server_type = serving.Server
+    model = load_model(run, step, job=job_file, cpu=cpu)
+    limits = serving.Limits(max_batch, max_wait_ms / 1000, max_queue, max_records, int(max_mb * (1 << 20)), timeout)
+    server = server_type(model, limits, host, port, layer)
+    if not is_loopback(host):
+        click.echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+    with Signals() as signals, server:
+        click.echo(f"{model.name}, step {model.step}: {server.url}")
+        signals.hand_to(_Ending(server))
+        server.wait()
+    counts = server.app.counts()
+    click.echo(
+        f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
+        f"{counts['batches']} batches",
+        err=True,
+    )
+
+
+class _Ending:
+    """Stops a server at the first signal, and the process at the second."""
+
+    def __init__(self, server: serving.Server) -> None:
+        self._server, self._asked = server, False
+
+    def stop(self, signal_name: str) -> None:
+        """Act on a signal."""
+        if self._asked:
+            os._exit(128 + signal.Signals[signal_name])
+        self._asked = True
+        click.echo(f"{signal_name}: ending.", err=True)
+        self._server.stop()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,25 @@
+"""Trained nets over HTTP: requests that arrive together are computed in one batch.
+
+Names are imported on first use, as Starlette and uvicorn (extra ``serve``) are needed for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singa_dask.lazy import lazy_names, require
+
+if TYPE_CHECKING:
+    from singa_dask.serving.limits import Limits
+    from singa_dask.serving.server import Server
+
+__all__ = ["Limits", "Server"]
+
+_load = lazy_names(__name__, {"Limits": "limits", "Server": "server"})
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Server":
+        require("starlette", "serve", "serve")
+        require("uvicorn", "serve", "serve")
+    return _load(name)

@@ -1,0 +1,160 @@
+"""Server: a model at a port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import threading
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from singa_dask.errors import ConfigError
+from singa_dask.jobs import Model
+from singa_dask.serving.app import App
+from singa_dask.serving.limits import Limits
+
+__all__ = ["Server"]
+
+BACKLOG = 2048
+# the loop of uvicorn looks so often whether it is to end; twice as long it may take besides requests
+ENDS_WITHIN_S = 2.0
+
+
+class Server:
+    """Serves a model, by threads of its own, from `start` until `stop`.
+
+    Parameters
+    ----------
+    model : Model
+    limits : Limits
+    host : str
+    port : int
+        0 for any that is free.
+    layer : str, optional
+        Layer to predict from, of requests that name none.
+
+    Attributes
+    ----------
+    url : str
+        Where it answers.
+    app : App
+
+    Raises
+    ------
+    ConfigError
+        The port cannot be had, or the net cannot be served.
+    """
+
+    def __init__(
+        self, model: Model, limits: Limits, host: str = "127.0.0.1", port: int = 0, layer: str | None = None
+    ) -> None:
+        self._socket = _listen(host, port)
+        try:
+            self.app = App(model, limits, layer)
+        except BaseException:
+            self._socket.close()
+            raise
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self._socket.getsockname()[1]}"
+        self._timeout_s = limits.timeout_s
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self.app.asgi,
+                http=_watched(limits.timeout_s),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=math.ceil(limits.timeout_s) + 1,
+            )
+        )
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="serve-http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Refuse new requests, and end when those that have arrived are answered. Does not wait for it."""
+        self.app.ending = True
+        self._server.should_exit = True
+
+    def wait(self) -> None:
+        """Wait until the server has ended.
+
+        Raises
+        ------
+        Exception
+            What ended it, if it was not `stop`.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self.wait()
+
+    def _run(self) -> None:
+        try:
+            self._server.run([self._socket])
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._socket.close()
+            self.app.close()
+            self.app.batcher.join(self._timeout_s + ENDS_WITHIN_S)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        # create_server adds the address
+        text = str(error.strerror or error).partition(" (while")[0]
+        hint = "Choose another --port, or 0 for any that is free."
+        raise ConfigError(f"{host}:{port}: cannot listen there: {text}. {hint}") from None
+
+
+def _watched(timeout_s: float) -> type[asyncio.Protocol]:
+    """Return the protocol of uvicorn, which closes connections whose client is too slow.
+
+    A client has ``timeout_s`` to begin a request, and as long for its head; for the body the application has a limit.
+    Then it has as long to read the answer.
+    """
+
+    class Watched(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+        _last: object = None
+        _n_equal = 0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._timer = self.loop.call_later(timeout_s, self._look)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self._timer is not None:
+                self._timer.cancel()
+
+        def _look(self) -> None:
+            """Close the connection if it has had the same request, or none, for too long."""
+            self._n_equal = self._n_equal + 1 if self.cycle is self._last else 0
+            self._last = self.cycle
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            if self._n_equal > is_answering:
+                self.transport.abort()
+            else:
+                self._timer = self.loop.call_later(timeout_s, self._look)
+
+    return Watched

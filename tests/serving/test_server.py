@@ -1,0 +1,125 @@
+"""The server: what it answers, also to many clients at a time, and how it ends."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import singa_dask as sd
+from singa_dask.errors import ConfigError
+from singa_dask.serving import Limits, Server
+from tests.jobs.test_model import table, table_run
+from tests.serving.conftest import Slow, ask
+
+NPY = "application/x-npy"
+
+
+def npy(values: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def close(given: Any, expected: Any) -> None:
+    """Check values that were computed in batches of other sizes: sums may be in another order."""
+    np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_predictions_are_those_of_the_model(url: str, model: sd.Model, digits: Any) -> None:
+    x = digits[:21]
+    wanted = {"predictions": model.predict(x).tolist(), "step": 6, "model": "tiny"}
+    assert ask(url, given={"records": x.tolist()}).json == wanted
+    found = ask(url, given={"records": x.reshape(21, 784).tolist(), "proba": True}).json
+    close(found.pop("probabilities"), model.predict_proba(x))
+    assert found == wanted
+    values = ask(url, given={"records": x.tolist(), "layer": "relu"}).json["predictions"]
+    close(values, model.extract(x, "relu"))
+
+
+def test_arrays_and_pictures(url: str, model: sd.Model, digits: Any) -> None:
+    x = digits[:5]
+    for given in (x, x.astype(">f8"), np.asfortranarray(x)):
+        answer = ask(url, "/predict?proba=true", npy(given), NPY, headers={"Accept": NPY})
+        assert answer.headers["content-type"] == NPY
+        close(np.load(io.BytesIO(answer.body)), model.predict_proba(x))
+    picture = io.BytesIO()
+    Image.fromarray(x[0]).save(picture, "PNG")
+    found = ask(url, "/predict?layer=softmaxloss", picture.getvalue(), "image/png").json
+    assert found["predictions"] == model.predict(x[:1]).tolist()
+
+
+def test_what_it_says_of_itself(model: sd.Model, digits: Any) -> None:
+    with Server(model, Limits(4)) as server:
+        assert ask(server.url, "/health").json == {"status": "ok", "model": "tiny", "step": 6}
+        ask(server.url, given={"records": digits[:9].tolist()})
+        ask(server.url, given={"records": []})
+        found = ask(server.url, "/model").json
+        server.app.ending = True
+        assert ask(server.url, "/health").status == 503
+        assert ask(server.url, given={"records": digits[:1].tolist()}).status == 503
+    assert found["record"] == {"shape": [28, 28], "columns": None}
+    assert found["layers"]["relu"] == [16]
+    assert found["counts"] == {"requests": 2, "errors": 1, "records": 9, "batches": 3}
+
+
+def test_objects_by_name_of_column(tmp_path: Path) -> None:
+    run = table_run(tmp_path, {"label": "species"}, sd.layer("SoftmaxLoss", srclayers=["fc", "data"]))
+    model, frame = sd.load_model(run), table(9)[["mass", "colour"]]
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    with Server(model, Limits(8)) as server:
+        found = ask(server.url, given={"records": records}).json
+        assert found["predictions"] == model.predict(frame).tolist()
+        assert found["classes"] == ["cat", "dog"]
+        assert ask(server.url, "/model").json["record"]["columns"] == ["mass", "colour"]
+        wrong = [{**records[0]}, {**records[1], "colour": "pink"}]
+        answer = ask(server.url, given={"records": wrong})
+        assert (answer.status, "records, row 1, column 'colour': unknown category 'pink'" in answer.json["error"]) == (
+            400,
+            True,
+        )
+        for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
+            assert ask(server.url, given={"records": bad}).status == 400
+
+
+def test_many_clients_get_their_own_answers(model: sd.Model, digits: Any) -> None:
+    wanted = model.predict_proba(digits[:320])
+    with Server(model, Limits(16)) as server, ThreadPoolExecutor(32) as pool:
+
+        def one(i: int) -> Any:
+            n = 1 + i % 3
+            if i % 8 == 7:
+                return ask(server.url, given={"records": digits[i : i + n, :27].tolist()}).status
+            found = ask(server.url, given={"records": digits[i : i + n].tolist(), "proba": True}).json
+            close(found["probabilities"], wanted[i : i + n])
+            return 200
+
+        found = list(pool.map(one, range(128)))
+        assert found == [400 if i % 8 == 7 else 200 for i in range(128)]
+
+
+def test_it_answers_what_has_arrived_and_ends(model: sd.Model) -> None:
+    with Server(model, Limits(4)) as server:
+        client = Slow(server.url, b'{"records": [%s]}' % (b"[" + b"0," * 783 + b"0]"))
+        server.stop()
+        assert client.finish() == 200
+        server.wait()
+    with pytest.raises(ConnectionRefusedError):
+        ask(server.url, "/health")
+
+
+def test_a_port_in_use(model: sd.Model) -> None:
+    with Server(model, Limits(4)) as server, pytest.raises(ConfigError, match=r"cannot listen there: Address already"):
+        Server(model, Limits(4), port=int(server.url.rpartition(":")[2]))
+    with pytest.raises(ConfigError, match=r"cannot listen there: .*not known"):
+        Server(model, Limits(4), "no.such.host.invalid")
+
+
+def test_a_layer_that_is_not_there(model: sd.Model) -> None:
+    with pytest.raises(ConfigError, match=r"no layer 'nothing' to predict from. Layers: data, innerproduct"):
+        Server(model, Limits(4), layer="nothing")
