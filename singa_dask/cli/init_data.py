@@ -284,9 +284,16 @@ def _pictures_of_tar(place: str) -> dict[str, Any]:
     with open_store(place, "webdataset") as store:
         has_label = "label" in store.schema
     for name in () if has_label else LABEL_NAMES:
-        with contextlib.suppress(DataError), open_store(place, "webdataset", label=f"json.{name}"):
-            options = {"label": f"json.{name}"}
-            break
+        try:
+            with open_store(place, "webdataset", label=f"json.{name}"):
+                options = {"label": f"json.{name}"}
+                break
+        except DataError as error:
+            if "has no key" not in str(error):
+                raise DataError(
+                    f"{error} Expected whole numbers from 0 on. For text write a job file with user_conf: "
+                    f"{{label: json.{name}, classes: [names of the classes]}}."
+                ) from error
     reading: dict[str, Any] = {"user_conf": options} if options else {}
     if _has_images_of_many_sizes(place, "webdataset", **options):
         reading |= {"resize": [SIDE, SIDE], "channels": 3}

@@ -52,6 +52,10 @@ def choose_columns(place: str, backend: str, options: Mapping[str, Any]) -> dict
         with open_store(place, "table", missing="skip", **columns, **options) as store:
             return columns if store.count == count else {**columns, "missing": "mean"}
     except DataError as error:
+        if "no columns of numbers" in str(error):
+            raise DataError(
+                f"{error} Text is read where a column of numbers is, too: as categories, or a label."
+            ) from None
         raise refused from error
 
 

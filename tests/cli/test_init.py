@@ -232,6 +232,8 @@ def test_a_table_with_named_columns(call: Call) -> None:
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
         (["packed.csv.gz"], 1, "packed.csv.gz: a packed table. Expected a file as it is. Unpack it"),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
+        (["words.csv"], 1, "words.csv: no columns of numbers for features. Columns: name, color."),
+        (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
         (["keras.npz"], 1, "keras.npz: no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),
         (["text.txt", "--net", "mlp"], 2, "text.txt: a text. Expected records with labels for --net mlp"),
@@ -243,6 +245,8 @@ def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: st
     Path("nan.csv").write_text("0,1\n1,nan\n")
     np.savez("nan.npz", x=np.full((4, 3), np.nan), y=np.array([1, 0, 1, 1]))
     Path("packed.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n"))
+    Path("words.csv").write_text("name,color\nelm,green\noak,red\n")
+    np.savez("real.npz", x=np.zeros((2, 3)), y=np.array([0.5, 1.0]))
     np.save("one.npy", np.zeros((4, 3)))
     np.savez("keras.npz", x_train=np.zeros((4, 3)), y_train=np.array([1, 0, 1, 1]))
     np.savez("unlabelled.npz", x=np.zeros((4, 3)))

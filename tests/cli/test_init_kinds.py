@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,11 @@ def hugging_face() -> str:
     return "images.parquet"
 
 
-def webdataset() -> str:
+def webdataset(labels: Sequence[Any] = (0, 1, 2)) -> str:
     files = []
     for i, data in enumerate(pictures()):
-        files += [(f"{i:03d}.png", data), (f"{i:03d}.json", json.dumps({"label": i % 3, "user": "a"}).encode())]
+        facts = {"label": labels[i % 3], "user": "a"}
+        files += [(f"{i:03d}.png", data), (f"{i:03d}.json", json.dumps(facts).encode())]
     Path("images.tar").write_bytes(tar(files))
     return "images.tar"
 
@@ -109,6 +110,18 @@ def test_a_job_for_it_trains(call: Call, tmp_path: Path, monkeypatch: pytest.Mon
     assert {key: found.get(key) for key in KINDS[write]} == KINDS[write]
     ran = call("run", "job.yaml", "--set", "train_steps=2", "--quiet")
     assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.parametrize("labels", [("cat", "dog", "elk"), (0.5, 1.5, 2.5)], ids=["text", "fractions"])
+def test_labels_in_json_that_are_no_integers(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: Sequence[Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("init", webdataset(labels))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"images.tar, record 000: the label {labels[0]!r} is not a 32-bit integer.")
+    assert "user_conf: {label: json.label, classes: [names of the classes]}" in result.stderr
+    assert not Path("job.yaml").exists()
 
 
 @pytest.mark.long
