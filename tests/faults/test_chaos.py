@@ -1,7 +1,7 @@
 """Many kills at random moments: of one process at a time, and of all of them as they come.
 
-What is random follows from a seed. ``pytest -m long`` has a few runs; set ``FAULT_RUNS``, ``FAULT_SECONDS`` and
-``FAULT_SEEDS`` for more, as CONTRIBUTING.md says.
+What is random follows from a seed. ``pytest -m long`` has a few runs; set ``FAULT_RUNS``, ``FAULT_SECONDS``,
+``FAULT_SEEDS`` and ``FAULT_TOPOLOGIES`` for more, as CONTRIBUTING.md says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.faults.jobs import ASYNCHRONOUS, STEPS, SYNCHRONOUS, first_unit, job, units_by_process
+from tests.faults.jobs import STEPS, SYNCHRONOUS, first_unit, job, units_by_process
 from tests.faults.machines import Machines, check_left
 from tests.faults.runs import Event, Run, at_step, check_params, check_same, killed
 from tests.faults.test_asynchronous import check_as_accurate
@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 RUNS = int(os.environ.get("FAULT_RUNS", "3"))
 SECONDS = float(os.environ.get("FAULT_SECONDS", "15"))
 SEEDS = range(int(os.environ.get("FAULT_SEEDS", "1")))
+# one whose groups are synchronous, one whose groups are not
+TOPOLOGIES = os.environ.get("FAULT_TOPOLOGIES", "partitioned hogwild").split()
 # of a process, in a run of three minutes; shorter runs have as many deaths
 MEAN_LIFE_S = 20.0 * min(SECONDS, 180.0) / 180.0
 MANY_RESTARTS = {"max_restarts": 100_000}
@@ -104,7 +106,7 @@ def _all_alive(run: Run) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("topology", [*SYNCHRONOUS, *ASYNCHRONOUS])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_processes_that_live_for_seconds(
     nannies: Machines, tmp_path: Path, calm: Any, topology: str, seed: int
 ) -> None:
