@@ -42,23 +42,21 @@ class Network:
     def __init__(self, stack: ExitStack, directory: Path, n_workers: int) -> None:
         self._stack, self.directory = stack, directory
         self.file = directory / "scheduler.json"
-        self._pids = [self._hold(["unshare", "-rn", *HOLD])]
-        wait_until(lambda: self._run(0, "true").returncode == 0, "a network namespace")
+        self._pids = [self._hold(["unshare", "-rn"])]
         self._ip(0, f"link add name bridge type bridge; addr add {self.host(0)}/24 dev bridge; link set bridge up")
         for i in range(1, n_workers + 1):
             self._add_host(i)
 
     def _hold(self, command: Sequence[str]) -> int:
-        process = self._stack.enter_context(subprocess.Popen(command))
+        """Start a process that keeps a namespace; return its ID when the namespace is ready, its users too."""
+        process = self._stack.enter_context(subprocess.Popen([*command, *HOLD]))
         self._stack.callback(process.kill)
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text().strip() == HOLD[0], "a network namespace")
         return process.pid
 
     def _add_host(self, i: int) -> None:
-        main = f"/proc/{self._pids[0]}/ns/net"
-        self._pids.append(self._hold([*self.inside(0), "unshare", "-n", *HOLD]))
-        pid = self._pids[i]
-        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink(main), "a network namespace")
-        wait_until(lambda: Path(f"/proc/{pid}/comm").read_text().strip() == "sleep", "it is held")
+        pid = self._hold([*self.inside(0), "unshare", "-n"])
+        self._pids.append(pid)
         self._ip(
             0, f"link add name v{i} type veth peer name e{i}; link set e{i} netns {pid}; link set v{i} master bridge"
         )
