@@ -119,8 +119,9 @@ class NeuralNet:
 
     @property
     def n_params(self) -> int:
-        """Number of values that are learnt, shared ones once."""
-        return sum(kept.param.size for kept in self.logical.values() if not kept.owner.running_statistic)
+        """Number of values that are learnt, shared ones once, by this net or the one that it has them from."""
+        learnt = {**self.logical, **self.shared_params.shared}.values()
+        return sum(kept.param.size for kept in learnt if not kept.owner.running_statistic)
 
     def n_shares(self, key: str) -> int:
         """Return by what the sum of the whole group's gradients for what is kept under a name is divided."""

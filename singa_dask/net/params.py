@@ -72,6 +72,8 @@ class Params:
         See `NeuralNet`.
     logical : dict of str to LogicalParam
         See `NeuralNet`.
+    shared : dict of str to LogicalParam
+        Those of another net whose values this one uses.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Params:
         self.by_name: dict[str, Param] = {}
         self.owners: list[Param] = []
         self.logical: dict[str, LogicalParam] = {}
+        self.shared: dict[str, LogicalParam] = {}
         self._families: dict[str, list[tuple[Param, Node]]] = {}
 
     def located(self) -> list[tuple[Param, Node, int]]:
@@ -107,7 +110,7 @@ class Params:
         """Find the owner of each param by ``share_from``, in a net with params of its own."""
         problems = []
         for param, node, k in self.located():
-            owner = self._owner_of(param)
+            owner = self.owner_of(param)
             if isinstance(owner, str):
                 problems.append(node.problem(owner, ("param", k, "share_from")))
             elif math.prod(owner.whole_shape) != math.prod(param.whole_shape):
@@ -119,7 +122,7 @@ class Params:
                 self._families.setdefault(owner.name, []).append((param, node))
         return problems
 
-    def _owner_of(self, param: Param) -> Param | str:
+    def owner_of(self, param: Param) -> Param | str:
         """Follow ``share_from`` to the param that owns the values; return a message if that fails."""
         passed = [param]
         while name := passed[-1].conf.share_from:
@@ -156,6 +159,8 @@ class Params:
                 message = f"{param.name!r} has shape {found.whole_shape} in the training net, {param.whole_shape} here."
                 problems.append(node.problem(message, ("param", k)))
             param.share(found)
+            owner = other.owner_of(found)
+            self.shared |= {key: kept for key, kept in other.logical.items() if kept.owner is owner}
         return problems
 
     def assign_owners(self) -> None:

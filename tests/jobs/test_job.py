@@ -71,7 +71,9 @@ def test_changed_jobs(job: sd.Job) -> None:
 
 
 def test_nets_of_a_job(job: sd.Job) -> None:
-    assert job.nets()[Phase.TRAIN].n_params == 784 * 16 + 16 + 16 * 10 + 10
+    nets = job.replace({"test_freq": 3, "test_steps": 2}).nets()
+    n = 784 * 16 + 16 + 16 * 10 + 10
+    assert {phase: net.n_params for phase, net in nets.items()} == {Phase.TRAIN: n, Phase.TEST: n}
     with pytest.raises(sd.ConfigError, match=r"store_conf\.path"):
         job.replace({"neuralnet.layer[data].store_conf.path": "absent.arrow"}).nets()
 
