@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from singa_dask import estimators, jobs
 from singa_dask.lazy import lazy_names
 from singa_dask.version import __version__
 
@@ -111,31 +112,14 @@ __all__ = [
     "train",
 ]
 
-# not in __all__: they need scikit-learn, and "from singa_dask import *" does not
-ESTIMATORS = ("SingaClassifier", "SingaRegressor")
 EXPORTS = ("export", "import_weights")
-JOBS = (
-    "Job",
-    "Model",
-    "Net",
-    "Run",
-    "extract",
-    "layer",
-    "load",
-    "load_model",
-    "open_run",
-    "predict",
-    "start",
-    "test",
-    "train",
-)
-
 __getattr__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(__all__, "api"),
-        **dict.fromkeys(ESTIMATORS, "estimators"),
+        # not in __all__: they need scikit-learn, and "from singa_dask import *" does not
+        **dict.fromkeys(estimators.__all__, "estimators"),
         **dict.fromkeys(EXPORTS, "exports"),
-        **dict.fromkeys(JOBS, "jobs"),
+        **dict.fromkeys(jobs.__all__, "jobs"),
     },
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import Converter, Converters
@@ -14,7 +14,7 @@ from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import LOSSES, inference_job, label_layer
+from singa_dask.runtime.inference.job import inference_job, label_layer, output_layers
 from singa_dask.runtime.inference.net import build, fill
 
 __all__ = ["ExportedNet", "Graph", "convert", "input_facts"]
@@ -65,7 +65,7 @@ class ExportedNet:
             It cannot be built, or has no such layer.
         """
         phase = _phase_of(job)
-        names = list(dict.fromkeys(layers)) or _outputs_of(job, phase)
+        names = list(dict.fromkeys(layers)) or output_layers(job, phase)
         if not names:
             raise ConfigError(f"{where}: no layer is an output. Say which: --layer NAME.")
         exact = job.model_copy(update={"precision": "float32", "gpu": [], "ops": "numpy"})
@@ -129,23 +129,6 @@ def _phase_of(job: JobConf) -> Phase:
     """Return the net to export: that of tests, or where no records enter there, of training."""
     inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
     return Phase.TEST if any(layer.in_phase(Phase.TEST) for layer in inputs) else Phase.TRAIN
-
-
-def _outputs_of(job: JobConf, phase: Phase) -> list[str]:
-    """Return the layers whose values are what the net was trained for."""
-    layers = [layer for layer in job.neuralnet.layer if layer.in_phase(phase)]
-    found = [layer.name for layer in layers if layer.type in LOSSES]
-    found += [layer.srclayers[0] for layer in layers if layer.type == "EuclideanLoss"]
-    return list(dict.fromkeys(found or _last_layers(layers)))
-
-
-def _last_layers(layers: Sequence[LayerConf]) -> list[str]:
-    """Return the layers that only layers for people read, which sort scores, count and write files."""
-    kinds = {layer.name: LAYERS.find(layer.type).traits for layer in layers}
-    read = {source for layer in layers if not kinds[layer.name].is_output for source in layer.srclayers}
-    return [
-        layer.name for layer in layers if layer.name not in read and layer.srclayers and not kinds[layer.name].is_output
-    ]
 
 
 class Graph(Protocol):

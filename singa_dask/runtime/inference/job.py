@@ -25,6 +25,7 @@ __all__ = [
     "inference_job",
     "label_layer",
     "output_layer",
+    "output_layers",
     "predicted_layer",
     "with_batchsize",
     "with_data",
@@ -209,26 +210,39 @@ def classifier(job: JobConf, phase: Phase) -> str:
     raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which: --layer NAME.")
 
 
+def output_layers(job: JobConf, phase: Phase) -> list[str]:
+    """Return the layers with the values that a net was trained for, in a phase.
+
+    They are the losses of softmax, and what other losses compare; without a loss, the layers that no other one reads.
+    """
+    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
+    losses = sorted((each for name, each in layers.items() if traits[name].is_loss), key=_compares)
+    if losses:
+        found = [
+            next((source for source in each.srclayers if _compares(each) and not traits[source].is_input), each.name)
+            for each in losses
+        ]
+        return list(dict.fromkeys(found))
+    # those that sort scores, count and write files are for people
+    ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
+    return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
+
+
+def _compares(loss: LayerConf) -> bool:
+    """Return whether a loss only compares values, and does not compute probabilities too."""
+    return loss.type not in LOSSES
+
+
 def output_layer(job: JobConf, phase: Phase) -> str:
     """Return the layer with the values that a net computes in a phase, where it has no `classifier`.
-
-    It is what the only loss compares; without a loss the only layer that no other one reads.
 
     Raises
     ------
     ConfigError
-        There is none, or there are several.
+        There is none, or there are several `output_layers`.
     """
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
-    traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
-    names = [
-        next((source for source in each.srclayers if not traits[source].is_input), each.name)
-        for name, each in layers.items()
-        if traits[name].is_loss and each.type not in LOSSES
-    ]
-    if not names:
-        ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
-        names = [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
+    names = output_layers(job, phase)
     if len(names) == 1:
         return names[0]
     raise ConfigError(f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}.")
