@@ -98,6 +98,9 @@ class Records(NamedTuple):
         return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
 
     def _named(self, message: str) -> str:
+        what, hint, _ = message.partition(" Set missing:")
+        if hint and not self.outputs:
+            message = f"{what} Leave the record out, or set missing: in the job to what the value is to be."
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
         # a message of text files goes on with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"

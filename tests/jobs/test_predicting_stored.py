@@ -121,6 +121,35 @@ def test_targets_and_labels_of_a_table_are_tested(tmp_path: Path) -> None:
     assert (sd.predict(url, new, layer="fc") == model.predict(frame, "fc")).all()
 
 
+def test_predictions_skip_no_record(tmp_path: Path) -> None:
+    rows = ["a,b,kind", *(f"{i},{i % 3},{'odd' if i % 2 else 'even'}" for i in range(12))]
+    (tmp_path / "train.csv").write_text("\n".join([*rows, ""]))
+    (tmp_path / "new.csv").write_text("\n".join([*rows[:4], "9,,odd", ""]))
+    table = {"path": str(tmp_path / "train.csv"), "batchsize": 4, "features": ["a", "b"], "label": ["kind"]}
+    net = sd.Net(
+        [
+            sd.layer("CSVInput", name="data", store_conf={**table, "missing": "skip"}),
+            sd.layer("InnerProduct", name="fc", num_output=2),
+            sd.layer("SoftmaxLoss", srclayers=["fc", "data"]),
+        ]
+    )
+    job, new = sd.Job(net, train_steps=2, **KEYS), tmp_path / "new.csv"
+    job.save(tmp_path / "job.yaml")
+    model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
+    refused = r"new\.csv, line 5, column 'b': no value\. Leave the record out, or set missing: in the job"
+    for call in (lambda: sd.predict(model, new), lambda: sd.extract(model, new, "fc")):
+        with pytest.raises(sd.DataError, match=refused):
+            call()
+    given = ["predict", tmp_path / "job.yaml", "--init-from", tmp_path / "run", "--data", new]
+    said = CliRunner().invoke(main, [str(each) for each in given])
+    assert said.exit_code == 1
+    assert said.stderr.startswith(f"--data {new}, line 5, column 'b': no value. Leave the record out")
+    frame = pytest.importorskip("pandas").read_csv(new)
+    with pytest.raises(sd.DataError, match="x, row 3: a value is missing"):
+        sd.predict(model, frame)
+    assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
+
+
 def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.zeros((4, 3), np.uint8))
     x = np.zeros((1, 28, 28), np.uint8)

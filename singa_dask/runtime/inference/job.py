@@ -126,7 +126,8 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     backend : str or None
         Detected from the file if None, else that of the job. Images are resized to the shape of the job's records.
     outputs : bool
-        Whether labels and targets are read; else the layers that read them, and need them, are left out.
+        Whether labels and targets are read; else the layers that read them, and need them, are left out, and no record
+        is skipped for a missing value.
 
     Raises
     ------
@@ -152,6 +153,9 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     changes: dict[str, object] = {"path": url, "backend": backend}
     if not outputs:
         changes["has_label"] = False
+        if conf.missing == "skip":
+            # results would not be those of the records in their order
+            changes["missing"] = "error"
     found = STORES.find(backend) if backend else None
     if found is not None and backend != "table" and not found.table_format:
         # records that were converted from a table are its features
