@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 
-__all__ = ["ONNX_CONVERTERS", "TORCH_CONVERTERS", "Converter", "Converters"]
+__all__ = ["ONNX_CONVERTERS", "TORCH_CONVERTERS", "Converter", "Converters", "refuse_carried"]
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
@@ -92,3 +92,14 @@ class Converters:
 
 ONNX_CONVERTERS = Converters("ONNX", "ONNX_CONVERTERS")
 TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
+
+
+def refuse_carried(layer: Any) -> None:
+    """Refuse a layer that carries time steps, or positions, from batch to batch.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if layer.carries:
+        raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")

@@ -97,13 +97,19 @@ class ExportedNet:
         made.tables.update(initial.tables())
         return made
 
-    def notes(self) -> list[str]:
-        """Return what a user has to know: where the model computes something else than the net."""
+    def notes(self, format: str) -> list[str]:
+        """Return what a user has to know of a model: how states get from batch to batch, or that they do not."""
         carrying = [layer.conf_name for layer in self.net.layers if getattr(layer, "carries", False)]
-        if not carrying:
-            return []
-        names = ", ".join(dict.fromkeys(carrying))
-        return [f"{names}: carry_state is left out. The exported model begins each batch without a state."]
+        names = list(dict.fromkeys(carrying))
+        if format == "onnx":
+            return [
+                f"{name}: carry_state. Each input {name}.state is zeros at first, then the output {name}.next_state of "
+                f"the batch before; so is the cell of an LSTM."
+                for name in names
+            ]
+        return [
+            f"{name}: carry_state is left out. The exported model begins each batch without a state." for name in names
+        ]
 
 
 def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, dict[str, Any]]:

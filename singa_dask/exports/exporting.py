@@ -109,7 +109,7 @@ def export_job(
         files, notes = {target: encode(*_params(job, place))}, []
     else:
         exported = ExportedNet.of_checkpoint(checkpoint, job, layers, [place])
-        files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes()
+        files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes(kind)
     urls = {fs.absolute(url): content for url, content in files.items()}
     for url, content in urls.items():
         fs.makedirs(posixpath.dirname(url))

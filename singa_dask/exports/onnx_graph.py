@@ -42,6 +42,7 @@ class OnnxGraph:
         self._params: dict[tuple[str, tuple[int, ...]], str] = {}
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
+        self._next_states: dict[str, tuple[str, int]] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
         """Keep names for inputs and outputs."""
@@ -97,9 +98,14 @@ class OnnxGraph:
 
     def input(self, name: str, shape: Sequence[int | str], dtype: Any = np.float32) -> str:
         """Add an input of the model; return its name."""
+        self._names.add(name)
         kind = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self._inputs.append(self.helper.make_tensor_value_info(name, kind, list(shape)))
         return name
+
+    def next_state(self, name: str, x: str, width: int) -> None:
+        """Make a value (N, width) an output of the model, for the next batch; of several of a name the last one."""
+        self._next_states[name] = x, width
 
     def reshape(self, x: str, *shape: int) -> str:
         """Return values in another shape, in which one length may be -1."""
@@ -128,8 +134,10 @@ class OnnxGraph:
             made = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
         else:
             made = values[0]
-        self._nodes.append(self.helper.make_node("Identity", [made], [name], name=f"{name}/Identity"))
-        shape = [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest]
+        self._add_output(name, made, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
+
+    def _add_output(self, name: str, x: str, shape: Sequence[int | str]) -> None:
+        self._nodes.append(self.helper.make_node("Identity", [x], [name], name=f"{name}/Identity"))
         self._outputs.append(self.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, shape))
 
     def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
@@ -149,6 +157,8 @@ class OnnxGraph:
         n_bytes = sum(values.nbytes for values in self._constants.values())
         if n_bytes > MAX_BYTES:
             raise ConfigError(f"{name}: {n_bytes:,} bytes of params. ONNX files hold 2 GiB. Use safetensors.")
+        for output, (x, width) in self._next_states.items():
+            self._add_output(output, x, [BATCH, width])
         tensors = [self.numpy_helper.from_array(values, key) for key, values in self._constants.items()]
         graph = self.helper.make_graph(self._nodes, name, self._inputs, self._outputs, tensors)
         opsets = [self.helper.make_opsetid("", OPSET)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import ONNX_CONVERTERS
+from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_carried
 from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
 from singa_dask.layers import Param
 from singa_dask.layers.embedding import Embedding, Numbers, OneHot
@@ -61,6 +61,7 @@ def embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
 
 @register(PositionalEmbedding)
 def positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -> str:
+    refuse_carried(layer)
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
     rows = graph.reshape(graph.add("Gather", graph.param(layer.table), steps, axis=0), site.n_steps, 1, width)
@@ -69,6 +70,7 @@ def positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -
 
 @register(MultiHeadAttention)
 def multi_head_attention(graph: OnnxGraph, layer: MultiHeadAttention, x: str) -> str:
+    refuse_carried(layer)
     n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
     qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
     qkv = graph.reshape(qkv, n_steps, -1, 3, n_heads, width // n_heads)
@@ -110,7 +112,10 @@ def rnn(graph: OnnxGraph, layer: RNN, x: str, state: str = "") -> str:
 
 
 def recurrent(graph: OnnxGraph, layer: Recurrent, operator: str, x: str, state: str, **attributes: object) -> str:
-    """Add a recurrent layer, whose params of all gates are one array in ONNX."""
+    """Add a recurrent layer, whose params of all gates are one array in ONNX.
+
+    With ``carry_state`` the first state is an input of the model, and the last one an output; an LSTM has a cell, too.
+    """
     source, dim = layer.sources[0], layer.dim
     n_steps = layer.site.n_steps
     steps = graph.reshape(graph.rows(x, source), n_steps, -1, source.size)
@@ -123,10 +128,16 @@ def recurrent(graph: OnnxGraph, layer: Recurrent, operator: str, x: str, state: 
     if layer.biases:
         own = np.concatenate([layer.biases[gate].data for gate in GATES[operator]])
         biases = graph.constant(np.concatenate([own, np.zeros_like(own)])[None], name="biases")
-    first = graph.add("Unsqueeze", state, graph.integers([0])) if state else ""
+    carried = (("state", "cell") if operator == "LSTM" else ("state",)) if layer.carries else ()
+    firsts = [state]
+    if carried and not state:
+        firsts = [graph.input(f"{layer.conf_name}.{name}", (BATCH, dim)) for name in carried]
+    firsts = [graph.add("Unsqueeze", first, graph.integers([0])) if first else "" for first in firsts]
     weights = joined(layer.weights, "weights"), joined(layer.recurrences, "recurrences")
-    inputs = [steps, *weights, biases, "", first]
+    inputs = [steps, *weights, biases, "", *firsts]
     while not inputs[-1]:
         inputs.pop()
-    made = graph.add(operator, *inputs, hidden_size=dim, **attributes)
+    made, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
+    for name, last in zip(carried, lasts, strict=True):
+        graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)
     return graph.reshape(made, -1, dim)

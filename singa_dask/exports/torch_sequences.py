@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import TORCH_CONVERTERS
+from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_carried
 from singa_dask.exports.torch_module import TorchModule
 from singa_dask.layers import Param
 from singa_dask.layers.embedding import Embedding, Numbers, OneHot
@@ -53,6 +53,7 @@ def embedding(module: TorchModule, layer: Embedding, x: str) -> str:
 
 @register(PositionalEmbedding)
 def positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str) -> str:
+    refuse_carried(layer)
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
@@ -60,6 +61,7 @@ def positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str
 
 @register(MultiHeadAttention)
 def multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str) -> str:
+    refuse_carried(layer)
     n_steps, width = layer.n_steps, layer.features[0].shape[1]
     names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
     values = {name: param.data for name, param in zip(names, layer.params, strict=False)}

@@ -18,7 +18,7 @@ from singa_dask.net import NeuralNet
 from tests.layers.cases import Case, all_cases
 from tests.layers.exam import forward, source, wire
 
-__all__ = ["ROOT", "Values", "compute", "exported", "layer_cases", "read_job", "wired"]
+__all__ = ["ROOT", "Values", "by_record", "compute", "exported", "layer_cases", "read_job", "wired"]
 
 ROOT = Path(__file__).parents[2]
 Values = Mapping[str, np.ndarray]

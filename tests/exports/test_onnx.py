@@ -10,7 +10,8 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import ONNX_CONVERTERS
+from singa_dask.exports import onnx_graph
+from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exporting import CONVERTERS, encode_onnx
 from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.layers import LAYERS, Context, Layer
@@ -38,6 +39,13 @@ def run(content: bytes, inputs: Values) -> dict[str, np.ndarray]:
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+def first_states(content: bytes, n: int) -> Values:
+    """Return zeros for the states that a model carries from batch to batch."""
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = {each.name: each.shape[1] for each in session.get_inputs() if each.name.endswith((".state", ".cell"))}
+    return {name: np.zeros((n, width), np.float32) for name, width in names.items()}
 
 
 @pytest.mark.parametrize("case", layer_cases(ONNX_CONVERTERS), ids=shown)
@@ -90,8 +98,9 @@ def test_a_config(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = exported(job)
     (content,) = encode_onnx(made, name, {}).values()
     inputs, outputs = compute(made)
+    inputs = {**first_states(content, len(next(iter(inputs.values())))), **inputs}
     found = run(content, inputs)
-    assert found.keys() == outputs.keys()
+    assert {each for each in found if ".next_" not in each} == outputs.keys()
     for each, values in outputs.items():
         assert np.ptp(values) > 1e-4
         np.testing.assert_allclose(found[each], values, rtol=0, atol=TOLERANCE)
@@ -143,6 +152,20 @@ def test_the_batch_is_not_cut() -> None:
     layer = wired(Case("Slice", [(4, 3)], {"slice_conf": {"num_slices": 2}}))
     with pytest.raises(ConfigError, match="it cuts the batch"):
         ONNX_CONVERTERS.find(layer)(OnnxGraph(), layer, "x")
+
+
+def test_carried_time_steps_are_refused() -> None:
+    block = {"num_heads": 2, "causal": True, "carry_state": True}
+    layer = wired(Case("MultiHeadAttention", [(12, 6)], {"multiheadattention_conf": block}, n_steps=4))
+    for converters in (ONNX_CONVERTERS, TORCH_CONVERTERS):
+        with pytest.raises(ConfigError, match=r"from batch to batch\. Say carry_state: false"):
+            converters.find(layer)(None, layer, "x")
+
+
+def test_more_bytes_than_a_file_of_onnx_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_graph, "MAX_BYTES", 1 << 20)
+    with pytest.raises(ConfigError, match=r"x: [\d,]+ bytes of params\. ONNX files hold 2 GiB\. Use safetensors"):
+        encode_onnx(exported(read_job(CONFIGS / "digits" / "mlp.yaml").model_copy(update={"name": "x"})), "x.onnx", {})
 
 
 def test_all_layers_that_cannot_be_said_are_named() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import singa_dask as sd
-from singa_dask.conf import JobConf
+from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exporting import encode_onnx
-from tests.exports.nets import ROOT, compute, exported, read_job
+from tests.exports.nets import ROOT, by_record, compute, exported, read_job
 from tests.exports.test_onnx import run
 
 T, N = 4, 3
@@ -47,11 +47,23 @@ def test_an_output_has_records_first_then_time_steps(kind: str, block: dict[str,
     np.testing.assert_allclose(run(content, inputs)[layer], outputs[layer], rtol=0, atol=1e-5)
 
 
-def test_a_state_that_is_left_out_is_told() -> None:
-    job = read_job(ROOT / "configs/char-rnn/gru.yaml")
-    assert exported(job).notes() == [
-        "gru1: carry_state is left out. The exported model begins each batch without a state."
-    ]
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+def test_a_carried_state_is_an_input_and_an_output(kind: str) -> None:
+    made = exported(unrolled(kind, dim_hidden=50, carry_state=True), ["hidden"])
+    (content,) = encode_onnx(made, "x.onnx", {}).values()
+    names = ("state", "cell") if kind == "LSTM" else ("state",)
+    inputs, _ = compute(made)
+    data, states = inputs["data"], {f"hidden.{name}": np.zeros((N, 50), np.float32) for name in names}
+    for _ in range(2):
+        found = run(content, {"data": data, **states})
+        np.testing.assert_allclose(found["hidden"], by_record(made.outputs["hidden"]), rtol=0, atol=1e-5)
+        states = {f"hidden.{name}": found[f"hidden.next_{name}"] for name in names}
+        assert [values.shape for values in states.values()] == [(N, 50)] * len(names)
+        for layer in made.net.layers:
+            if layer not in made.net.inputs:
+                layer.forward(Phase.TEST | Phase.FORWARD)
+    assert made.notes("onnx")[0].startswith("hidden: carry_state. Each input hidden.state is zeros at first")
+    assert made.notes("torch")[0].startswith("hidden: carry_state is left out.")
 
 
 def test_a_net_that_reads_what_it_has_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
