@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.image import decode_image, image_pixels
-from singa_dask.data.codecs.table import TableEncoder, TableSpec, column_kind, missing_rows
+from singa_dask.data.codecs.table_columns import column_kind, missing_rows
+from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.layers.records import StoreConf, check_shape
 

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.table import TableSpec, as_floats, as_texts, missing_of, missing_rows, whole
+from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 
 __all__ = ["MAX_CATEGORIES", "TableStatistics"]

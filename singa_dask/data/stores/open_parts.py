@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from singa_dask.data.stores.table_parts import Part
+from singa_dask.data.stores.table_part import Part
 
 __all__ = ["OpenParts"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +11,9 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import Run
-from singa_dask.data.codecs.table import TableEncoder, TableSpec, show_columns
+from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec, show_columns
 from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.io_threads import decode_threads, io_threads, map_ahead
@@ -21,9 +21,11 @@ from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.open_parts import OpenParts
 from singa_dask.data.stores.range_store import RangeStore, rest_of
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES
+from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_files import TableFile, format_of, kind_of_key, table_files, with_keys
 from singa_dask.data.stores.table_index import Piece, TableIndex, find_index, index_url, keep_index
-from singa_dask.data.stores.table_parts import CsvPart, ParquetPart, Part
+from singa_dask.data.stores.table_parquet import ParquetPart
+from singa_dask.data.stores.table_part import Part
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
@@ -115,7 +117,7 @@ class TableStore(RangeStore):
     def index(self) -> None:
         self._part, options = OpenParts(self._open_part), self.options
         self._compared = set[int]()
-        self._spec, self._tolerant = _spec_of(options), "tolerant" in options
+        self._spec, self._tolerant = TableSpec.from_options(options), "tolerant" in options
         self._separator, self._block_bytes = options["separator"], options["block_bytes"]
         self._facts = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         self._files = table_files(self.url, self.storage_options)
@@ -383,14 +385,3 @@ class TableStore(RangeStore):
 
     def close(self) -> None:
         self._part.close()
-
-
-def _spec_of(options: Mapping[str, Any]) -> TableSpec:
-    """Return what to read, without label and target if these are not wanted."""
-    label = options["label"]
-    labels = (label,) if label and isinstance(label, str) else tuple(label)
-    spec = replace(TableSpec(**{each.name: options[each.name] for each in fields(TableSpec)}), label=labels)
-    if options["has_label"]:
-        return spec
-    features_only = {name: known for name, known in spec.categories.items() if name not in labels}
-    return replace(spec, label=(), target=(), categories=features_only)

@@ -1,14 +1,12 @@
-"""Tables with named columns: which columns become records, and how their values become numbers.
+"""TableEncoder: makes arrays from the columns of a block.
 
 A `TableSpec` is what a job says; `TableFacts` is what was learned from the training data (means, categories, names of
-classes), so that other data are read in the same way. A `TableEncoder` makes arrays from the columns of a block.
+classes), so that other data are read in the same way.
 """
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,166 +16,17 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.bisect_rows import bisect_rows
 from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import MAX_SHOWN, TableSpec
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
-from singa_dask.registry import suggest
 
-__all__ = [
-    "TableEncoder",
-    "TableSpec",
-    "as_floats",
-    "as_texts",
-    "column_kind",
-    "missing_of",
-    "missing_rows",
-    "show_columns",
-    "whole",
-]
+__all__ = ["TableEncoder"]
 
 LARGEST = float(np.finfo(np.float32).max)
-MAX_SHOWN = 20
-
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """What a job says about the columns of a table.
-
-    Attributes
-    ----------
-    features : tuple of str
-        Names or patterns (``pixel*``); empty for all columns of numbers other than label and target.
-    label : tuple of str
-        Columns of integers, or of strings that name the classes; each is a label of its own.
-    target : tuple of str
-        Columns of numbers to predict.
-    missing : {"error", "skip", "mean"} or float
-        What to do with features that have no value.
-    categories : mapping of str to tuple of str
-        Features whose values are names, with the names in order; learned from the training data if empty.
-    encoding : {"one_hot", "index"}
-        Whether a category is one value for each name, or the index of the name.
-    """
-
-    features: tuple[str, ...] = ()
-    label: tuple[str, ...] = ()
-    target: tuple[str, ...] = ()
-    missing: str | float = "error"
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    encoding: str = "one_hot"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Columns of targets and labels."""
-        return (*self.target, *self.label)
-
-    def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the columns that are features, given the kind of each column of the table.
-
-        ``index`` are columns that number the rows, which only count if they are named.
-
-        Raises
-        ------
-        DataError
-            A name is unknown or given twice, or a column cannot be a feature.
-        """
-        others = self.outputs
-        if not self.features:
-            numeric = ("number", "boolean")
-            found = [name for name, kind in kinds.items() if kind in numeric or name in self.categories]
-            chosen = [name for name in found if name and name not in (*others, *index)]
-        else:
-            chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
-        if not chosen:
-            raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
-        twice = next((name for name in chosen if chosen.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{url}: column {twice!r} is selected twice by features.")
-        for name in self.categories:
-            if name not in (*chosen, *self.label):
-                raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
-        return tuple(chosen)
-
-    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
-        """Check that the columns exist, are used once, and have values of the right kind.
-
-        Raises
-        ------
-        DataError
-            One of them does not.
-        """
-        uses = [
-            *((name, "features") for name in names),
-            *((name, "target") for name in self.target),
-            *((name, "label") for name in self.label),
-        ]
-        found: dict[str, str] = {}
-        for name, use in uses:
-            if name in found:
-                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
-                raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
-            found[name] = use
-            if name not in kinds:
-                raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
-            is_named = name in self.label or name in self.categories
-            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, is_feature=name in names)
-
-
-def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:
-    if pattern in kinds:
-        return [pattern]
-    if not any(character in pattern for character in "*?["):
-        raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
-    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
-    if not found:
-        raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
-    return found
-
-
-def _hint(name: str, kinds: Mapping[str, str]) -> str:
-    text = suggest(name, kinds)
-    return text.partition("Known:")[0] if "Did you mean" in text else ""
-
-
-def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None:
-    if kind in ("number", "boolean") or (kind == "string" and is_named):
-        return
-    if kind == "empty":
-        raise DataError(f"{where} has no values. Leave it out of features.")
-    if kind == "string" and is_feature:
-        name = where.rpartition("column ")[2]
-        raise DataError(f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}.")
-    if kind == "string":
-        raise DataError(f"{where} holds strings, expected numbers.")
-    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
-    raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
-
-
-def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
-    """Format the names of columns for a message."""
-    names = [name for name in names if name]
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"Columns: {', '.join(names[:MAX_SHOWN])}{more}."
-
-
-def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``empty`` or, for a type that is not supported, its name."""
-    types = pa.types
-    if types.is_dictionary(kind):
-        return column_kind(kind.value_type)
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "string"
-    if types.is_null(kind):
-        return "empty"
-    names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
-    return next((name for name, test in names.items() if test(kind)), str(kind))
 
 
 class TableEncoder:
@@ -304,45 +153,11 @@ def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
     return found
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, not encoded by a dictionary."""
-    chunks = column.chunks or [pa.array([], column.type)]
-    array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
-    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
-
-
-def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, or the empty string."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        found = pc.is_null(column, nan_is_null=True)
-    elif column_kind(kind) == "string":
-        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
-    else:
-        found = pc.is_null(column)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in one of some columns."""
-    found = np.zeros(len(table), np.bool_)
-    for name in names:
-        found |= missing_of(whole(table.column(name)))
-    return found
-
-
 def _refuse_missing(column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = "") -> None:
     if missing.any():
         row = int(missing.argmax())
         hint = hint or " Set missing: skip to leave such records out."
         raise DataError(f"{where(row)}, column {name!r}: no value.{hint}")
-
-
-def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return numbers and booleans as float64, NaN where there is no value."""
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def _numbers(column: pa.Array, where: Where, name: str, fill: float | None) -> npt.NDArray[np.floating[Any]]:
@@ -388,8 +203,3 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
             f"Expected one of the training data: {', '.join(names[:MAX_SHOWN])}{more}."
         )
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
-
-
-def as_texts(column: pa.Array) -> pa.Array:
-    """Return the values of a column as strings."""
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
