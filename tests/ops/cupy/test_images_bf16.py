@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
-from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops import NumpyOps
 from tests.backends import backend
-
-Array = Any
-
-# Half of the distance between two values of bfloat16 near 1, and some for what is rounded on the way.
-WITHIN = 1.5 * 2.0**-8
+from tests.ops.bf16 import Array, Values, compare
 
 
 @pytest.fixture
 def ops() -> NumpyOps:
     return backend("cuda:0", "bf16")
-
-
-class Values:
-    """Arrays drawn in bfloat16 or float32, on the device as they are, for numpy in float64."""
-
-    def __init__(self, ops: NumpyOps, wide: bool) -> None:
-        self.ops, self.wide, self.random = ops, wide, np.random.default_rng(11)
-
-    def features(self, *shape: int) -> Array:
-        """Return images, or rows, of bfloat16 values."""
-        made = self.ops.features(shape, np.float64 if self.wide else BFLOAT16)
-        self.ops.copy(self.random.normal(size=shape).astype(BFLOAT16), out=made)
-        return made
-
-    def weights(self, *shape: int) -> Array:
-        """Return values that bfloat16 has too, as float32."""
-        drawn = self.random.normal(size=shape).astype(BFLOAT16).astype(np.float32)
-        return drawn.astype(np.float64) if self.wide else self.ops.from_host(drawn)
-
-
-def compare(ops: NumpyOps, work: Callable[[Any, Values], tuple[Array, ...]]) -> None:
-    """Compare what a piece of work writes on the device in bfloat16 and with numpy in float64."""
-    plain = NumpyOps()
-    for _ in range(2):
-        actual, wanted = work(ops, Values(ops, False)), work(plain, Values(plain, True))
-        for one, other in zip(actual, wanted, strict=True):
-            scale = np.abs(other).max()
-            given = ops.to_host(one).astype(np.float64)
-            np.testing.assert_allclose(given, other, rtol=WITHIN, atol=WITHIN * scale)
 
 
 @pytest.mark.parametrize("channels", [32, 12, 3])
