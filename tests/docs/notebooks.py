@@ -24,6 +24,7 @@ EXECUTE = "from nbclient.cli import main; main()"
 
 CHECKS = {
     "dataframe": "assert (model.predict(penguins) == penguins.species).mean() > 0.9",
+    "estimators": "assert best.score(test[features], test.species) > 0.9",
     "first-net": "assert run.metrics['test']['accuracy'] > 0.9\n"
     "assert slow.metrics['test']['loss'] > run.metrics['test']['loss']",
     "frameworks": "assert [run.metrics['test']['accuracy'] > 0.8 for run in runs.values()] == [True] * 4",
