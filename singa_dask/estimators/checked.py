@@ -46,11 +46,11 @@ def checked_records(
             estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given
         )
         return checked
-    features = _array_of(_checked_meta(estimator, x, several_axes, reset=reset))
-    features = features.rechunk(dict.fromkeys(range(1, features.ndim), -1))
+    _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
-    targets = _array_of(y)
+    features, targets = _arrays_of(x, y)
+    features = features.rechunk(dict.fromkeys(range(1, features.ndim), -1))
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.shape[:1] != features.shape[:1]:
@@ -81,13 +81,18 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     return x
 
 
-def _array_of(values: Any) -> Any:
-    """Return a collection as an array of Dask of known shape."""
-    if hasattr(values, "to_dask_array"):
-        return values.to_dask_array(lengths=True)
-    if np.isnan(values.shape[0]):
-        values.compute_chunk_sizes()
-    return values
+def _arrays_of(*collections: Any) -> list[Any]:
+    """Return collections as arrays of Dask of known shapes; frames are computed once for the lengths of all."""
+    frames = [each for each in collections if hasattr(each, "to_dask_array")]
+    lengths = iter(compute(*(each.map_partitions(len) for each in frames)))  # type: ignore[no-untyped-call]
+    found = []
+    for each in collections:
+        if hasattr(each, "to_dask_array"):
+            each = each.to_dask_array(lengths=tuple(next(lengths)))
+        elif np.isnan(each.shape[0]):
+            each.compute_chunk_sizes()
+        found.append(each)
+    return found
 
 
 def _check_finite(**given: Any) -> None:

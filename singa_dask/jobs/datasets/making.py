@@ -195,7 +195,7 @@ def _of_frame(name: str, frame: Any, y: Any) -> Dataset:
     if not lazy and not hasattr(frame, "iloc"):
         frame = as_table(frame, where)
     columns = names_of(frame.columns, where) if hasattr(frame, "iloc") else frame.column_names
-    parts = list(frame.to_delayed()) if lazy else [frame]
+    parts = _parts_of_frame(frame) if lazy else [frame]
     uses: Mapping[str, str] = {}
     if y is not None:
         outputs = _outputs(where, frame, y, len(parts))
@@ -222,6 +222,12 @@ def _of_frame(name: str, frame: Any, y: Any) -> Dataset:
     )
 
 
+def _parts_of_frame(frame: Any) -> list[Any]:
+    """Return the partitions of a frame or column of Dask. What two of them have in common is computed once."""
+    # fused tasks would each compute it anew
+    return list(frame.optimize(fuse=False).to_delayed(optimize_graph=False))
+
+
 def _outputs(where: str, frame: Any, y: Any, n_parts: int) -> list[Any]:
     """Return the partitions of y."""
     if is_dask_collection(frame) != is_dask_collection(y):
@@ -232,7 +238,7 @@ def _outputs(where: str, frame: Any, y: Any, n_parts: int) -> list[Any]:
         if len(frame) != len(y):
             raise DataError(f"{where}: the frame has {len(frame)} records, but y has {len(y)}.")
         return [y]
-    found = _delayed_of(_rows_together(y)) if hasattr(y, "chunks") else list(y.to_delayed())
+    found = _delayed_of(_rows_together(y)) if hasattr(y, "chunks") else _parts_of_frame(y)
     if len(found) != n_parts:
         raise DataError(f"{where}: the frame has {n_parts} partitions, but y has {len(found)}.")
     return found

@@ -65,6 +65,19 @@ def test_what_frames_become(kind: str, tmp_path: Path) -> None:
     assert found["data"].tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
 
 
+def test_a_frame_and_its_column_are_computed_once() -> None:
+    calls: list[int] = []
+
+    def make(i: int) -> pd.DataFrame:
+        calls.append(i)
+        return FRAME[["age", "height"]]
+
+    lazy = dd.from_map(make, range(2), meta=FRAME[["age", "height"]])
+    calls.clear()
+    compute(*as_dataset("train", (lazy[["height"]], lazy.age)).parts, scheduler="synchronous")
+    assert sorted(calls) == [0, 1]
+
+
 def test_a_large_partition_has_several_row_groups(tmp_path: Path) -> None:
     n = 600_000
     frame = pd.DataFrame({"a": np.arange(n), "b": np.arange(n) % 7})
