@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from singa_dask.conf import Phase
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.model_labels import LabelReader
 from singa_dask.jobs.model_records import Given, as_records
@@ -138,9 +139,10 @@ class Model:
 
         Parameters
         ----------
-        x : ndarray, DataFrame, Table, or sequence of pictures
-            Records: an array ``(n, *shape)`` as the job reads them, before its mean and std; a pandas DataFrame or
-            pyarrow Table with the columns of the training data; pictures as bytes of PNG or JPEG, or of Pillow.
+        x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
+            Records, by name of the input layer if there are several: an array ``(n, *shape)`` as the job reads them,
+            before its mean and std; a pandas DataFrame or pyarrow Table with the columns of the training data;
+            pictures as bytes of PNG or JPEG, or of Pillow.
         layer : str, optional
             With the probabilities, if the net has several such layers; or with the values.
 
@@ -215,13 +217,12 @@ class Model:
         """Return weight and metrics of each batch of `test`."""
         with self._lock:
             net = self._net("")
-            features = self._features(net)
-            conf, facts = features.store_conf, self._facts_of(features)
-            given = as_records(x, conf, facts, outputs=y is None, skips=True)
-            labels = LabelReader(net, features, given.n, y)
+            given = self._given(net, x, outputs=y is None, skips=True)
+            n = next(iter(given.values())).n
+            labels = LabelReader(net, [net.inputs[name] for name in given], n, y)
             metrics = []
-            for first, stop in net.batches(given.n):
-                arrays = given.read(first, stop)
+            for first, stop in net.batches(n):
+                arrays = {name: each.read(first, stop) for name, each in given.items()}
                 _, found = net.compute(labels.arrays(arrays, first, stop), stop - first, first)
                 metrics.append(((stop - first) / net.batchsize, found))
             return metrics
@@ -268,15 +269,36 @@ class Model:
     def _values(self, x: Any, layer: str) -> Array:
         with self._lock:
             net = self._net(layer)
-            features = self._features(net)
-            given = as_records(x, features.store_conf, self._facts_of(features))
-            return self._computed(net, features.conf_name, layer, given)
+            return self._computed(net, layer, self._given(net, x))
 
-    def _computed(self, net: TrainedNet, features: str, layer: str, given: Given) -> Array:
+    def _given(self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False) -> dict[str, Given]:
+        """Return the records of each input layer that reads features; see `as_records`."""
+        if not isinstance(x, Mapping):
+            features = self._features(net)
+            return {
+                features.conf_name: as_records(
+                    x, features.store_conf, self._facts_of(features), outputs=outputs, skips=skips
+                )
+            }
+        inputs = {name: each for name, each in net.inputs.items() if not each.reads_outputs}
+        if x.keys() != inputs.keys():
+            raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
+        given = {
+            name: as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
+            for name, each in inputs.items()
+        }
+        if len({each.n for each in given.values()}) > 1:
+            counts = ", ".join(f"{each.n} of {name}" for name, each in given.items())
+            raise DataError(f"x: records: {counts}. Expected as many of each.")
+        return given
+
+    def _computed(self, net: TrainedNet, layer: str, given: Mapping[str, Given]) -> Array:
         shape = self.layers[layer] or (1,)
-        values = np.empty((given.n, *shape), np.float32)
-        for first, stop in net.batches(given.n):
-            found, _ = net.compute({features: given.read(first, stop)}, stop - first, first)
+        n = next(iter(given.values())).n
+        values = np.empty((n, *shape), np.float32)
+        for first, stop in net.batches(n):
+            arrays = {name: each.read(first, stop) for name, each in given.items()}
+            found, _ = net.compute(arrays, stop - first, first)
             values[first:stop] = found[layer]["data"]
         return values
 
@@ -299,7 +321,8 @@ class Model:
         if len(found) != 1:
             names = ", ".join(each.conf_name for each in found) or "none"
             raise ConfigError(
-                f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records."
+                f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records; of several, "
+                "give predict, extract and test a dict of the records of each."
             )
         return found[0]
 

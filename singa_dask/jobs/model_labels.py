@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ class LabelReader:
     Parameters
     ----------
     net : TrainedNet
-    features : StoreInput
-        Reads the features, and labels if no other layer does.
+    features : sequence of StoreInput
+        Read the features; one of them labels too, if no other layer does.
     n : int
         Number of records.
     y : array-like, mapping of str to array-like, or None
@@ -41,22 +41,24 @@ class LabelReader:
         They do not fit the net.
     """
 
-    def __init__(self, net: TrainedNet, features: StoreInput, n: int, y: Any) -> None:
-        self._net, self._features, self._n = net, features, n
+    def __init__(self, net: TrainedNet, features: Sequence[StoreInput], n: int, y: Any) -> None:
+        self._net, self._n = net, n
+        labelled = [each for each in features if any("labels" in found.consumed_as for found in each.features)]
+        self._features = (labelled or features)[0]
         self._targets = [each for each in net.inputs.values() if isinstance(each, TargetInput)]
         self._labels = [each for each in net.inputs.values() if isinstance(each, LabelInput)]
-        self._has_label = any("labels" in feature.consumed_as for feature in features.features) and not self._labels
+        self._has_label = bool(labelled) and not self._labels
         self._given = self._read(y) if y is not None else None
 
-    def arrays(self, arrays: Arrays, first: int, stop: int) -> dict[str, Arrays]:
-        """Return the records of each input layer, given those of ``x``.
+    def arrays(self, given: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
+        """Return the records of each input layer, given those of ``x`` by layer.
 
         Raises
         ------
         DataError
             The net needs labels or targets, and there are none.
         """
-        fields: Arrays = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
+        arrays = given[self._features.conf_name]
         if self._given is not None:
             own = {
                 name: {key: value[first:stop] for key, value in found.items()} for name, found in self._given.items()
@@ -67,9 +69,10 @@ class LabelReader:
         if missing:
             what = "targets" if self._targets else "labels"
             raise DataError(f"y: the net needs {what}, for layer {missing[0]!r}. Give y.")
-        made: dict[str, Arrays] = {name: own.get(name, {}) for name in self._net.inputs}
-        features = self._features.conf_name
-        return {**made, features: {**fields, **made[features]}}
+        fields: dict[str, Arrays] = {
+            name: {key: each[key] for key in ("data", "pixel") if key in each} for name, each in given.items()
+        }
+        return {name: {**fields.get(name, {}), **own.get(name, {})} for name in self._net.inputs}
 
     def _wanted(self) -> list[str]:
         """Return the input layers that need labels or targets."""

@@ -21,6 +21,7 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data import STORES, open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 
 
@@ -116,6 +117,38 @@ def test_a_pickled_model_reads_its_values_once_a_process(run: str, digits: tuple
     received = pickle.loads(sent)
     assert received is pickle.loads(sent)
     assert (received.predict(digits[0][:5]) == model.predict(digits[0][:5])).all()
+
+
+def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32)
+    y = (x[:, 0] > x[:, 4]).astype(np.int64)
+    parts = {"left": x[:, :3], "right": x[:, 3:]}
+    net = sd.Net(
+        [
+            *(
+                sd.layer("RecordInput", name=name, store_conf={"path": f"dask://{name}", "shape": [n], "batchsize": 5})
+                for name, n in (("left", 3), ("right", 2))
+            ),
+            sd.layer("Concate", name="both", srclayers=["left", "right"], concate_dim=1),
+            sd.layer("InnerProduct", name="fc", num_output=2),
+            sd.layer("SoftmaxLoss", name="loss", srclayers=["fc", "right"]),
+        ]
+    )
+    job = sd.Job(net, train_steps=4, **KEYS)
+    data = {"left": (parts["left"], y), "right": (parts["right"], y)}
+    model = sd.load_model(sd.train(job, data=data, run_dir=str(tmp_path / "run"), progress=False))
+    weight, bias = (load_values(model.url)[name].values for name in ("fc.weight", "fc.bias"))
+    np.testing.assert_allclose(model.extract(parts, "fc"), x @ weight.T + bias, rtol=1e-5, atol=1e-6)
+    assert sd.test(model, parts, y)["accuracy"] == np.mean(sd.predict(model, parts) == y)
+    wrong = (
+        (x, ConfigError, "give predict, extract and test a dict of the records of each"),
+        ({"left": x}, DataError, "x: records of left. Expected those of left, right"),
+        ({**parts, "left": x[:4, :3]}, DataError, "x: records: 4 of left, 20 of right. Expected as many of each"),
+        ({**parts, "left": x}, DataError, r"x\['left'\]: records of \(5,\), expected \(3,\)"),
+    )
+    for given, kind, said in wrong:
+        with pytest.raises(kind, match=said):
+            model.predict(given)
 
 
 def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
