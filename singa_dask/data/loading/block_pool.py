@@ -60,11 +60,23 @@ class BlockPool:
         self._slot_of[block] = slot
 
     def rows_of(self, ids: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the rows of records, given their blocks, which must be in the pool."""
+        """Return the rows of records in the arrays of the pool.
+
+        Parameters
+        ----------
+        ids : (n,) int64
+            Records.
+        blocks : (n,) int64
+            The block of each, which must be in the pool.
+
+        Returns
+        -------
+        (n,) int64
+        """
         return ids if self._holds_all else ids + self._shift[blocks]
 
     def take(self, rows: npt.NDArray[np.int64], out: Arrays) -> None:
-        """Copy rows to ``out``."""
+        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
         for name, array in self.arrays.items():
             # any other mode would need a temporary buffer
             array.take(rows, axis=0, out=out[name], mode="clip")

@@ -84,7 +84,20 @@ class Collator:
             block, row = (block + 1, 0) if end < self._end else self._reader.locate(self._sampler.start)
 
     def gather(self, ids: Ids, out: Arrays) -> None:
-        """Copy records in any order."""
+        """Copy records in any order, reading the blocks that are not in memory.
+
+        Parameters
+        ----------
+        ids : (n,) int64
+            Records.
+        out : dict of str to ndarray
+            (n, *shape) per field, which is written.
+
+        Raises
+        ------
+        DataError
+            A block cannot be read. Names URL and block.
+        """
         pool = self._pool = self._pool or BlockPool(self._store, self._pool_blocks)
         rows = ids
         if not pool.is_complete:

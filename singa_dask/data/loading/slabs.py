@@ -39,13 +39,26 @@ class Batch(NamedTuple):
 
 @dataclass
 class Slab:
-    """Batches that are read together: rows of ``buffers``, or views of a block that contains the whole batch."""
+    """Batches that are read together.
+
+    Attributes
+    ----------
+    first_step : int
+        Step of the first batch.
+    buffers : dict of str to ndarray
+        (n_batches * B / n_workers, *shape) per field, which are used again for a later slab; empty after an error.
+    batches : list of Batch
+        Rows of ``buffers``, or views of a block that contains the whole batch.
+    error : BaseException or None
+        What ended the reading of the slab, which then has no batches.
+    bad : dict of int to list of BadRecord
+        Bad records by index of the batch.
+    """
 
     first_step: int
     buffers: Arrays
     batches: list[Batch]
     error: BaseException | None = None
-    # bad records by index of the batch
     bad: dict[int, list[BadRecord]] = field(default_factory=dict)
 
 
@@ -114,7 +127,13 @@ class SlabReader:
         self._collator.clear()
 
     def read(self, step: int, spare: Arrays | None) -> Slab:
-        """Read the slab that begins with a step; reuses ``spare`` buffers.
+        """Read the slab that begins with a step.
+
+        Parameters
+        ----------
+        step : int
+        spare : dict of str to ndarray, optional
+            Buffers of a slab that is no longer used, to be written again. Without them new ones are allocated.
 
         Raises
         ------

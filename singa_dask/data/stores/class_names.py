@@ -286,7 +286,15 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
 
 
 def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
-    """Return ``table[labels]``.
+    """Return ``table[labels]``, (n,) int32.
+
+    Parameters
+    ----------
+    labels : (n,) integers
+    table : (classes,) int32
+        New label of each label, see `label_table`.
+    where : str
+        Begins the error.
 
     Raises
     ------

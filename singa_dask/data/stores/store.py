@@ -147,11 +147,17 @@ class Store(ABC):
         """
 
     def read_labels(self, block_id: int) -> npt.NDArray[Any]:
-        """Read the labels of one block. Formats that can do so without the rest of the records override this."""
+        """Read the labels of one block: (n,) int32, or (n, labels) if records have several.
+
+        Formats that can do so without the rest of the records override this.
+        """
         return self.read_block(block_id)["label"]
 
     def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
-        """Read some records of one block, given by their rows. Formats in which that saves work override this."""
+        """Read some records of one block, given by their rows, (m,) int64: (m, *shape) per field.
+
+        Formats in which that saves work override this.
+        """
         return {name: array[rows] for name, array in self.read_block(block_id).items()}
 
     def copies_rows(self, block_id: int) -> bool:
@@ -159,7 +165,7 @@ class Store(ABC):
         return False
 
     def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
-        """Copy consecutive records of a block to ``out``, from row ``first`` on."""
+        """Copy consecutive records of a block, from row ``first`` on, to ``out``: (m, *shape) per field."""
         for name, array in self.read_block(block_id).items():
             out[name][...] = array[first : first + len(out[name])]
 
@@ -336,8 +342,10 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
 
     Parameters
     ----------
+    url : str
+        File of the blocks.
     offsets : (n + 1,) int64
-        Offset of each record, and the end of the last.
+        Offset of each record in bytes, and the end of the last.
     """
     blocks: list[Block] = []
     first, n = 0, len(offsets) - 1
