@@ -11,9 +11,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from filelock import lock_descriptor
-
 from singa_dask.data import fs
+from singa_dask.data.fs.locks import try_lock
 
 __all__ = ["Journal", "is_in_use", "newest_objects", "read_objects"]
 
@@ -158,7 +157,7 @@ def _write_whole(file: FileIO, content: bytes) -> None:
 def _lock(file: FileIO) -> bool:
     """Lock a file until it is closed; return False if another process has locked it."""
     try:
-        return bool(lock_descriptor(file.fileno(), blocking=False))
+        return try_lock(file)
     except OSError:  # some network filesystems have no locks
         return True
 
