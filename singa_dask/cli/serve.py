@@ -29,6 +29,12 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--layer", metavar="NAME", help="Layer to predict from, of requests that name none.")
 @click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
 @click.option(
+    "--threads",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Threads that compute a layer, 0 for one a core; as the job says by default. For a small net 1 is fastest.",
+)
+@click.option(
     "--max-batch",
     metavar="N",
     type=click.IntRange(1, 65536),

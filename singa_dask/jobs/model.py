@@ -363,6 +363,7 @@ def load_model(
     *,
     job: Job | str | os.PathLike[str] | None = None,
     cpu: bool = False,
+    threads: int | None = None,
 ) -> Model:
     """Return the trained net of a run.
 
@@ -376,6 +377,8 @@ def load_model(
         Whose test net takes the values; by default the run's.
     cpu : bool
         Compute on the CPU, whatever the job says.
+    threads : int, optional
+        Threads that compute a layer, 0 for one a core; by default as the job says. For a small net 1 is fastest.
 
     Raises
     ------
@@ -391,4 +394,4 @@ def load_model(
     >>> model.predict(x)  # doctest: +SKIP
     array([7, 2, 1])
     """
-    return Model(find_source(run.url if isinstance(run, Run) else os.fspath(run), step, job, cpu))
+    return Model(find_source(run.url if isinstance(run, Run) else os.fspath(run), step, job, cpu, threads))

@@ -87,7 +87,11 @@ class ModelSource:
 
 
 def find_source(
-    url: str, step: int | None = None, job: Job | str | os.PathLike[str] | None = None, cpu: bool = False
+    url: str,
+    step: int | None = None,
+    job: Job | str | os.PathLike[str] | None = None,
+    cpu: bool = False,
+    threads: int | None = None,
 ) -> ModelSource:
     """Find the job and the checkpoint of a model; see `load_model`."""
     url = fs.absolute(url)
@@ -98,7 +102,8 @@ def find_source(
     else:
         found = job if isinstance(job, Job) else load(job)
         resolved, text = found.name, found.file.resolved()
-    read = loads(text, resolved, ON_CPU if cpu else (), registries=REGISTRIES, with_lines=False)
+    sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
+    read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
     sources = tuple(modules.read(read.job.modules))
     return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)

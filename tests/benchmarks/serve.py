@@ -1,6 +1,6 @@
 """Requests a second and their latency: ``singa-dask serve``, beside the same net in ONNX by Starlette and onnxruntime.
 
-``python -m tests.benchmarks.serve [--requests N] [--rounds N]``
+``python -m tests.benchmarks.serve [--requests N] [--rounds N] [--threads N]``
 
 The perceptron of the digits, one record of 784 integers as JSON a request, from a process of its own with 1 and 32
 connections. Servers run in turn. CPU time is that of the server, and depends least on what else the machine does.
@@ -41,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="of the net")
     parser.add_argument("--onnx", help=argparse.SUPPRESS)
     parser.add_argument("--client", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -51,15 +52,15 @@ def main() -> None:
         print(json.dumps(ask(port, n_connections, given.requests)))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            measure(folder, given.requests, given.rounds)
+            measure(folder, given.requests, given.rounds, given.threads)
 
 
-def measure(folder: str, n_requests: int, n_rounds: int) -> None:
+def measure(folder: str, n_requests: int, n_rounds: int, threads: int) -> None:
     """Compare calls, and servers in turn."""
     run = f"{folder}/run"
     sd.train(sd.load(JOB, set={"train_steps": 200, "test_freq": 0}), run_dir=run, progress=False)
     sd.export(run, f"{folder}/net.onnx")
-    model, x = sd.load_model(run), pixels()
+    model, x = sd.load_model(run, threads=threads), pixels()
     for n in (1, 64):
         some = x[:n]
         wall, cpu = timed(lambda: model.predict(some))  # noqa: B023
@@ -68,7 +69,7 @@ def measure(folder: str, n_requests: int, n_rounds: int) -> None:
         )
     me = [sys.executable, "-m"]
     servers = {
-        "singa-dask serve": [*me, "singa_dask", "serve", run, "--port", "0"],
+        "singa-dask serve": [*me, "singa_dask", "serve", run, "--port", "0", "--threads", str(threads)],
         "Starlette + onnxruntime": [*me, "tests.benchmarks.serve", "--onnx", f"{folder}/net.onnx"],
     }
     for _ in range(n_rounds):

@@ -71,6 +71,7 @@ def test_a_signal_ends_it_when_all_is_answered(digits_run: str, number: signal.S
 @pytest.mark.long
 def test_a_second_signal_ends_it_at_once(digits_run: str) -> None:
     command = [sys.executable, "-m", "singa_dask", "serve", digits_run, "--port", "0", "--host", "0.0.0.0"]
+    command += ["--threads", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None

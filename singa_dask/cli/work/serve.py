@@ -23,6 +23,7 @@ def serve(
     job_file: str | None,
     layer: str | None,
     cpu: bool,
+    threads: int | None,
     max_batch: int,
     max_wait_ms: float,
     max_queue: int,
@@ -33,7 +34,7 @@ def serve(
     """Answer requests for predictions until a signal comes."""
     # the package that it needs is looked for before the net is read
     server_type = serving.Server
-    model = load_model(run, step, job=job_file, cpu=cpu)
+    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     limits = serving.Limits(max_batch, max_wait_ms / 1000, max_queue, max_records, int(max_mb * (1 << 20)), timeout)
     server = server_type(model, limits, host, port, layer)
     if not is_loopback(host):
