@@ -16,7 +16,7 @@ from singa_dask.cli import inspection, sheet
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
 from singa_dask.data import STORES, open_store
-from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from tests.cli.conftest import DIGITS, Call
 from tests.contracts.foreign import NAMES, write_foreign

@@ -18,10 +18,10 @@ from singa_dask.data.codecs.values import as_values, value_name
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import BLOCK_BYTES, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.values import as_values
 from singa_dask.data.fs.byte_source import Bytes, Range
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.types import Arrays, Block, Field
 
 __all__ = ["Column", "ColumnStore"]

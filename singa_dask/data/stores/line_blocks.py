@@ -6,7 +6,7 @@ import numpy as np
 
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.scan import scan_ahead
-from singa_dask.data.stores.store import BLOCK_BYTES
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.types import Block
 
 __all__ = ["NEWLINE", "cut_lines"]

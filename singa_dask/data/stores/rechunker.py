@@ -11,7 +11,6 @@ import numpy as np
 
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record import check_schema, schema_of
-from singa_dask.data.stores.store import count_of
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
 
@@ -81,9 +80,23 @@ class Rechunker:
     def _next(self) -> Arrays | None:
         for chunk in self._chunks:
             if not chunk or any(map(len, chunk.values())):
-                n = count_of(self._url, chunk)
+                n = _count_of(self._url, chunk)
                 if "label" in chunk:
                     chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
                 self._seen += n
                 return chunk
         return None
+
+
+def _count_of(url: str, records: Arrays) -> int:
+    """Return the number of records in arrays to be written.
+
+    Raises
+    ------
+    DataError
+        The arrays have different lengths, or are empty.
+    """
+    lengths = {name: len(array) for name, array in records.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise DataError(f"{url}: nothing to write, or arrays of different lengths: {lengths}.")
+    return next(iter(lengths.values()))

@@ -24,17 +24,12 @@ from singa_dask.registry import Registry
 
 __all__ = [
     "ADVICE",
-    "BLOCK_BYTES",
     "MANIFEST_DIR",
     "STORES",
     "Store",
     "backends_holding",
-    "count_of",
-    "cut_blocks",
-    "rows_per_block",
 ]
 
-BLOCK_BYTES = 1 << 20
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
 # ends errors of data that differs from its manifest
@@ -42,9 +37,6 @@ ADVICE = (
     "damaged, or newer than its manifest. If the data is right, write a new manifest: "
     "singa-dask data verify URL --write-manifest."
 )
-# block sizes are multiples of this, so that batches of a power of two lie within a block
-EVEN_ROWS = 256
-
 STORES: Registry[Store]
 
 
@@ -312,47 +304,3 @@ def backends_holding(records: str) -> list[str]:
 
 def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:
     return cls(url, storage_options, **options)
-
-
-def count_of(url: str, records: Arrays) -> int:
-    """Return the number of records in arrays to be written.
-
-    Raises
-    ------
-    DataError
-        The arrays have different lengths, or are empty.
-    """
-    lengths = {name: len(array) for name, array in records.items()}
-    if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        raise DataError(f"{url}: nothing to write, or arrays of different lengths: {lengths}.")
-    return next(iter(lengths.values()))
-
-
-def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
-    """Return the number of records per block: at least one, and a multiple of 256 if more than that."""
-    return _even(max(1, block_bytes // max(record_bytes, 1)))
-
-
-def _even(n: int) -> int:
-    return n - n % EVEN_ROWS if n > EVEN_ROWS else n
-
-
-def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
-    """Group consecutive records into blocks of about ``block_bytes``.
-
-    Parameters
-    ----------
-    url : str
-        File of the blocks.
-    offsets : (n + 1,) int64
-        Offset of each record in bytes, and the end of the last.
-    """
-    blocks: list[Block] = []
-    first, n = 0, len(offsets) - 1
-    while first < n:
-        end = int(np.searchsorted(offsets, offsets[first] + block_bytes, side="right")) - 1
-        end = min(first + _even(max(end - first, 1)), n)
-        start = int(offsets[first])
-        blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
-        first = end
-    return tuple(blocks)

@@ -17,10 +17,11 @@ from singa_dask.data.codecs.table_spec import TableSpec, show_columns
 from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.io_threads import decode_threads, io_threads, map_ahead
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.open_parts import OpenParts
 from singa_dask.data.stores.range_store import RangeStore, rest_of
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES
+from singa_dask.data.stores.store import STORES
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_files import TableFile, format_of, kind_of_key, table_files, with_keys
 from singa_dask.data.stores.table_index import Piece, TableIndex, find_index, index_url, keep_index

@@ -19,10 +19,11 @@ from singa_dask.data.codecs.record import check_schema, salvage_rows, schema_of
 from singa_dask.data.codecs.tar_index import TarIndex, scan_tar
 from singa_dask.data.codecs.values import as_values, value_name
 from singa_dask.data.fs.byte_source import Bytes
+from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.cached_index import CachedIndex
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, cut_blocks
+from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 

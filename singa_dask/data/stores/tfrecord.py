@@ -14,9 +14,10 @@ from singa_dask.data.codecs.example import decode_examples
 from singa_dask.data.codecs.record import check_schema, decode_values, salvage_rows, schema_of
 from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.checksum import crc32c, masked
+from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_list import read_classes
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, cut_blocks
+from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 

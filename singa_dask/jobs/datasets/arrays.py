@@ -14,7 +14,7 @@ import numpy.typing as npt
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.stores.arrow import ArrowStore
-from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 

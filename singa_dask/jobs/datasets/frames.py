@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask.data.codecs.table_spec import show_columns
-from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 

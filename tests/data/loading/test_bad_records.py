@@ -103,7 +103,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several blocks of a few records."""
     monkeypatch.setattr("singa_dask.data.stores.image.BLOCK_BYTES", 500)
-    monkeypatch.setattr("singa_dask.data.stores.store.cut_blocks.__defaults__", (400,))
+    monkeypatch.setattr("singa_dask.data.stores.block_sizes.cut_blocks.__defaults__", (400,))
 
 
 @pytest.fixture(params=ROWWISE)
