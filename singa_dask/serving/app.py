@@ -78,7 +78,11 @@ class App:
         some = self._layer or next(reversed(model.layers))
         self._shape, self._columns = model.record(some)
         zeros = np.zeros((1, *self._shape), np.uint8)
-        self.batcher.warm_up(model.encode(zeros, some), some)
+        try:
+            self.batcher.warm_up(model.encode(zeros, some), some)
+        except BaseException:
+            self.close()
+            raise
         self.asgi = Starlette(
             routes=[
                 Route("/predict", self._predict, methods=["POST"]),

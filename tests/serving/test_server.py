@@ -120,6 +120,12 @@ def test_a_port_in_use(model: sd.Model) -> None:
         Server(model, Limits(4), "no.such.host.invalid")
 
 
+def test_a_net_that_keeps_state(model: sd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model._net(model.output), "sequential", "gru")
+    with pytest.raises(ConfigError, match=r"layer 'gru' keeps state from batch to batch. Expected a net whose"):
+        Server(model, Limits(4))
+
+
 def test_a_layer_that_is_not_there(model: sd.Model) -> None:
     with pytest.raises(ConfigError, match=r"no layer 'nothing' to predict from. Layers: data, innerproduct"):
         Server(model, Limits(4), layer="nothing")
