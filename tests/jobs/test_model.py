@@ -139,6 +139,8 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
     model = sd.load_model(sd.train(job, data=data, run_dir=str(tmp_path / "run"), progress=False))
     weight, bias = (load_values(model.url)[name].values for name in ("fc.weight", "fc.bias"))
     np.testing.assert_allclose(model.extract(parts, "fc"), x @ weight.T + bias, rtol=1e-5, atol=1e-6)
+    # before the first layer with params
+    assert (model.extract(parts, "both") == x).all()
     assert sd.test(model, parts, y)["accuracy"] == np.mean(sd.predict(model, parts) == y)
     wrong = (
         (x, ConfigError, "give predict, extract and test a dict of the records of each"),

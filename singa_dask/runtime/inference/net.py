@@ -88,7 +88,7 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     known = {} if shared is None else shared
     owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
     missing = {name: owner for name, owner in owners.items() if name not in known}
-    if missing or not known:
+    if missing:
         initial.check(((name, owner.shape) for name, owner in missing.items()), complete=True)
     for name, owner in missing.items():
         values, version = initial.get(name, owner.shape)
