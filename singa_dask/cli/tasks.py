@@ -57,7 +57,7 @@ def shown(
     index_of: Callable[[R], int],
     quiet: bool = False,
     console: Console | None = None,
-    line_s: float = LINE_S,
+    line_s: float | None = None,
 ) -> Callable[[Sequence[T]], Iterable[R]]:
     """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
 
@@ -72,8 +72,8 @@ def shown(
         Show nothing.
     console : Console, optional
         Where to; stderr if it is not given.
-    line_s : float
-        Seconds from a line to the next.
+    line_s : float, optional
+        Seconds from a line to the next; `LINE_S` by default.
     """
     console = console or Console(stderr=True, highlight=False)
     if quiet:
@@ -94,10 +94,12 @@ def shown(
     return run_shown
 
 
-def counted(text: str, total: int, console: Console | None = None, line_s: float = LINE_S) -> _Lines | _Bar:
+def counted(text: str, total: int, console: Console | None = None, line_s: float | None = None) -> _Lines | _Bar:
     """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
     console = console or Console(stderr=True, highlight=False)
-    return _Bar(console, text, total) if console.is_interactive else _Lines(console, text, total, line_s)
+    if console.is_interactive:
+        return _Bar(console, text, total)
+    return _Lines(console, text, total, LINE_S if line_s is None else line_s)
 
 
 @contextlib.contextmanager

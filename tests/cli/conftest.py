@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from singa_dask.cli import main
+from singa_dask.cli import main, tasks
 from singa_dask.data import open_store
 from tests.contracts.records import read_all
 
@@ -73,8 +74,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call() -> Call:
-    """Return a function that runs ``singa-dask`` with some arguments in this process."""
+def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Return a function that runs ``singa-dask`` with some arguments in this process; no line tells that it is slow."""
+    monkeypatch.setattr(tasks, "LINE_S", math.inf)
 
     def run(*args: Any) -> Result:
         return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="singa-dask")
