@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
 
-__all__ = ["MAX_READS", "IoThreads", "decode_threads", "io_threads", "map_ahead"]
+__all__ = ["MAX_READS", "IoThreads", "decode_threads", "io_threads", "map_ahead", "open_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,6 +31,8 @@ IDLE_S = 10.0
 MAX_TIMES, MIN_TIMES = 32, 8
 # of a process that decode: it has other work for its cores
 MAX_DECODING = 4
+# files of stores that a process opens at the same time: gzipped ones are decompressed
+MAX_OPENING = 4
 LATE_MEDIANS = 3.0
 LATE_S = 0.25
 # reads are repeated at most this often: EXTRA_READS, and one in EXTRA_SHARE
@@ -135,6 +137,11 @@ def decode_threads() -> IoThreads:
     """Return the threads of this process that decode blocks: as many as it has cores, at most `MAX_DECODING`."""
     n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return _OPEN.setdefault((os.getpid(), "decode", 0), IoThreads(min(n_cores, MAX_DECODING), "decode"))
+
+
+def open_threads() -> IoThreads:
+    """Return the threads of this process that open the files of stores."""
+    return _OPEN.setdefault((os.getpid(), "open", 0), IoThreads(MAX_OPENING, "open"))
 
 
 def map_ahead(

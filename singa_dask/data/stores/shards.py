@@ -15,7 +15,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.fs.byte_source import Range
-from singa_dask.data.fs.io_threads import IoThreads, map_ahead
+from singa_dask.data.fs.io_threads import map_ahead, open_threads
 from singa_dask.data.stores.class_names import Labels, label_table, relabel
 from singa_dask.data.stores.opening import is_pattern, open_store
 from singa_dask.data.stores.range_store import RangeStore
@@ -25,7 +25,6 @@ from singa_dask.errors import DataError
 
 __all__ = ["ShardedStore", "shard_url", "shard_urls"]
 
-OPENED_AT_ONCE = 4
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 
 
@@ -99,7 +98,7 @@ class ShardedStore(RangeStore):
             return store
 
         try:
-            with closing(map_ahead(open_shard, shards, IoThreads(OPENED_AT_ONCE, "open"), len(shards))) as stores:
+            with closing(map_ahead(open_shard, shards, open_threads(), len(shards))) as stores:
                 for store in stores:
                     self._stores.append(store)
                     self._check(store)

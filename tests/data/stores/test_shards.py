@@ -13,6 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from singa_dask.data import detect, fs, open_store
 from singa_dask.data.fs import byte_source, decompression
+from singa_dask.data.fs.io_threads import MAX_OPENING
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.shards import shard_url, shard_urls
 from singa_dask.errors import DataError
@@ -86,6 +87,13 @@ def test_gzipped_files_are_decompressed_together_each_once(tmp_path: Path, monke
         labels = np.concatenate([store.read_block(block.id)["label"] for block in store.blocks])
     assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert sorted(seen) == [str(tmp_path / f"{i}.jsonl.gz") for i in range(6)]
+
+
+def test_stores_share_the_threads_that_open_their_files(tmp_path: Path) -> None:
+    url = gzipped(tmp_path, 3)
+    for _ in range(5):
+        open_store(url).close()
+    assert 0 < len([each for each in threading.enumerate() if each.name.startswith("open-")]) <= MAX_OPENING
 
 
 def test_the_first_file_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
