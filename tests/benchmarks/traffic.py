@@ -16,6 +16,7 @@ from distributed import Client
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
+from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.benchmarks.contender import NETS
 from tests.benchmarks.exchange import raw_exchange, raw_open, ready
@@ -26,7 +27,7 @@ CLUSTER = {"nworkers_per_group": 2, "nservers_per_group": 2}
 
 def raw_step_s(client: Client, n_bytes: int, steps: int) -> float:
     """Return the seconds that both processes need to swap ``n_bytes``."""
-    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    workers = list(present_workers(client))
     opened = [client.submit(raw_open, workers=[w], pure=False).result() for w in workers]
     swaps = [
         client.submit(raw_exchange, peer, n_bytes, steps, workers=[w], pure=False)

@@ -14,6 +14,7 @@ import psutil
 from distributed import Client
 
 from singa_dask.runtime import Patience, connect
+from singa_dask.runtime.job.present import present_workers
 from tests.runtime.processes import TIMEOUT_S, Cluster, residue, wait_until
 
 NANNY: tuple[str, ...] = ()
@@ -43,7 +44,7 @@ class Machines(Cluster):
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows about each worker, by address."""
-        return dict(self.client.scheduler_info(n_workers=-1)["workers"])
+        return present_workers(self.client)
 
     def pid(self, address: str) -> int:
         """Return the pid of a worker, which need not answer."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from distributed import Client
 
+from singa_dask.runtime.job.present import present_workers
 from tests.runtime.harness import known, run_job, run_once
 from tests.runtime.processes import check_gone, cluster, residue, wait_until
 
@@ -23,8 +24,8 @@ def nannies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.fixture
 def client(nannies: Client) -> Iterator[Client]:
     """Give the cluster to a test, all of it, and see that nothing of a job is left on it."""
-    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there")
+    wait_until(lambda: len(present_workers(nannies)) == 2, "both workers are there")
     before = residue(nannies)
     yield nannies
-    wait_until(lambda: len(nannies.scheduler_info(n_workers=-1)["workers"]) == 2, "both workers are there again")
+    wait_until(lambda: len(present_workers(nannies)) == 2, "both workers are there again")
     check_gone(nannies, before)

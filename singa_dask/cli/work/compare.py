@@ -35,6 +35,7 @@ from singa_dask.observe.comparison import Target, add_statistics, measure
 from singa_dask.observe.comparison_page import write_page
 from singa_dask.observe.comparison_table import show_table
 from singa_dask.runtime import Patience, local_cluster, wait_for_room
+from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.planning.resources import cpu_count
 from singa_dask.version import __version__
 
@@ -172,7 +173,7 @@ def choose_cluster(
     with contextlib.ExitStack() as stack:
         if scheduler or scheduler_file:
             client = stack.enter_context(find_cluster(scheduler, scheduler_file, patience))
-            n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
+            n_workers = len(present_workers(client))
             what = f"a cluster of {n_workers} Dask workers"
         else:
             layouts = [each.layout for each in topologies if each.layout is not None]

@@ -19,6 +19,7 @@ from distributed import core as distributed_core
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
 from singa_dask.runtime.job.noise import quiet_dask, silent_logs, start_client
+from singa_dask.runtime.job.present import present_workers
 
 if TYPE_CHECKING:
     from singa_dask.runtime.planning.placement import Layout
@@ -149,7 +150,7 @@ def threads_by_host(client: Client) -> Counter[str]:
         There are no workers.
     """
     found = Counter[str]()
-    for facts in client.scheduler_info(n_workers=-1)["workers"].values():
+    for facts in present_workers(client).values():
         found[facts["host"]] += facts["nthreads"]
     if not found:
         raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")

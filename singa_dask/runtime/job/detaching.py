@@ -16,6 +16,7 @@ from singa_dask.runtime.job.driver_host import DriverHost
 from singa_dask.runtime.job.follower import GONE, ask_jobs
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.job.sites import Plugin
 
 __all__ = ["detach", "remote_hosts"]
@@ -59,7 +60,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
 
 def remote_hosts(client: Client, run_url: str) -> list[str]:
     """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = present_workers(client).values()
     comm: Any = client.scheduler_comm
     if fs.local_path(run_url) is None or comm is None:
         return []

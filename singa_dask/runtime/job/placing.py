@@ -13,6 +13,7 @@ from singa_dask.runtime.job.cluster import Patience
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
 from singa_dask.runtime.job.placer import limits_of, place_again
+from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = ["Placed", "place_on_cluster", "wait_for_room"]
@@ -48,7 +49,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
     """
 
     def attempt() -> None:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = present_workers(client)
         place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
 
     patience.until(attempt)
@@ -84,7 +85,7 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    present = client.scheduler_info(n_workers=-1)["workers"]
+    present = present_workers(client)
     busy = {address: len(keys) for address, keys in client.processing().items()}
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:

@@ -22,6 +22,7 @@ from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import PartWriter, drop_parts, write_part
+from singa_dask.runtime.job.present import present_workers
 
 __all__ = ["PartsToPlace", "drop_from_hosts", "place_on_hosts"]
 
@@ -191,7 +192,7 @@ class _Placing:
 
     def _look(self) -> None:
         """Start tasks again whose Dask workers are gone; give up if there are none."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = present_workers(self._client)
         if workers:
             self._alive_at = time.monotonic()
         elif time.monotonic() - self._alive_at > WORKERS_BACK_S:

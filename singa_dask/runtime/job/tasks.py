@@ -14,6 +14,7 @@ from distributed.client import FutureCancelledError
 
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.job.part_files import reading
+from singa_dask.runtime.job.present import present_workers
 
 __all__ = ["Runner", "on_dask", "on_each_worker", "run_here"]
 
@@ -79,7 +80,7 @@ def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
         try:
             return done.get(timeout=LOOK_S)
         except Empty:
-            if client.scheduler_info(n_workers=-1)["workers"]:
+            if present_workers(client):
                 since = time.monotonic()
             elif time.monotonic() - since > WORKERS_BACK_S:
                 raise _lost("none is left") from None

@@ -24,6 +24,7 @@ from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.job import tasks
+from singa_dask.runtime.job.present import present_workers
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until
 
@@ -314,7 +315,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def n_workers(client: Client) -> int:
-    return len(client.scheduler_info(n_workers=-1)["workers"])
+    return len(present_workers(client))
 
 
 @pytest.mark.cluster

@@ -26,6 +26,7 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import jobs as jobs_module
 from singa_dask.runtime.job.cluster import local_cluster
 from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
@@ -96,7 +97,7 @@ def test_a_killed_process_ends_a_job_without_restarts_and_the_next_one_runs(
     lost = result.topology["processes"][place]
     assert f"Lost: {', '.join(lost)}." in result.reason
     assert f"Last step: {result.steps}." in result.reason
-    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "the nanny has started a new worker")
+    wait_until(lambda: len(present_workers(client)) == 2, "the nanny has started a new worker")
     assert Driven(digits(framework), client, tmp_path).result.state == "done"
 
 

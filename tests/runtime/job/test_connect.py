@@ -18,6 +18,7 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
+from singa_dask.runtime.job.present import present_workers
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import ROOT, Cluster, program
@@ -106,7 +107,7 @@ def test_a_scheduler_file_that_is_of_no_use_is_an_error(
 
 @pytest.mark.cluster
 def test_a_worker_is_no_scheduler(client: Client) -> None:
-    worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    worker = next(iter(present_workers(client)))
     with pytest.raises(ClusterError, match=f"{worker}: no Dask scheduler answers there \\(a Dask worker does\\)"):
         with connect(worker):
             pass

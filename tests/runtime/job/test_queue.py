@@ -19,6 +19,7 @@ from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.names import JOBS, topic_of
+from singa_dask.runtime.job.present import present_workers
 from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
 
@@ -54,7 +55,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
         # the driver of the second one is started again, and keeps its place
         (pid,) = client.run(os.getpid, workers=[ask(client, driver_pid, ids["second"])]).values()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "the Dask worker is there again")
+        wait_until(lambda: len(present_workers(client)) == 2, "the Dask worker is there again")
         in_line(client, "first", "second", "third")
         with pytest.raises(ClusterError):
             Driven(digits("single"), client, tmp_path)
