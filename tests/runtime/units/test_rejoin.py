@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from random import Random
@@ -33,13 +34,14 @@ WIDE = {**TWO_WORKERS, "nworkers_per_procs": 2}
 
 
 class Paused(Running):
-    """A job whose first workers pause after a step, until it goes on."""
+    """A job whose workers pause after a step, until it goes on."""
 
     def __init__(self, job: JobConf, url: Path, pauses: dict[int, int]) -> None:
         super().__init__(job, str(url))
         self.pauses = pauses
+        self._n_workers = job.cluster.nworkers_per_group
         self.events: list[dict[str, Any]] = []
-        self.paused: set[int] = set()
+        self.paused = Counter[int]()  # workers of each group
         self.goes_on = {group: threading.Event() for group in pauses}
 
     def __exit__(self, *_: object) -> None:
@@ -57,7 +59,7 @@ class Paused(Running):
         group = event["group"]
         if event["step"] == self.pauses.get(group, -1) and not self.goes_on[group].is_set():
             with self._changed:
-                self.paused.add(group)
+                self.paused[group] += 1
                 self._changed.notify_all()
             assert self.goes_on[group].wait(TIMEOUT_S)
 
@@ -68,7 +70,7 @@ class Paused(Running):
 
     def wait_for_pauses(self, groups: Collection[int]) -> None:
         with self._changed:
-            self._wait(lambda: self.paused >= set(groups))
+            self._wait(lambda: all(self.paused[group] == self._n_workers for group in groups))
 
     def let_go_on(self) -> None:
         for event in self.goes_on.values():
