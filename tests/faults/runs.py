@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
@@ -21,11 +20,11 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.faults.machines import Machines
 from tests.faults.parts import HELD
 from tests.runtime.harness import Outcome
+from tests.runtime.processes import NUMBERS
 
 # A job that does not end is stopped after this, and its test fails.
 LIMIT_S = 240.0
 ENDLESS = 1_000_000
-NUMBERS = itertools.count()
 
 Event = dict[str, Any]
 Moment = Callable[["Run", Event], bool]

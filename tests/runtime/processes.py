@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 # threads of pools that stay: of Dask, and of the package's worker plug-in
 POOLS = re.compile(r".*Dask-|asyncio_|singa-dask-site")
+NUMBERS = itertools.count()  # of jobs
 FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybrid"]
 
 
@@ -125,7 +127,8 @@ class Driven:
         self.url = str(directory / f"run{len(list(directory.iterdir()))}")
         Path(self.url).mkdir()
         self._on_metrics = on_metrics
-        self.job_id = f"{job.name}-{Path(self.url).name}"
+        # of a job of the same id, that has just ended, Dask workers may still tell the scheduler
+        self.job_id = f"{job.name}-{next(NUMBERS)}"
         self.driver = Driver(job, client, run_url=self.url, on_event=self._on_event, job_id=self.job_id, resume=resume)
         self.result: Result = self.driver.run()
 
