@@ -14,7 +14,15 @@ from typing import Any, TypeAlias, TypeVar
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 
-__all__ = ["ONNX_CONVERTERS", "TORCH_CONVERTERS", "Converter", "Converters", "refuse_carried"]
+__all__ = [
+    "ONNX_CONVERTERS",
+    "TORCH_CONVERTERS",
+    "Converter",
+    "Converters",
+    "refuse_carried",
+    "refuse_cut_batch",
+    "refuse_single_steps",
+]
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
@@ -103,3 +111,25 @@ def refuse_carried(layer: Any) -> None:
     """
     if layer.carries:
         raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
+
+
+def refuse_cut_batch(layer: Any) -> None:
+    """Refuse a `Slice` along the first axis, unless each piece is a time step.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
+        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+
+
+def refuse_single_steps(layer: Any) -> None:
+    """Refuse an `LSTM` whose time steps are layers of their own, each of which hands its cell on to the next one.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if layer.site.prototype is not None:
+        raise ConfigError("its time steps are computed one by one, and hand on the cell.")

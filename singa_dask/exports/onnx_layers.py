@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import ONNX_CONVERTERS
+from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_cut_batch
 from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
 from singa_dask.layers.add import Add
 from singa_dask.layers.connection import Concate, Slice, Split
@@ -151,8 +150,7 @@ def slice_(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
         return [x]
     if layer.axis:
         return graph.add_several("Split", x, graph.integers(sizes), outputs=len(sizes), axis=layer.axis)
-    if not (layer.steps == 1 and layer.sources[0].n_steps == len(sizes)):
-        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    refuse_cut_batch(layer)
     return graph.add_several("Split", x, outputs=len(sizes), axis=0, num_outputs=len(sizes))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_carried
+from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_carried, refuse_single_steps
 from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
 from singa_dask.layers import Param
 from singa_dask.layers.embedding import Embedding, Numbers, OneHot
@@ -101,8 +100,7 @@ def gru(graph: OnnxGraph, layer: GRU, x: str, state: str = "") -> str:
 
 @register(LSTM)
 def lstm(graph: OnnxGraph, layer: LSTM, x: str, state: str = "") -> str:
-    if layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
+    refuse_single_steps(layer)
     return recurrent(graph, layer, "LSTM", x, state)
 
 

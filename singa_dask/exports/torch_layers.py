@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import TORCH_CONVERTERS
+from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_cut_batch
 from singa_dask.exports.onnx_layers import SCALE, SLOPE
 from singa_dask.exports.torch_module import TorchModule
 from singa_dask.layers.add import Add
@@ -137,8 +136,7 @@ def slice_(module: TorchModule, layer: Slice, x: str) -> list[str]:
         return [x]
     if layer.axis:
         return module.let_several(f"{x}.split({sizes}, dim={layer.axis})", len(sizes))
-    if not (layer.steps == 1 and layer.sources[0].n_steps == len(sizes)):
-        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    refuse_cut_batch(layer)
     return module.let_several(f"{x}.chunk({len(sizes)})", len(sizes))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_carried
+from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_carried, refuse_single_steps
 from singa_dask.exports.torch_module import TorchModule
 from singa_dask.layers import Param
 from singa_dask.layers.embedding import Embedding, Numbers, OneHot
@@ -80,8 +80,7 @@ def gru(module: TorchModule, layer: GRU, x: str, state: str = "") -> str:
 
 @register(LSTM)
 def lstm(module: TorchModule, layer: LSTM, x: str, state: str = "") -> str:
-    if layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
+    refuse_single_steps(layer)
     first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
     return recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
 
