@@ -288,8 +288,9 @@ def test_two_jobs_cannot_have_two_texts_of_a_module_in_one_process(tmp_path: Pat
 
     with local_cluster(1, 4, processes=False) as client:
         job = read("job.yaml", "train_steps=1000000", "disp_freq=1")
-        assert Driven(job, client, tmp_path, start_another).result.state == "stopped"
-        assert "own.py: job tiny-run" in refused[0]
+        first = Driven(job, client, tmp_path, start_another)
+        assert first.result.state == "stopped"
+        assert f"own.py: job {first.job_id} " in refused[0]
         assert refused[0].endswith(
             "runs in this process with another version of it. Rename the file, or wait for that job."
         )
