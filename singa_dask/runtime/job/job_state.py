@@ -19,6 +19,8 @@ __all__ = ["JobState"]
 FIRST = Address.worker(0, 0)
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units move."""
+ABORTED_S = 5.0
+"""How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
 STOP_TIMEOUT_S = 60.0
 """How long a job whose client is gone may take to stop with a checkpoint."""
 CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
@@ -40,6 +42,7 @@ class JobState(LifeCycle):
         self._trains = False
         self._replacement: Replacement | None = None
         self._moving = ""
+        self._aborted_since: float | None = None  # units of this life, which it has not ended
         self._n_signals = 0  # of the job's client
         self._stop_until: float | None = None  # nobody is there who would end the job at once
         self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
@@ -51,7 +54,7 @@ class JobState(LifeCycle):
         return bool(set(self.workers) & set(workers)) or not self._trains
 
     def _end_life(self, reason: str) -> None:
-        self._moving, self._trains, self._replacement = "", False, None
+        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
         super()._end_life(reason)
 
     # -- events ----------------------------------------------------------------------------------------------------
@@ -154,12 +157,24 @@ class JobState(LifeCycle):
     def _end_if_done(self) -> None:
         """End the life if all units have ended."""
         if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
-            left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
-            if left:
-                self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
-            else:
+            if all(each["state"] == "done" for each in self._life.reports.values()):
                 self._is_done = True
                 self._end_life("the job is done")
+            else:
+                self._recover_ended()
+
+    def _recover_ended(self) -> None:
+        """Start the job again after units have ended too early."""
+        left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
+        self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
+
+    def _are_aborted(self) -> bool:
+        """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
+        if self._replacement is not None or all(each["state"] != "aborted" for each in self._life.reports.values()):
+            self._aborted_since = None
+        elif self._aborted_since is None:
+            self._aborted_since = self._now
+        return self._aborted_since is not None and self._now - self._aborted_since >= ABORTED_S
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
@@ -242,6 +257,8 @@ class JobState(LifeCycle):
             self._fail_to_start()
         elif self.phase == "placing" and self._now >= self._place_at:
             self._place()
+        elif self.phase == "running" and self._are_aborted():
+            self._recover_ended()
         elif self.phase == "running" and not self._moving and not self._signal:
             self._look_for_room()
 

@@ -288,6 +288,12 @@ class SimulatedJob(SimulatedCluster):
                 self.report(node, each, unit, state="failed", reason=reason, exit_code=exit_code, retry=retry)
                 return
 
+    def abort_process(self, index: int) -> None:
+        """Close one of the processes that run, though the job has not asked for it."""
+        hosted = [(node, each) for node in self.nodes.values() if node.works for each in node.hostings.values()]
+        if hosted:
+            self._close(*hosted[index % len(hosted)])
+
     # -- training ----------------------------------------------------------------------------------------------------
 
     def _where(self) -> dict[Address, tuple[Node, Hosting]]:

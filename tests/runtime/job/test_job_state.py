@@ -46,7 +46,7 @@ def world_of(
 FAULTS = st.tuples(
     st.sampled_from(
         "kill kill kill kill-same freeze-2 freeze-7 freeze-20 join join leave leave signal client-gone host-error "
-        "host-final retry final busy drop-ended drop-snapshot snapshot stop checkpoint".split()
+        "host-final retry final abort busy drop-ended drop-snapshot snapshot stop checkpoint".split()
     ),
     st.integers(0, 9),
     st.sampled_from([0.0, 0.02, 0.1, 0.3, 1.0, 3.0, 7.0, 12.0]),
@@ -70,6 +70,8 @@ def inflict(world: World, fault: str, index: int) -> None:
         world.fail_unit(True, 7)
     elif fault == "final" and index < 3:
         world.fail_unit(False, 9)
+    elif fault == "abort":
+        world.abort_process(index)
     elif fault == "snapshot":
         world.snapshot()
     elif fault == "drop-ended":
@@ -303,6 +305,29 @@ def test_an_error_that_comes_again_keeps_its_exit_code() -> None:
     failure = world.run_until_over(10.0)["failure"]
     assert failure["exit_code"] == 7
     assert "The same error came at the same step" in failure["reason"]
+
+
+@pytest.mark.parametrize("name", ["allreduce", "sandblaster", "four-groups"])
+def test_units_that_nobody_has_ended_start_again(name: str) -> None:
+    world = running(name, 5)
+    world.abort_process(1)
+    world.run(4.0)
+    assert world.state.life == 0  # that its Dask worker leaves may be told yet
+    what = world.run_until_over(60.0)
+    assert what["failure"] is None
+    assert what["restarts"] == 1
+    restarts = [each["reason"] for each in world.told if each["event"] == "restart"]
+    assert len(restarts) == 1
+    assert "ended before the job was done" in restarts[0]
+
+
+def test_an_aborted_unit_whose_dask_worker_leaves_counts_as_one_loss() -> None:
+    world = running("four-groups", 5)
+    world.abort_process(2)
+    world.kill(world.nodes["w2"])
+    what = world.run_until_over(60.0)
+    assert what["restarts"] == 1
+    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
 def test_units_that_share_a_dask_worker_spread_out_when_there_is_room() -> None:
