@@ -39,10 +39,11 @@ def serve(
     server = server_type(model, limits, host, port, layer)
     if not is_loopback(host):
         click.echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
-    with Signals() as signals, server:
-        click.echo(f"{model.name}, step {model.step}: {server.url}")
+    with Signals() as signals:
         signals.hand_to(_Ending(server))
-        server.wait()
+        with server:
+            click.echo(f"{model.name}, step {model.step}: {server.url}")
+            server.wait()
     counts = server.app.counts()
     click.echo(
         f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
