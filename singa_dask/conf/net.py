@@ -14,7 +14,7 @@ from singa_dask.conf.wiring import check_wiring, read_wiring
 __all__ = ["BESIDE_FEATURES", "LayerGroupConf", "NetConf"]
 
 # layers that read the records of the layer of the features again: what they read of them
-BESIDE_FEATURES = {"TargetInput": "targets", "LabelInput": "labels"}
+BESIDE_FEATURES = {"TargetInput": "targets", "LabelInput": "labels", "WeightInput": "weights"}
 
 
 class LayerGroupConf(Conf):

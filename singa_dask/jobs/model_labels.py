@@ -1,4 +1,4 @@
-"""LabelReader: labels and targets from memory, for the input layers of a test net."""
+"""LabelReader: labels, targets and weights from memory, for the input layers of a test net."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.data import Arrays
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.errors import DataError
 from singa_dask.layers import StoreInput
-from singa_dask.layers.table_input import LabelInput, TargetInput
+from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
 from singa_dask.runtime.inference.trained_net import TrainedNet
 
 __all__ = ["LabelReader"]
@@ -33,7 +33,7 @@ class LabelReader:
     n : int
         Number of records.
     y : array-like, mapping of str to array-like, or None
-        Labels or targets; None if the records have them.
+        Labels or targets; None if the records have them. With it all records have weight 1.
 
     Raises
     ------
@@ -47,6 +47,7 @@ class LabelReader:
         self._features = (labelled or features)[0]
         self._targets = [each for each in net.inputs.values() if isinstance(each, TargetInput)]
         self._labels = [each for each in net.inputs.values() if isinstance(each, LabelInput)]
+        self._weights = [each for each in net.inputs.values() if isinstance(each, WeightInput)]
         self._has_label = bool(labelled) and not self._labels
         self._given = self._read(y) if y is not None else None
 
@@ -65,6 +66,9 @@ class LabelReader:
             }
         else:
             own = {name: found for name in self._net.inputs if (found := self._own(name, arrays))}
+        for layer in self._weights:
+            weights = arrays.get("weight") if self._given is None else None
+            own[layer.conf_name] = {"weight": np.ones(stop - first, np.float32) if weights is None else weights}
         missing = [name for name in self._wanted() if name not in own]
         if missing:
             what = "targets" if self._targets else "labels"

@@ -161,7 +161,8 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
         labels, target, missing = tuple(facts.labels), (), "mean" if facts.means else "error"
     known = {**facts.categories, **{name: names for name, names in facts.labels.items() if names}}
     labels, target = (labels, target) if outputs else ((), ())
-    return TableSpec(facts.features, labels, target, missing, known, facts.encoding)
+    weight = conf.weight if outputs else ""
+    return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight)
 
 
 class _Frame(Given):

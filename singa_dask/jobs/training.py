@@ -14,7 +14,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, with_defaults, without_unread
+from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, with_defaults, without_unread
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.datasets.local import local_parts
 from singa_dask.jobs.datasets.making import as_datasets
@@ -105,6 +105,7 @@ def start(
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
     check_names(job.file, datasets, needed=not elsewhere)
     check_shapes(job.file, datasets)
+    check_weights(job.file, datasets)
     datasets = without_unread(job.conf, datasets)
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(

@@ -1,7 +1,8 @@
 """Loss layers: where gradients start. Source one is the prediction, source two has the labels or the target.
 
 Each call adds the mean over this worker's rows to the metric "loss"; gradients are those of that mean, in an unrolled
-net those of the sum over the time steps.
+net those of the sum over the time steps. Source three, if there is one, has a weight for each record: the loss is
+``sum(weight * loss) / N``, not divided by the sum of the weights.
 """
 
 from __future__ import annotations
@@ -11,8 +12,38 @@ from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
 
 __all__ = ["EuclideanLoss", "SoftmaxLoss", "SoftmaxLossConf"]
+
+
+class _Loss(Layer):
+    """What the loss layers share: weights of records."""
+
+    def check_weights(self) -> None:
+        """Check that the third source, if there is one, has one value for each row of the first.
+
+        Raises
+        ------
+        ConfigError
+            It has others, or learns.
+        """
+        if len(self.sources) < 3:
+            return
+        n_rows, weights = self.sources[0].shape[0], self.sources[2]
+        if weights.shape[0] != n_rows or weights.size != 1:
+            message = (
+                f"{self.conf.srclayers[2]!r} gives {weights.shape}, expected a weight for each row, {(n_rows, 1)}."
+            )
+            raise ConfigError(Problem(("srclayers", 2), message))
+        if weights.requires_grad:
+            message = f"{self.conf.srclayers[2]!r} learns. Expected weights that are given, e.g. of a WeightInput."
+            raise ConfigError(Problem(("srclayers", 2), message))
+
+    @property
+    def weights(self) -> Array | None:
+        """The weight of each row, (N,), or None."""
+        return self.sources[2].data.reshape(-1) if len(self.sources) > 2 else None
 
 
 class SoftmaxLossConf(Conf):
@@ -27,7 +58,7 @@ class SoftmaxLossConf(Conf):
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
-class SoftmaxLoss(Layer):
+class SoftmaxLoss(_Loss):
     """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
 
     Also called CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.
@@ -36,11 +67,14 @@ class SoftmaxLoss(Layer):
     ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
 
     With ``label_smoothing`` e, after Szegedy et al. (2016), the target is (1 - e) onehot + e / D in place of onehot.
+
+    A third source, a WeightInput, has a weight for each record: loss = scale / N sum -w log p[label], and the gradient
+    of a record is multiplied by its weight. The accuracy is that of all records alike.
     """
 
     block = SoftmaxLossConf
     traits = Traits(
-        n_sources=(2, 2),
+        n_sources=(2, 3),
         consumes=("data", "labels"),
         is_loss=True,
         time_foldable=True,
@@ -55,6 +89,7 @@ class SoftmaxLoss(Layer):
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
             raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
+        self.check_weights()
         self.add_output((self.sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
 
     def prepare(self, phase: Phase) -> None:
@@ -64,7 +99,8 @@ class SoftmaxLoss(Layer):
         p = self.features[0].data
         labels = self.labels_of(1)
         self.ops.softmax(self.rows(), out=p)
-        self.add_metric("loss", self.ops.cross_entropy(p, labels, self.smoothing), scale=self.scale)
+        loss = self.ops.cross_entropy(p, labels, self.smoothing, self.weights)
+        self.add_metric("loss", loss, scale=self.scale)
         self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
 
     def backward(self, phase: Phase) -> None:
@@ -74,31 +110,36 @@ class SoftmaxLoss(Layer):
             with self.grad_rows() as gx:
                 scale = self.scale * self.site.n_steps
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
+                if self.weights is not None:
+                    self.ops.scale_rows(gx, self.weights, out=gx)
 
 
 @LAYERS.register()
-class EuclideanLoss(Layer):
+class EuclideanLoss(_Loss):
     """Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.
 
     Its output is x - t, (N, D). A target that requires a gradient gets the opposite one.
+
+    A third source, a WeightInput, has a weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N.
     """
 
-    traits = Traits(n_sources=(2, 2), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
+    traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
 
     def setup(self) -> None:
-        prediction, target = self.sources
+        prediction, target, *_ = self.sources
         if (prediction.shape[0], prediction.size) != (target.shape[0], target.size):
             message = (
                 f"{self.conf.srclayers[0]!r} gives {prediction.shape} and {self.conf.srclayers[1]!r} {target.shape}: "
                 "both need the same number of values a record."
             )
             raise ConfigError(Problem(("srclayers",), message))
+        self.check_weights()
         self.add_output((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
 
     def forward(self, phase: Phase) -> None:
         difference = self.features[0].data
         self.ops.subtract(self.rows(0), self.rows(1), out=difference)
-        self.add_metric("loss", self.ops.sum_squares(difference), n=len(difference))
+        self.add_metric("loss", self.ops.sum_squares(difference, self.weights), n=len(difference))
 
     def backward(self, phase: Phase) -> None:
         difference = self.features[0].data
@@ -106,3 +147,5 @@ class EuclideanLoss(Layer):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
                     self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
+                    if self.weights is not None:
+                        self.ops.scale_rows(gx, self.weights, out=gx)

@@ -68,15 +68,19 @@ class StoreConf(Conf):
     random_skip: Count = 0
     """Start at a random record among the first this many."""
     has_label: bool = True
-    """Whether a CSV line starts with its label; of a table with named columns, whether label and target are read."""
+    """Whether a CSV line starts with its label; of a table with named columns, whether label,
+    target and weight are read."""
     features: Many[str] = Field(default=[])
     """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
-    columns of numbers but label and target."""
+    columns of numbers but label, target and weight."""
     label: Many[str] = Field(default=[])
     """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
     are several labels of a record, each with its own classes, for LabelInput layers."""
     target: Many[str] = Field(default=[])
     """Columns of a table with numbers to predict, the values of a TargetInput layer."""
+    weight: str = ""
+    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
+    on."""
     missing: float | str = "error"
     """Missing values of a table: error, skip (leave the record out), mean (replace those of features by their mean in
     the training data), or a number that replaces those of features."""
@@ -137,7 +141,8 @@ class StoreConf(Conf):
     @property
     def is_table(self) -> bool:
         """Whether the records are columns of a table, by name."""
-        return bool(self.features or self.label_columns or self.target or self.categories) or self.missing != "error"
+        columns = self.features or self.label_columns or self.target or self.weight or self.categories
+        return bool(columns) or self.missing != "error"
 
     @property
     def needs_label(self) -> bool:
@@ -196,7 +201,7 @@ def _open_table(
 ) -> Store:
     table_format = STORES.find(backend).table_format if backend else ""
     if backend and backend != "table" and not table_format:
-        keys = "features, label, target, missing and categories"
+        keys = "features, label, target, weight, missing and categories"
         raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
     return TableStore(
         url,
@@ -212,6 +217,7 @@ def _open_table(
         table_format,
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",
+        weight=conf.weight,
     )
 
 

@@ -1,12 +1,15 @@
-"""Input layers for targets and labels of tables with named columns, beside the layer that reads the features."""
+"""Input layers for targets, labels and weights of records, beside the layer that reads the features."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from singa_dask.conf import LayerConf
 from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.data import Arrays, Store
+from singa_dask.data.codecs.weights import find_wrong_weight
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.context import Context
@@ -14,7 +17,7 @@ from singa_dask.layers.input import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Site
 
-__all__ = ["LabelConf", "LabelInput", "TargetConf", "TargetInput"]
+__all__ = ["LabelConf", "LabelInput", "TargetConf", "TargetInput", "WeightInput"]
 
 
 class _TableInput(StoreInput):
@@ -125,3 +128,31 @@ class LabelInput(_TableInput):
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         return arrays["label"][:, None], arrays["label"]
+
+
+@LAYERS.register()
+class WeightInput(_TableInput):
+    """A weight for each record, for the third source of a loss layer: (batchsize / n_workers, 1).
+
+    It is the column ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays
+    (X, y, weights) given from Python: numbers from 0 on. A record of weight 0 adds nothing to loss and gradient.
+
+    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+    """
+
+    field = "weight"
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [1]
+
+    def setup(self) -> None:
+        if self.store_conf.is_table and not self.store_conf.weight:
+            raise ConfigError(Problem(("store_conf", "weight"), "WeightInput needs it: a column of a table."))
+        super().setup()
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        weights = np.asarray(arrays["weight"]).reshape(-1, 1)
+        wrong = find_wrong_weight(weights)
+        if wrong is not None:
+            raise DataError(f"{self.store_conf.path}: {wrong[1]}.")
+        return weights, None

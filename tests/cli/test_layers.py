@@ -71,7 +71,7 @@ def test_the_page_of_a_layer(call: Call) -> None:
 def test_a_layer_in_json(call: Call) -> None:
     page = printed(call, "CudnnSoftmaxLoss")
     assert (page["name"], page["also"], page["family"]) == ("SoftmaxLoss", ["CudnnSoftmaxLoss"], "loss")
-    assert page["sources"] == {"min": 2, "max": 2}
+    assert page["sources"] == {"min": 2, "max": 3}
     assert page["metrics"] == ["loss", "accuracy"]
     assert page["block"]["keys"][0] == {
         "name": "topk",

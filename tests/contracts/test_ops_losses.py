@@ -1,4 +1,4 @@
-"""The contract of label smoothing, against formulas in float64 and central differences."""
+"""The contract of label smoothing and of weights of rows, against formulas in float64 and central differences."""
 
 from __future__ import annotations
 
@@ -55,3 +55,24 @@ def test_no_smoothing_changes_no_bit(ops: NumpyOps, dtype: Any, random: Any) -> 
     ops.cross_entropy_grad(p, labels, 0.7, gx)
     ops.cross_entropy_grad(p, labels, 0.7, other, smoothing=0.0)
     np.testing.assert_array_equal(get(ops, gx), get(ops, other))
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (300, 13)])
+@pytest.mark.parametrize("e", [0.0, 0.3])
+def test_weights_of_rows(ops: NumpyOps, dtype: Any, random: Any, e: float, shape: Any) -> None:
+    n, d = shape
+    x, labels = draw(random, shape, dtype), random.integers(0, d, n)
+    weights = random.integers(0, 4, n).astype(dtype)
+    wide = x.astype(np.float64)
+    nll = np.log(np.exp(wide).sum(axis=1, keepdims=True)) - wide
+    wanted = (weights * ((1 - e) * nll[np.arange(n), labels] + e * nll.mean(axis=1))).mean()
+    given, factors = put(ops, x), put(ops, weights)
+    p, scaled = (ops.empty(shape, dtype) for _ in range(2))
+    ops.softmax(given, p)
+    assert scalar(ops, ops.cross_entropy(p, labels, e, factors)) == pytest.approx(wanted, rel=1e-5)
+    squares = float((weights[:, None] * wide**2).sum())
+    assert scalar(ops, ops.sum_squares(given, factors)) == pytest.approx(squares, rel=1e-5)
+    ops.scale_rows(given, factors, scaled)
+    close(get(ops, scaled), wide * weights[:, None])
+    ops.scale_rows(given, factors, given)
+    np.testing.assert_array_equal(get(ops, given), get(ops, scaled))

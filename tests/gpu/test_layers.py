@@ -72,7 +72,17 @@ CASES = [
 ]
 # Those that a test below computes, and the input layers of test_nets.py and test_jobs.py.
 OTHERS = {"RBMVis", "RBMHid", "BridgeSrc", "BridgeDst", "ImagePreprocess", "RecordInput", "CSVInput", "CharRNN"}
-OTHERS |= {"TargetInput", "LabelInput", "Feed", "CharRNNOutput", "CSVOutput", "RecordOutput", "Embedding", "OneHot"}
+OTHERS |= {
+    "TargetInput",
+    "LabelInput",
+    "WeightInput",
+    "Feed",
+    "CharRNNOutput",
+    "CSVOutput",
+    "RecordOutput",
+    "Embedding",
+    "OneHot",
+}
 OTHERS |= {"RNNLabel"}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError, DataError
-from tests.layers.exam import check_gradients, forward, metric, source, wire
+from singa_dask.layers import Feature, Layer
+from tests.layers.exam import backward, check_gradients, forward, metric, source, wire
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 2, 2)])
@@ -81,3 +85,70 @@ def test_euclidean_loss_figure() -> None:
 def test_euclidean_loss_wants_equal_sizes() -> None:
     with pytest.raises(ConfigError, match=r"'src0' gives \(2, 3\) and 'src1' \(2, 4\)"):
         wire("EuclideanLoss", [source((2, 3)), source((2, 4))])
+
+
+WEIGHTS = [2.0, 0.0, 1.0, 0.5]
+
+
+def weights_of(values: Sequence[float]) -> Feature:
+    """Return a source with a weight for each record."""
+    feature = source((len(values), 1), grad=False)
+    feature.data[...] = np.reshape(values, (-1, 1))
+    return feature
+
+
+def test_weights_scale_the_loss_of_each_record() -> None:
+    labels = source((4,), labels=[0, 2, 1, 2], grad=False)
+    for smoothing in (0.0, 0.2):
+        block = {"scale": 2.0, "label_smoothing": smoothing}
+        layer = wire("SoftmaxLoss", [source((4, 3, 2)), labels, weights_of(WEIGHTS)], softmaxloss_conf=block)
+        check_gradients(layer, metric(layer, "loss"))
+    compared = [source((4, 2, 3, 2)), source((4, 12), seed=1), weights_of(WEIGHTS)]
+    layer = wire("EuclideanLoss", compared)
+    loss = metric(layer, "loss")
+    check_gradients(layer, lambda: loss() / 2)
+
+
+@pytest.mark.parametrize("kind", ["SoftmaxLoss", "EuclideanLoss"])
+def test_a_weight_of_two_is_the_record_twice(kind: str) -> None:
+    def computed(rows: Sequence[int], *more: Feature) -> tuple[Layer, Any]:
+        x, y = (
+            source((len(rows), 3)),
+            source((len(rows), 3), grad=False, labels=[rows[i] % 3 for i in range(len(rows))]),
+        )
+        for each, seed in ((x, 0), (y, 1)):
+            each.data[...] = np.random.default_rng(seed).normal(size=(4, 3))[rows]
+        layer = wire(kind, [x, y, *more])
+        forward(layer)
+        backward(layer)
+        return layer, x.grad
+
+    weighted, grad = computed([0, 1, 2, 3], weights_of([2, 0, 1, 3]))
+    repeated, grads = computed([0, 0, 2, 3, 3, 3])
+    # the sum is divided by the records, not by their weights
+    assert weighted.metrics.take()["loss"][0] == pytest.approx(repeated.metrics.take()["loss"][0] * 6 / 4)
+    added = np.array([grads[:2].sum(0), np.zeros(3), grads[2], grads[3:].sum(0)])
+    np.testing.assert_allclose(grad, added * 6 / 4, atol=1e-12)
+
+
+def test_accuracy_has_no_weights() -> None:
+    x, labels = source((4, 3)), source((4,), labels=[0, 2, 1, 2], grad=False)
+    found = []
+    for more in ([], [weights_of(WEIGHTS)]):
+        layer = wire("SoftmaxLoss", [x, labels, *more])
+        forward(layer)
+        found.append(layer.metrics.take()["accuracy"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["SoftmaxLoss", "EuclideanLoss"])
+def test_weights_are_one_for_each_row_and_given(kind: str) -> None:
+    sources = [source((4, 3)), source((4, 3), labels=[0, 1, 2, 0], grad=False)]
+    with pytest.raises(
+        ConfigError, match=r"srclayers\[2\]: 'src2' gives \(4, 3\), expected a weight for each row, \(4, 1\)"
+    ):
+        wire(kind, [*sources, source((4, 3), grad=False)])
+    with pytest.raises(ConfigError, match=r"'src2' learns\. Expected weights that are given"):
+        wire(kind, [*sources, source((4, 1))])
+    with pytest.raises(ConfigError, match=r"Sigmoid takes 1 source layer, not 2"):
+        wire("Sigmoid", [sources[0], weights_of(WEIGHTS)])

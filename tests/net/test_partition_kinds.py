@@ -275,3 +275,18 @@ def test_bf16_goes_over_bridges_as_it_is() -> None:
     assert losses[1][0] == losses[2][0]
     for name, grad in losses[1][1].items():
         np.testing.assert_array_equal(losses[2][1][name], grad, err_msg=name)
+
+
+@pytest.mark.parametrize(("partition_dim", "everywhere"), [(0, False), (0, True), (1, False)])
+@pytest.mark.parametrize("kind", ["SoftmaxLoss", "EuclideanLoss"])
+def test_weights_of_records_in_a_group(kind: str, partition_dim: int, everywhere: bool) -> None:
+    def trained(n_workers: int, **more: Any) -> Group:
+        shape = {"data": [12, 3], "weight": [12, 1]}
+        rest = more if everywhere else {}
+        feeds = [layer(name, "Feed", user_conf={"shape": each, "classes": 3}, **rest) for name, each in shape.items()]
+        net = [*feeds, dense("out", "data", 3, **more), layer("loss", kind, "out", "data", "weight", **rest)]
+        group = Group(job(net), n_workers)
+        assert np.isfinite(group.train(2)).all()
+        return group
+
+    same(trained(2, partition_dim=partition_dim), trained(1))

@@ -19,6 +19,7 @@ from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import MAX_SHOWN, TableSpec
+from singa_dask.data.codecs.weights import find_wrong_weight
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
@@ -40,8 +41,8 @@ class TableEncoder:
     Attributes
     ----------
     schema : dict of str to Field
-        ``data`` (values,) float32; ``target`` (targets,) float32 and ``label`` int32 if there are any. ``label`` is a
-        number, or (labels,) if there are several.
+        ``data`` (values,) float32; ``target`` (targets,) float32, ``label`` int32 and ``weight`` (1,) float32 if there
+        are any. ``label`` is a number, or (labels,) if there are several.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
@@ -53,6 +54,8 @@ class TableEncoder:
         if spec.label:
             several = (len(spec.label),) if len(spec.label) > 1 else ()
             self.schema["label"] = Field(np.dtype(np.int32), several)
+        if spec.weight:
+            self.schema["weight"] = Field(np.dtype(np.float32), (1,))
 
     def encode(self, table: pa.Table, where: Where) -> Arrays:
         """Return the records of some rows.
@@ -85,6 +88,12 @@ class TableEncoder:
         if spec.label:
             labels = [self._labels(whole(table.column(name)), where, name) for name in spec.label]
             arrays["label"] = np.stack(labels, axis=1) if len(labels) > 1 else labels[0]
+        if spec.weight:
+            weights = _numbers(whole(table.column(spec.weight)), where, spec.weight, None)
+            wrong = find_wrong_weight(weights)
+            if wrong is not None:
+                raise DataError(f"{where(wrong[0])}, column {spec.weight!r}: {wrong[1]}.")
+            arrays["weight"] = weights[:, None].astype(np.float32)
         return arrays
 
     def salvage(self, table: pa.Table, unread: Mapping[int, str], where: Where) -> tuple[Arrays, dict[int, str]]:

@@ -22,7 +22,7 @@ class TableSpec:
     Attributes
     ----------
     features : tuple of str
-        Names or patterns (``pixel*``); empty for all columns of numbers other than label and target.
+        Names or patterns (``pixel*``); empty for all columns of numbers other than label, target and weight.
     label : tuple of str
         Columns of integers, or of strings that name the classes; each is a label of its own.
     target : tuple of str
@@ -33,6 +33,8 @@ class TableSpec:
         Features whose values are names, with the names in order; learned from the training data if empty.
     encoding : {"one_hot", "index"}
         Whether a category is one value for each name, or the index of the name.
+    weight : str
+        Column with the weight of each record; may be empty.
     """
 
     features: tuple[str, ...] = ()
@@ -41,22 +43,25 @@ class TableSpec:
     missing: str | float = "error"
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     encoding: str = "one_hot"
+    weight: str = ""
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
-        """Return what the options of a `TableStore` say, without label and target if ``has_label`` is false."""
+        """Return what the options of a `TableStore` say, without what is not a feature if ``has_label`` is false."""
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
-        spec = replace(cls(**{each.name: options[each.name] for each in fields(cls)}), label=labels)
+        spec = replace(
+            cls(**{each.name: options[each.name] for each in fields(cls) if each.name in options}), label=labels
+        )
         if options["has_label"]:
             return spec
         features_only = {name: known for name, known in spec.categories.items() if name not in labels}
-        return replace(spec, label=(), target=(), categories=features_only)
+        return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Columns of targets and labels."""
-        return (*self.target, *self.label)
+        """Columns of targets, labels and weights."""
+        return (*self.target, *self.label, *([self.weight] if self.weight else ()))
 
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the columns that are features, given the kind of each column of the table.
@@ -97,6 +102,7 @@ class TableSpec:
             *((name, "features") for name in names),
             *((name, "target") for name in self.target),
             *((name, "label") for name in self.label),
+            *([(self.weight, "weight")] if self.weight else ()),
         ]
         found: dict[str, str] = {}
         for name, use in uses:

@@ -251,11 +251,14 @@ def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Stor
 
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
-    """Raise a `DataError` if records have targets or several labels, which the format to write cannot keep."""
+    """Raise a `DataError` if records have targets, weights or several labels, which the format to write cannot keep."""
     named = "table_facts" in inspect.signature(STORES.find(request.backend).write).parameters
     if "target" in source.schema and not named:
         text = f"{request.destination}: {request.backend} has no targets, and the records of {source.url} have."
         raise DataError(f"{text} Write arrow or parquet, or leave the target out.")
+    if "weight" in source.schema and not named:
+        text = f"{request.destination}: {request.backend} has no weights, and the records of {source.url} have."
+        raise DataError(f"{text} Write arrow or parquet, or leave the weight out.")
     if has_several_labels(source) and not named:
         raise DataError(
             f"{request.destination}: {request.backend} has one label for each record, and {source.url} several. Write "

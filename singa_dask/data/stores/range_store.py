@@ -262,7 +262,8 @@ class RangeStore(Store):
         return {name: value for name, value in plain(self.options).items() if name in self.block_options}
 
     def _has_same_blocks(self, manifest: Manifest) -> bool:
-        return all(manifest.opening.get(name) == value for name, value in self.chosen_block_options().items())
+        chosen = self.chosen_block_options()
+        return all(manifest.opening.get(name) == chosen.get(name) for name in self.block_options)
 
     def _compare(self, manifest: Manifest) -> None:
         """Take checksums and class names of the manifest, and compare everything else with it."""

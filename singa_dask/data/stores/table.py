@@ -69,7 +69,7 @@ class TableStore(RangeStore):
     separator : str
         Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
     has_label : bool
-        Whether to read label and target.
+        Whether to read label, target and weight.
     format : {"csv", "parquet"}, optional
         Detected by suffix or first bytes.
     facts : mapping, optional
@@ -78,6 +78,8 @@ class TableStore(RangeStore):
         Approximate length of a block of CSV.
     tolerant : bool
         Whether wrong records are to be skipped by a loader: opening then learns from the others.
+    weight : str
+        Column with the weight of each record in training.
 
     Raises
     ------
@@ -85,7 +87,7 @@ class TableStore(RangeStore):
         A column is missing or cannot be read as the options say. `read_block` names the place of a wrong value.
     """
 
-    block_options = ("features", "label", "target", "categories", "has_label", "block_bytes")
+    block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
     lists_files = True
 
     def __init__(
@@ -104,6 +106,7 @@ class TableStore(RangeStore):
         facts: Mapping[str, Any] | None = None,
         block_bytes: int = BLOCK_BYTES,
         tolerant: bool = False,
+        weight: str = "",
     ) -> None:
         names = {name: tuple(known) for name, known in (categories or {}).items()}
         labels = tuple(name for name in ([label] if isinstance(label, str) else label) if name)
@@ -111,8 +114,10 @@ class TableStore(RangeStore):
         # one label is a string, as in the keys of indices that were kept before there could be several
         said = {"label": labels if len(labels) > 1 else "".join(labels), "has_label": has_label}
         options = {**vars(spec), **said, "separator": separator, "format": format, "facts": facts}
+        del options["weight"]
         # not among the options of other openings, so that kept indices are found
-        more = {"tolerant": tolerant} if tolerant else {}
+        more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
+        more |= {"weight": weight} if weight else {}
         super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
 
     def index(self) -> None:
@@ -164,6 +169,8 @@ class TableStore(RangeStore):
                 found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
             elif name in self._spec.target:
                 found.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
+            elif name == self._spec.weight:
+                found.append(TableColumn(name, kind, "weight"))
             elif name in self._spec.label:
                 found.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
             else:

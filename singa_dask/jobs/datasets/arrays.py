@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.weights import find_wrong_weight
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 
-__all__ = ["ArrayWriter", "feature_field", "is_text", "output_field", "texts_of"]
+__all__ = ["ArrayWriter", "check_weight_type", "feature_field", "is_text", "output_field", "texts_of"]
 
 Values = npt.NDArray[Any]
 
@@ -90,6 +91,20 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
     return ("target", _floats((int(width),))) if dtype.kind == "f" else ("label", Field(np.dtype(np.int32)))
 
 
+def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> None:
+    """Check that an array can be the weights of records.
+
+    Raises
+    ------
+    DataError
+        It cannot.
+    """
+    if dtype.kind not in NUMBERS:
+        raise DataError(f"{where}, weights: values of type {dtype}, expected numbers.")
+    if len(shape) != 1:
+        raise DataError(f"{where}, weights: shape {tuple(shape)}, expected (records,).")
+
+
 def _floats(shape: tuple[int, ...]) -> Field:
     return Field(np.dtype(np.float32), shape)
 
@@ -132,6 +147,8 @@ class ArrayWriter:
         Names and fields of X and y; of y the name is empty if there is none.
     classes : tuple of str
         Names of the classes, if labels are texts.
+    has_weights : bool
+        Whether weights follow y.
     """
 
     dataset: str
@@ -139,17 +156,19 @@ class ArrayWriter:
     feature: tuple[str, Field]
     output: tuple[str, Field] | None = None
     classes: tuple[str, ...] = ()
+    has_weights: bool = False
 
     def __call__(self, value: Any, path: str, index: int) -> PartFacts:
-        """Write a partition: X, or X and y."""
+        """Write a partition: X, or X, y, and weights if there are any."""
         where = place_of(self.dataset, index, self.n_parts)
-        x, y = value if self.output else (value, None)
+        x, y, *more = value if self.output else (value, None)
         x = self._checked(x, f"{where}, X", *self.feature)
         if self.output:
             y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
+        weights = self._weights(more[0], len(x), where) if self.has_weights else None
         if not len(x):
             return PartFacts(0, 0)
-        ArrowStore.write_file(Path(path), path, self._chunks(x, y, where), class_names=self.classes)
+        ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
         return PartFacts(len(x), os.path.getsize(path))
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Values:
@@ -189,7 +208,18 @@ class ArrayWriter:
             )
         return found
 
-    def _chunks(self, x: Values, y: Values | None, where: str) -> Iterator[Arrays]:
+    @staticmethod
+    def _weights(value: Any, n: int, where: str) -> Values:
+        weights = _array_of(value, f"{where}, weights")
+        check_weight_type(where, weights.dtype, weights.shape)
+        if len(weights) != n:
+            raise DataError(f"{where}: weights have {len(weights)} records, but X has {n}.")
+        wrong = find_wrong_weight(weights)
+        if wrong is not None:
+            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        return weights.astype(np.float32)[:, None]
+
+    def _chunks(self, x: Values, y: Values | None, weights: Values | None, where: str) -> Iterator[Arrays]:
         """Yield the records of a block at a time, so that only a block is converted at a time."""
         fields = [self.feature, *([self.output] if self.output else ())]
         rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
@@ -197,6 +227,8 @@ class ArrayWriter:
             chunk = {self.feature[0]: _stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
             if self.output and y is not None:
                 chunk[self.output[0]] = _stored(y[first : first + rows], self.output[1], f"{where}, y", first)
+            if weights is not None:
+                chunk["weight"] = weights[first : first + rows]
             yield chunk
 
 

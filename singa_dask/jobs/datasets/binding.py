@@ -16,7 +16,16 @@ from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, check_shape
 from singa_dask.registry import suggest
 
-__all__ = ["check_names", "check_shapes", "readers", "shown_by_name", "with_defaults", "with_urls", "without_unread"]
+__all__ = [
+    "check_names",
+    "check_shapes",
+    "check_weights",
+    "readers",
+    "shown_by_name",
+    "with_defaults",
+    "with_urls",
+    "without_unread",
+]
 
 
 def readers(job: JobConf) -> dict[int, str]:
@@ -70,6 +79,26 @@ def _hint(name: str, known: Collection[str]) -> str:
         f"Give it from Python: singa_dask.train(job, data={{{name!r}: ...}}); or publish it on a Dask cluster, "
         f"client.publish_dataset(..., name={name!r}), and run the job there: --scheduler, or client=."
     )
+
+
+def check_weights(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
+    """Check that a layer reads the weights of records, where the data have any.
+
+    Raises
+    ------
+    ConfigError
+        None does.
+    """
+    layers = read.job.neuralnet.layer
+    weighted = {name for index, name in readers(read.job).items() if layers[index].type == "WeightInput"}
+    hint = "Add a WeightInput layer with the store_conf of the features, and let the loss read it third."
+    problems = [
+        Problem((), f"data {name!r} has weights, which no layer reads. {hint}")
+        for name, dataset in datasets.items()
+        if dataset.has_weights and name not in weighted
+    ]
+    if problems:
+        raise read.locate(ConfigError(problems))
 
 
 def check_shapes(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
@@ -131,8 +160,10 @@ def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, D
 
 
 def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
-    columns, outputs = dataset.columns, (*store.label_columns, *store.target)
+    weight = [store.weight] if store.weight else []
+    columns, outputs = dataset.columns, (*store.label_columns, *store.target, *weight)
     known = {*columns, *(name for use in ("label", "target") for name in dataset.defaults.get(use, ()))}
+    known.add(dataset.defaults.get("weight", ""))
     found = [_matching(columns, name) for name in store.features]
     if not store.features or not all(found) or not known.issuperset(outputs):
         return columns

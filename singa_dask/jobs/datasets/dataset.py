@@ -72,6 +72,8 @@ class Dataset:
         Of a frame, without those of y.
     drop : callable or None
         Returns the dataset of a frame without some of its columns.
+    has_weights : bool
+        Whether there is a weight for each record beside X and y.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Dataset:
     shape: tuple[int, ...] | None = None
     columns: tuple[str, ...] = ()
     drop: Callable[[Collection[str]], Dataset] | None = None
+    has_weights: bool = False
 
     def file_name(self, index: int) -> str:
         """Return the name of the file of a partition; names sort in the order of partitions."""

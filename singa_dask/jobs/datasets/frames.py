@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from singa_dask.data.codecs.table_columns import as_floats
 from singa_dask.data.codecs.table_spec import show_columns
+from singa_dask.data.codecs.weights import find_wrong_weight
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 
-__all__ = ["FrameWriter", "as_table", "drop_columns", "names_of", "output_names"]
+__all__ = ["FrameWriter", "as_table", "drop_columns", "names_of", "output_names", "weight_name"]
 
 # of the records of a row group, which is decoded as a whole; in file order a batch may take two
 GROUP_BYTES = 4 << 20
@@ -118,6 +120,21 @@ def output_names(y: Any, where: str) -> dict[str, str]:
     return dict.fromkeys(names, _use_of(y.dtype))
 
 
+def weight_name(weights: Any, where: str) -> str:
+    """Return the name of a column of weights, ``weight`` if it has none.
+
+    Raises
+    ------
+    DataError
+        They are no column.
+    """
+    if getattr(weights, "ndim", 1) != 1:
+        raise DataError(f"{where}, weights: shape {tuple(weights.shape)}, expected one for each record.")
+    name = getattr(weights, "name", None)
+    # arrays of Dask have names, too, which are of tasks
+    return "weight" if name is None or hasattr(weights, "chunks") else str(name)
+
+
 def _use_of(dtype: Any) -> str:
     return "target" if getattr(dtype, "kind", "O") == "f" else "label"
 
@@ -136,23 +153,28 @@ class FrameWriter:
         Names of the columns, without those of y.
     outputs : tuple of str
         Names of the columns of y, if there is one.
+    weight : str
+        Name of the column of weights; empty if there is none.
     """
 
     dataset: str
     n_parts: int
     columns: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    weight: str = ""
 
     def __call__(self, value: Any, path: str, index: int) -> PartFacts:
-        """Write a partition: a frame, or a frame and y."""
+        """Write a partition: a frame, or a frame, y, and weights if there are any."""
         where = place_of(self.dataset, index, self.n_parts)
-        frame, y = value if self.outputs else (value, None)
+        frame, y, *weights = value if self.outputs else (value, None)
         table = as_table(frame, where)
         if tuple(table.column_names) != self.columns:
             message = f"{show_columns(table.column_names)} Expected: {', '.join(self.columns)}."
             raise DataError(f"{where}: other columns than declared. {message}")
         for name, column in self._outputs(y, len(table), where).items():
             table = table.append_column(name, column)
+        for each in weights:
+            table = table.append_column(self.weight, self._weights(each, len(table), where))
         if not len(table):
             return PartFacts(0, 0)
         _write(table, path, where)
@@ -178,6 +200,17 @@ class FrameWriter:
                 message = f"the label {column[row]} is negative. Labels are indices of classes."
                 raise DataError(f"{where}, record {row}, column {name!r}: {message}")
         return dict(zip(self.outputs, columns, strict=True))
+
+    def _weights(self, weights: Any, n: int, where: str) -> Any:
+        if len(weights) != n:
+            raise DataError(f"{where}: weights have {len(weights)} records, but the frame has {n}.")
+        column = _column(weights, f"{where}, weights")
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise DataError(f"{where}, weights: values of type {column.type}, expected numbers.")
+        wrong = find_wrong_weight(as_floats(column))
+        if wrong is not None:
+            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        return column
 
 
 def _write(table: pa.Table, path: str, where: str) -> None:

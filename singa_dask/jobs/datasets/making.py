@@ -12,9 +12,16 @@ from dask.delayed import delayed
 
 from singa_dask.data.codecs.table_statistics import MAX_CATEGORIES
 from singa_dask.errors import DataError
-from singa_dask.jobs.datasets.arrays import ArrayWriter, feature_field, is_text, output_field, texts_of
+from singa_dask.jobs.datasets.arrays import (
+    ArrayWriter,
+    check_weight_type,
+    feature_field,
+    is_text,
+    output_field,
+    texts_of,
+)
 from singa_dask.jobs.datasets.dataset import Dataset, place_of
-from singa_dask.jobs.datasets.frames import FrameWriter, as_table, drop_columns, names_of, output_names
+from singa_dask.jobs.datasets.frames import FrameWriter, as_table, drop_columns, names_of, output_names, weight_name
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,8 +30,8 @@ __all__ = ["as_dataset", "as_datasets"]
 
 BOOLEANS = ("false", "true")
 TAKEN = (
-    "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, or a pair (X, y) of one of them "
-    "and labels or targets"
+    "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, a pair (X, y) of one of them "
+    "and labels or targets, or (X, y, weights)"
 )
 
 
@@ -50,9 +57,10 @@ def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
     name : str
         As jobs name it, ``path: dask://NAME``.
     value
-        X, or a pair (X, y). X is an array (records, ...) of NumPy, Dask or xarray: uint8 stay pixels, other numbers
-        become 32-bit floats. Or a frame of pandas or Dask, or a table of pyarrow, whose columns the job names. y are
-        labels, integers or texts, or targets, floats.
+        X, a pair (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray: uint8 stay
+        pixels, other numbers become 32-bit floats. Or a frame of pandas or Dask, or a table of pyarrow, whose columns
+        the job names. y are labels, integers or texts, or targets, floats. Weights are a number from
+        0 on for each record.
     client : distributed.Client, optional
         Where to compute; by default as Dask does.
 
@@ -64,20 +72,20 @@ def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
     where = f"dataset {name!r}"
     if not name or "/" in name:
         raise DataError(f"{where}: expected a name without slashes.")
-    if isinstance(value, tuple) and len(value) != 2:
+    if isinstance(value, tuple) and len(value) not in (2, 3):
         raise DataError(f"{where}: a tuple of {len(value)}, expected {TAKEN}.")
-    x, y = value if isinstance(value, tuple) else (value, None)
-    x, y = _data_of(x), _data_of(y)
+    x, y, weights, *_ = (*map(_data_of, value), None) if isinstance(value, tuple) else (_data_of(value), None, None)
+    if y is None and weights is not None:
+        raise DataError(f"{where}: weights without y, expected {TAKEN}.")
     if _is_frame(x):
-        return _of_frame(name, x, y)
-    if y is not None and not _is_array(y):
-        y = _array_of_column(y)
-    for each in (x,) if y is None else (x, y):
+        return _of_frame(name, x, y, weights)
+    y, weights = (each if each is None or _is_array(each) else _array_of_column(each) for each in (y, weights))
+    for each in (x, *(each for each in (y, weights) if each is not None)):
         if not _is_array(each):
             kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
             hint = " Give one of its variables." if hasattr(each, "data_vars") else ""
             raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}")
-    return _of_arrays(name, x, y, client)
+    return _of_arrays(name, x, y, weights, client)
 
 
 def _data_of(value: Any) -> Any:
@@ -110,48 +118,65 @@ def _array_of_column(y: Any) -> Any:
 # -- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _of_arrays(name: str, x: Any, y: Any, client: Client | None) -> Dataset:
+def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -> Dataset:
     where = f"dataset {name!r}"
     feature = feature_field(where, x.dtype, x.shape)
     output = None if y is None else output_field(where, y.dtype, y.shape)
-    if y is not None and len({n for n in (x.shape[0], y.shape[0]) if not np.isnan(n)}) > 1:
-        raise DataError(f"{where}: X has {x.shape[0]} records, but y has {y.shape[0]}.")
+    if weights is not None:
+        check_weight_type(where, weights.dtype, weights.shape)
+    _check_lengths(where, x, y=y, weights=weights)
     if x.shape[0] == 0:
         raise DataError(f"{where}: no records.")
-    parts, outputs = _partitions(where, x, y)
+    parts, outputs, of_weights = _partitions(where, x, y=y, weights=weights)
     classes: Sequence[str] = ()
     if y is not None and y.dtype.kind == "b":
         classes = BOOLEANS
     elif y is not None and is_text(y.dtype):
         classes = _classes(name, outputs, client)
-    if y is not None:
-        parts = _pairs(parts, outputs)
+    parts = _tuples(parts, outputs, of_weights)
     # targets without labels
     defaults = {"has_label": False} if output and output[0] == "target" else {}
-    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes))
-    return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape)
+    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None)
+    return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape, has_weights=weights is not None)
 
 
-def _pairs(parts: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+def _check_lengths(where: str, x: Any, **others: Any) -> None:
+    for name, each in others.items():
+        if each is not None and len({n for n in (x.shape[0], each.shape[0]) if not np.isnan(n)}) > 1:
+            verb = "have" if name == "weights" else "has"
+            raise DataError(f"{where}: X has {x.shape[0]} records, but {name} {verb} {each.shape[0]}.")
+
+
+def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
+    """Return each partition with those of the others that are not empty."""
+    given = [each for each in others if each]
+    if not given:
+        return list(parts)
     lazy = is_dask_collection(parts[0])
-    return [delayed((x, y)) if lazy else (x, y) for x, y in zip(parts, outputs, strict=True)]
+    return [delayed(each) if lazy else each for each in zip(parts, *given, strict=True)]
 
 
-def _partitions(where: str, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
-    """Return the partitions of X, whole records each, and those of y with the same records."""
-    if not any(map(is_dask_collection, (x, y))):
-        return [x], [y]
+def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
+    """Return the partitions of X, whole records each, and those of others with the same records, none of None."""
+    if not any(map(is_dask_collection, (x, *others.values()))):
+        return [[x], *([] if each is None else [each] for each in others.values())]
     x = _rows_together(x)
+    return [_delayed_of(x), *(_delayed_like(where, x, name, each) for name, each in others.items())]
+
+
+def _delayed_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
+    """Return the partitions of y with the records of those of X."""
     if y is None:
-        return _delayed_of(x), []
+        return []
     y = _rows_together(y)
     if any(map(np.isnan, (*x.chunks[0], *y.chunks[0]))):
         if len(x.chunks[0]) != len(y.chunks[0]):
-            message = f"X has {len(x.chunks[0])} chunks of records, but y has {len(y.chunks[0])}"
+            verb = "have" if name == "weights" else "has"
+            message = f"X has {len(x.chunks[0])} chunks of records, but {name} {verb} {len(y.chunks[0])}"
             raise DataError(f"{where}: {message}, of unknown lengths. Say compute_chunk_sizes() of both before.")
     elif x.chunks[0] != y.chunks[0]:
         y = y.rechunk({0: x.chunks[0]})
-    return _delayed_of(x), _delayed_of(y)
+    return _delayed_of(y)
 
 
 def _rows_together(array: Any) -> Any:
@@ -190,35 +215,44 @@ def _names(values: Any, where: str) -> set[str]:
 # -- frames --------------------------------------------------------------------------------------------------------
 
 
-def _of_frame(name: str, frame: Any, y: Any) -> Dataset:
+def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
     where, lazy = f"dataset {name!r}", is_dask_collection(frame)
     if not lazy and not hasattr(frame, "iloc"):
         frame = as_table(frame, where)
     columns = names_of(frame.columns, where) if hasattr(frame, "iloc") else frame.column_names
     parts = _parts_of_frame(frame) if lazy else [frame]
     uses: Mapping[str, str] = {}
+    weight = ""
     if y is not None:
-        outputs = _outputs(where, frame, y, len(parts))
+        others = [_outputs(where, frame, "y", y, len(parts))]
         uses = output_names(y, where)
-        parts = _pairs(parts, outputs)
-    twice = next((each for each in uses if each in columns), None)
+        if weights is not None:
+            weight = weight_name(weights, where)
+            others.append(_outputs(where, frame, "weights", weights, len(parts)))
+        parts = _tuples(parts, *others)
+    added = [*uses, *([weight] if weight else [])]
+    twice = next((each for each in added if [*columns, *added].count(each) > 1), None)
     if twice is not None:
+        what = "the weights" if twice == weight else "y"
+        whose = "the frame has" if twice in columns else "y has"
         raise DataError(
-            f"{where}: the frame has a column {twice!r}, which is also the name of y. Drop it from the frame, or give "
-            f"the frame alone, and the column in store_conf: label, or target."
+            f"{where}: {whose} a column {twice!r}, which is also the name of {what}. Drop it from the frame, or give "
+            f"the frame alone, and the column in store_conf: label, target, or weight."
         )
     if not lazy and not len(frame):
         raise DataError(f"{where}: no records.")
     defaults = {use: [each for each in uses if uses[each] == use] for use in sorted(set(uses.values()))}
-    writer = FrameWriter(name, len(parts), tuple(columns), tuple(uses))
+    more: dict[str, Any] = {"weight": weight} if weight else {}
+    writer = FrameWriter(name, len(parts), tuple(columns), tuple(uses), weight)
     return Dataset(
         name,
         tuple(parts),
         writer,
         ".parquet",
-        {"backend": "table", **defaults},
+        {"backend": "table", **defaults, **more},
         columns=tuple(columns),
-        drop=lambda names: _of_frame(name, drop_columns(frame, names), y),
+        drop=lambda names: _of_frame(name, drop_columns(frame, names), y, weights),
+        has_weights=bool(weight),
     )
 
 
@@ -228,17 +262,19 @@ def _parts_of_frame(frame: Any) -> list[Any]:
     return list(frame.optimize(fuse=False).to_delayed(optimize_graph=False))
 
 
-def _outputs(where: str, frame: Any, y: Any, n_parts: int) -> list[Any]:
-    """Return the partitions of y."""
+def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
+    """Return the partitions of y, or of weights."""
+    verb = "have" if name == "weights" else "has"
     if is_dask_collection(frame) != is_dask_collection(y):
-        raise DataError(f"{where}: one of frame and y is of Dask, expected both, with the same partitions, or none.")
+        message = f"one of frame and {name} is of Dask, expected both, with the same partitions, or none."
+        raise DataError(f"{where}: {message}")
     if not is_dask_collection(y):
         if not hasattr(y, "__len__") or isinstance(y, (str, list)):
-            raise DataError(f"{where}, y: an object of type {type(y).__name__}, expected a column or an array.")
+            raise DataError(f"{where}, {name}: an object of type {type(y).__name__}, expected a column or an array.")
         if len(frame) != len(y):
-            raise DataError(f"{where}: the frame has {len(frame)} records, but y has {len(y)}.")
+            raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
         return [y]
     found = _delayed_of(_rows_together(y)) if hasattr(y, "chunks") else _parts_of_frame(y)
     if len(found) != n_parts:
-        raise DataError(f"{where}: the frame has {n_parts} partitions, but y has {len(found)}.")
+        raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(found)}.")
     return found

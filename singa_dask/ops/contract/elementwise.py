@@ -23,8 +23,11 @@ class Elementwise(Protocol):
     def multiply(self, x: Array, y: Array | float, out: Array) -> None:
         """``out = x * y`` for an array or a number ``y``."""
 
-    def sum_squares(self, x: Array) -> Scalar:
-        """Return the sum of the squares of all values."""
+    def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
+        """``out = x * factors``, (N, D) by a factor for each row, (N,); ``out`` may be ``x``."""
+
+    def sum_squares(self, x: Array, weights: Array | None = None) -> Scalar:
+        """Return the sum of the squares of all values; each times the weight of its row, (N,), if there are weights."""
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
         """``out = (x - mean) / std``, converted from the dtype of the records in the same pass.

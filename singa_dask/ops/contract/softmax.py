@@ -34,7 +34,7 @@ class Softmax(Protocol):
             Position of the first query among the keys, at least 0.
         """
 
-    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> Scalar:
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0, weights: Array | None = None) -> Scalar:
         """Return the mean over the rows of ``(1 - e) nll[label] + e mean_k(nll[k])``, ``nll = -log(p)`` of the row.
 
         Parameters
@@ -44,6 +44,8 @@ class Softmax(Protocol):
         labels : (N,) integers
         smoothing : float
             e in [0, 1), label smoothing as in Szegedy et al. (2016).
+        weights : (N,) float, optional
+            The term of each row is multiplied by its weight; the sum is divided by N all the same.
         """
 
     def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:

@@ -29,6 +29,7 @@ def _kernel(name: str, given: str, step: str) -> Any:
 ADD = _kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
 SUBTRACT = _kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
 MULTIPLY = _kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
+WEIGHTED_SQUARE = _kernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
 SCALE = _kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 # a NaN stays NaN
 RELU = _kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
@@ -89,8 +90,15 @@ class CupyElementwise(CupyMemory):
             x, out = in_memory_order(x, out)
             SCALE(x, float(y), out)
 
-    def sum_squares(self, x: Array) -> Array:
-        return self.sum_of("squares", x)
+    def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
+        MULTIPLY(x, factors[:, None], out)
+
+    def sum_squares(self, x: Array, weights: Array | None = None) -> Array:
+        if weights is None:
+            return self.sum_of("squares", x)
+        squares = self.scratch("squares", x.shape, np.float64)
+        WEIGHTED_SQUARE(x, weights[:, None], squares)
+        return self.sum_of("values", squares)
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
         if isinstance(x, np.ndarray):

@@ -8,6 +8,7 @@ import numpy as np
 
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, strides_of
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.elementwise import MULTIPLY
 
 __all__ = ["CupySoftmax", "row_threads"]
 
@@ -43,10 +44,10 @@ class CupySoftmax(CupyMemory):
         if y is not out:
             self.copy(y, out)
 
-    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> Array:
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0, weights: Array | None = None) -> Array:
         out = self.scratch("scalar", (1,), np.float64)
-        if smoothing:
-            self._smoothed(p, labels, smoothing, out)
+        if smoothing or weights is not None:
+            self._by_rows(p, labels, smoothing, weights, out)
             return out
         # one block for a batch, parts by several blocks for very many rows
         n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
@@ -61,11 +62,13 @@ class CupySoftmax(CupyMemory):
             self.total(parts, out)
         return out
 
-    def _smoothed(self, p: Array, labels: Array, smoothing: float, out: Array) -> None:
-        """Write the mean loss with label smoothing, (1,) float64: a loss of each row, then their sum."""
+    def _by_rows(self, p: Array, labels: Array, smoothing: float, weights: Array | None, out: Array) -> None:
+        """Write the mean loss with label smoothing or weights, (1,) float64: a loss of each row, then their sum."""
         losses, labels = self.scratch("losses", (len(p),), np.float64), self.integers("labels", labels)
         numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))
         self._by_row("smoothed_losses", (p, labels, losses), (1, 2), *numbers)
+        if weights is not None:
+            MULTIPLY(losses, weights, losses)
         self.total(losses, out)
 
     def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:

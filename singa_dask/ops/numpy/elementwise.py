@@ -34,8 +34,11 @@ class NumpyElementwise(Scratch, Elementwise):
     def multiply(self, x: Array, y: Array | float, out: Array) -> None:
         np.multiply(x, y, out=out)
 
-    def sum_squares(self, x: Array) -> float:
-        return float(np.vdot(x, x))
+    def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
+        np.multiply(x, factors[:, None], out=out)
+
+    def sum_squares(self, x: Array, weights: Array | None = None) -> float:
+        return float(np.vdot(x, x) if weights is None else np.vdot(np.einsum("nd,nd->n", x, x), weights))
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
         for target, source in self.pieces(out, x):

@@ -42,17 +42,22 @@ class NumpySoftmax(Scratch, Softmax):
             np.sum(y, axis=-1, keepdims=True, out=row)
             np.divide(y, row, out=y)
 
-    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0) -> float:
+    def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0, weights: Array | None = None) -> float:
         least = np.finfo(p.dtype).tiny
         picked = p[np.arange(len(labels)), labels]
-        loss = -float(np.log(np.maximum(picked, least)).mean(dtype=np.float64))
+        losses = np.log(np.maximum(picked, least))
+        if weights is not None:
+            np.multiply(losses, weights, out=losses)
+        loss = -float(losses.mean(dtype=np.float64))
         if not smoothing:
             return loss
         total = 0.0
-        for (part,) in self.pieces(p):
+        for part, factors in self.pieces(p, weights):
             logs = self.scratch("logs", part.shape, part.dtype)
             np.maximum(part, least, out=logs)
             np.log(logs, out=logs)
+            if factors is not None:
+                np.multiply(logs, factors[:, None], out=logs)
             total -= float(np.sum(logs, dtype=np.float64))
         return (1 - smoothing) * loss + smoothing * total / p.size
 

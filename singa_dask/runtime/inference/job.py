@@ -159,7 +159,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     found = STORES.find(backend) if backend else None
     if found is not None and backend != "table" and not found.table_format:
         # records that were converted from a table are its features
-        changes |= {"features": [], "label": [], "target": [], "missing": "error", "categories": {}}
+        changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
     if backend and backend != conf.backend and backend in STORES.names():
         # options of the job's format are not those of another
         known = inspect.signature(STORES.find(backend)).parameters

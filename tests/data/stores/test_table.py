@@ -360,6 +360,21 @@ def test_several_labels(csv: Path, parquet: Path) -> None:
         table_of(csv, features=["weight"], target=["weight"])
 
 
+def test_weights_are_a_column(csv: Path) -> None:
+    csv.write_text("a,b,w\n1,0,2\n2,1,0.5\n3,0,\n4,1,0\n")
+    with TableStore(str(csv), label="b", weight="w", missing="skip") as store:
+        found = store.read_block(0)
+        assert store.table_facts is not None and store.table_facts.names == ("a",)
+        assert found["data"].tolist() == [[1], [2], [4]] and found["weight"].tolist() == [[2], [0.5], [0]]
+    with TableStore(str(csv), label="b", weight="w", has_label=False) as store:
+        assert set(store.schema) == {"data"}
+    for wrong, shown in (("-1", "the weight -1"), ("inf", "does not fit"), ("", "no value")):
+        csv.write_text(f"a,b,w\n1,0,2\n2,1,{wrong}\n")
+        with TableStore(str(csv), label="b", weight="w") as store, pytest.raises(DataError, match=shown) as caught:
+            store.read_block(0)
+        assert "line 3, column 'w'" in str(caught.value)
+
+
 def test_facts_that_were_stored_with_one_label() -> None:
     stored = {"features": ["a"], "means": {}, "categories": {}, "classes": ["x", "y"], "encoding": "one_hot"}
     facts = TableFacts.from_dict(stored)

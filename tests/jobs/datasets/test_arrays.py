@@ -96,6 +96,24 @@ def test_class_names_are_in_each_file(tmp_path: Path) -> None:
             assert store.class_names == ("cat", "dog", "owl")
 
 
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask"])
+def test_weights(kind: str, tmp_path: Path) -> None:
+    values: Any = {"numpy": Y + 0.5, "pandas": pd.Series(Y + 0.5), "dask": da.from_array(Y + 0.5, chunks=4)}[kind]
+    x, y = (X, Y) if kind != "dask" else (da.from_array(X, chunks=5), Y)
+    dataset = as_dataset("train", (x, y, values))
+    write(dataset, tmp_path)
+    found = read(tmp_path, dataset)
+    np.testing.assert_array_equal(found["weight"], (Y + 0.5)[:, None])
+    np.testing.assert_array_equal(found["label"], Y)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, NAN, np.inf])
+def test_weights_that_are_none(wrong: float, tmp_path: Path) -> None:
+    dataset = as_dataset("train", (X, Y, with_value(np.ones(12), wrong, 7)))
+    with pytest.raises(DataError, match=rf"record 7, weights: the weight {wrong:g}, expected a number from 0 on"):
+        write(dataset, tmp_path)
+
+
 def test_chunks_of_unknown_lengths_and_empty_ones(tmp_path: Path) -> None:
     x, y = da.from_array(X, chunks=3), da.from_array(Y, chunks=3)
     kept = (y != 1) & (da.arange(12, chunks=3) < 9)
@@ -115,7 +133,11 @@ def test_files_of_many_partitions_sort_by_name() -> None:
     ("value", "message"),
     [
         ([1, 2], r"an object of type list, expected an array"),
-        ((X, Y, Y), r"a tuple of 3, expected an array"),
+        ((X, Y, Y, Y), r"a tuple of 4, expected an array"),
+        ((X, None, Y), r"weights without y, expected an array"),
+        ((X, Y, Y[:7]), r"X has 12 records, but weights have 7"),
+        ((X, Y, X), r"weights: shape \(12, 2\), expected \(records,\)"),
+        ((X, Y, NAMES), r"weights: values of type <U3, expected numbers"),
         (X[:, 0], r"X: an array of 1 axes.*X\[:, None\]"),
         (X * 1j, r"X: values of type complex128, expected numbers\. Give real"),
         (np.array([[1], [2, 3]], object)[:, None], r"X: values of type object, .*different lengths"),

@@ -204,3 +204,25 @@ def test_negative_labels_of_y(tmp_path: Path) -> None:
     dataset = as_dataset("train", (dd.from_pandas(FRAME[["age"]], npartitions=2), dd.from_pandas(y, npartitions=2)))
     with pytest.raises(DataError, match=r"^dataset 'train', partition 1, record 1, column 'kind': the label -1 is neg"):
         write(dataset, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_weights_beside_a_frame(kind: str, tmp_path: Path) -> None:
+    x, y = FRAME[["age"]], FRAME["kind"]
+    weights = pd.Series([1, 2, 0, 4, 0.5, 6], name="share")
+    given = (
+        (x, y, weights) if kind == "pandas" else tuple(dd.from_pandas(each, npartitions=3) for each in (x, y, weights))
+    )
+    dataset = as_dataset("train", given)
+    assert dataset.defaults == {"backend": "table", "label": ["kind"], "weight": "share"}
+    write(dataset, tmp_path)
+    found = read(tmp_path, label="kind", weight="share")
+    assert found["data"].tolist() == x.to_numpy().tolist() and found["weight"].ravel().tolist() == weights.tolist()
+    with pytest.raises(DataError, match=r"the frame has a column 'age', which is also the name of the weights"):
+        as_dataset("train", (x, y, weights.rename("age")))
+    with pytest.raises(DataError, match=r"y has a column 'kind', which is also the name of the weights"):
+        as_dataset("train", (x, y, weights.rename("kind")))
+    with pytest.raises(DataError, match=r"the frame has 6 records, but weights have 5"):
+        as_dataset("train", (x, y, weights[:5]))
+    with pytest.raises(DataError, match=r"record 1, weights: the weight -2"):
+        write(as_dataset("train", (x, y, -weights.abs().replace({1: -1}))), tmp_path)

@@ -110,6 +110,55 @@ def test_targets_of_arrays(tmp_path: Path) -> None:
         sd.train(regress(size=1), data=(X, FRACTIONS), **QUIET)
 
 
+def weighted(job: sd.Job, **more: Any) -> sd.Job:
+    """Return a job whose loss reads weights."""
+    layers = job.conf.neuralnet.layer
+    records = layers[0].store_conf
+    loss = layers[-1].model_copy(update={"srclayers": [*layers[-1].srclayers, "weights"]})
+    return job.replace(
+        {"neuralnet.layer": [*layers[:-1], sd.layer("WeightInput", name="weights", store_conf=records), loss]}
+    )
+
+
+def test_weights_of_records(tmp_path: Path) -> None:
+    weights = RANDOM.integers(0, 3, 40)
+    run = sd.train(weighted(classify()), data=(X, Y, weights), run_dir=str(tmp_path / "numpy"), **QUIET)
+    fields = {"data": X.astype(np.float32), "label": Y.astype(np.int32), "weight": weights[:, None].astype(np.float32)}
+    ArrowStore.write(str(tmp_path / "whole.arrow"), fields)
+    path = str(tmp_path / "whole.arrow")
+    of_file = sd.train(weighted(classify(path)), run_dir=str(tmp_path / "file"), **QUIET)
+    assert values_of(run) == values_of(of_file)
+    # each record counts once
+    ones = sd.train(weighted(classify()), data=(X, Y, np.ones(40)), run_dir=str(tmp_path / "ones"), **QUIET)
+    plain = sd.train(classify(), data=(X, Y), run_dir=str(tmp_path / "plain"), **QUIET)
+    assert values_of(ones) == values_of(plain) != values_of(run)
+    model = sd.load_model(run)
+    assert model.predict(X).shape == (40,)
+    assert model.test(X, Y)["accuracy"] == sd.load_model(of_file).test(X, Y)["accuracy"]
+    with pytest.raises(sd.ConfigError, match=r"data 'train' has weights, which no layer reads\. Add a WeightInput"):
+        sd.train(classify(), data=(X, Y, weights), **QUIET)
+    with pytest.raises(sd.ConfigError, match=r"the records have no weight, which WeightInput reads"):
+        sd.train(weighted(classify()), data=(X, Y), **QUIET)
+
+
+def test_a_weight_of_a_frame_is_no_feature(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(6)])
+    target, weights = pd.Series(FRACTIONS[:, 0], name="y"), pd.Series(RANDOM.random(40), name="w")
+    apart = sd.train(weighted(regress(size=1)), data=(frame, target, weights), run_dir=str(tmp_path / "a"), **QUIET)
+    columns = {
+        f"neuralnet.layer[{name}].store_conf.{key}": value
+        for name in ("data", "numbers", "weights")
+        for key, value in (("target", ["y"]), ("weight", "w"))
+    }
+    job = weighted(regress(size=1)).replace(columns)
+    within = sd.train(job, data=frame.assign(y=target, w=weights), run_dir=str(tmp_path / "b"), **QUIET)
+    lazy = tuple(dd.from_pandas(each, npartitions=1) for each in (frame, target, weights))
+    of_dask = sd.train(weighted(regress(size=1)), data=lazy, run_dir=str(tmp_path / "c"), **QUIET)
+    assert values_of(apart) == values_of(within) == values_of(of_dask)
+    lines = frame.assign(y=target, w=weights)
+    assert sd.load_model(within).test(lines)["loss"] != sd.load_model(within).test(frame, target)["loss"]
+
+
 def test_a_run_goes_on_with_the_same_data(tmp_path: Path) -> None:
     url = str(tmp_path / "run")
     whole = sd.train(classify(), data=(X, Y), run_dir=str(tmp_path / "whole"), **QUIET)
