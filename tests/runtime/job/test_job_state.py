@@ -396,29 +396,3 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     world.run(3.0)
     assert world.hosts[0].life == 1
     assert world.hosts[0].placement["start"]["manifest"]["step"] < newest["step"]
-
-
-def test_a_job_whose_client_is_gone_stops_with_a_checkpoint() -> None:
-    world = running("allreduce", 2, n_steps=100_000)
-    world.deliver(ev.ClientGone())
-    what = world.run_until_over(30.0)
-    assert (what["failure"], what["signal"], what["by"]) == (None, "SIGHUP", "the loss of its client")
-
-
-def test_a_job_whose_client_is_gone_ends_if_it_does_not_stop() -> None:
-    state = running("allreduce", 2, n_steps=100_000).state
-    stops = state.handle(ev.ClientGone(), 100.0, {})
-    assert {type(each) for each in stops} == {ev.StopUnits}
-    assert state.handle(ev.Tick(), 159.0, {}) == []
-    state.handle(ev.Tick(), 160.0, {})
-    assert state.phase in ("ending", "over")
-
-
-def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:
-    world = running("hogwild", 2)
-    state = JobState(world.state.spec)
-    assert state.handle(ev.ClientGone(), 0.0, world.facts()) == []
-    (over,) = state.begin(1.0, world.facts())
-    assert isinstance(over, ev.Over)
-    assert over.what["failure"]["reason"] == "the client that ran the job is gone"
-    assert state.phase == "over"
