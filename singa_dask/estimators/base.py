@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.estimators.checked import checked_features, checked_records
+from singa_dask.estimators.checked import Records, checked_features, checked_records
 from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, record_shape
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.scaling import Scaling
@@ -161,10 +161,11 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not goes_on:
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
-        x, y = checked_records(self, x, y, several_axes=self.job is not None, reset=not goes_on, **self._checks)
-        targets, n_outputs = self._targets(y, goes_on, classes)
+        records = checked_records(self, x, y, several_axes=self.job is not None, reset=not goes_on, **self._checks)
+        x = records.x
+        targets, n_outputs = self._targets(records, goes_on, classes)
         if not goes_on:
-            self._scaling = Scaling.of(x) if self.job is None else None
+            self._scaling = None if records.x_facts.moments is None else Scaling.of(records.x_facts.moments)
             self._random = check_random_state(self.random_state)
         job = self._job(x.shape, n_outputs, max_iter)
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
@@ -193,7 +194,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_net")
 
-    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
         raise NotImplementedError
 

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.base import compute, is_dask_collection
-from dask.delayed import delayed
-from sklearn.base import BaseEstimator
+from dask.base import is_dask_collection
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-__all__ = ["checked_features", "checked_records", "classes_of", "labels_of"]
+from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
+from singa_dask.jobs.datasets.partitions import array_of, parts_of, rows_together
+
+__all__ = ["Records", "checked_features", "checked_records", "classes_of", "labels_of"]
 
 FLOATS = (np.float64, np.float32)
 
 
+class Records(NamedTuple):
+    """Features and targets to fit to, and what is known of them.
+
+    Attributes
+    ----------
+    x, y : (N, ...) array
+        Of NumPy, or of Dask with the same chunks of records.
+    x_facts, y_facts : Facts
+        With the moments of features (N, D) of a new net without a job, the classes of a classifier, and the moments of
+        the targets of a regressor.
+    """
+
+    x: Any
+    y: Any
+    x_facts: Facts
+    y_facts: Facts
+
+
 def checked_records(
     estimator: BaseEstimator, x: Any, y: Any, several_axes: bool, reset: bool = True, **given: Any
-) -> tuple[Any, Any]:
-    """Return features and targets to fit to: arrays of NumPy, or of Dask with the same chunks of records.
+) -> Records:
+    """Return features and targets to fit to; the partitions of collections of Dask are computed once.
 
     Parameters
     ----------
@@ -39,24 +60,41 @@ def checked_records(
     ------
     ValueError
     """
+    wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
         kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
-        checked: tuple[Any, Any] = validate_data(
-            estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given
-        )
-        return checked
+        x, y = validate_data(estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given)
+        return Records(x, y, *facts_of_both(x, y, *wanted))
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
-    features, targets = _arrays_of(x, y)
-    features = features.rechunk(dict.fromkeys(range(1, features.ndim), -1))
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    if targets.shape[:1] != features.shape[:1]:
-        raise ValueError(f"X has {features.shape[0]} records, but y has {targets.shape[0]}.")
-    _check_finite(X=features, y=targets)
-    return features, targets.rechunk({0: features.chunks[0], **dict.fromkeys(range(1, targets.ndim), -1)})
+    x, y = (rows_together(each) if hasattr(each, "chunks") else each for each in (x, y))
+    parts = parts_of(x), parts_of(y)
+    facts = facts_of_parts(*parts, *wanted)
+    for name, each in zip("Xy", facts, strict=True):
+        if not each.is_finite:
+            raise ValueError(
+                f"Input {name} contains NaN or infinity. Expected finite numbers: leave out or fill in others."
+            )
+    n, n_targets = (sum(each.lengths) for each in facts)
+    if n != n_targets:
+        raise ValueError(f"X has {n} records, but y has {n_targets}.")
+    if not n:
+        raise ValueError("X has no records. Expected at least one.")
+    x, y = (_array_of(*of) for of in zip((x, y), parts, facts, strict=True))
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    return Records(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), *facts)
+
+
+def _array_of(collection: Any, parts: Sequence[Any], facts: Facts) -> Any:
+    """Return a collection as an array of Dask of known shape."""
+    if not hasattr(collection, "chunks"):
+        return array_of(parts, facts.lengths, collection._meta)
+    if np.isnan(collection.shape[0]):
+        return array_of(parts, facts.lengths, np.empty((0, *collection.shape[1:]), collection.dtype))
+    return collection
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
@@ -81,31 +119,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     return x
 
 
-def _arrays_of(*collections: Any) -> list[Any]:
-    """Return collections as arrays of Dask of known shapes; frames are computed once for the lengths of all."""
-    frames = [each for each in collections if hasattr(each, "to_dask_array")]
-    lengths = iter(compute(*(each.map_partitions(len) for each in frames)))  # type: ignore[no-untyped-call]
-    found = []
-    for each in collections:
-        if hasattr(each, "to_dask_array"):
-            each = each.to_dask_array(lengths=tuple(next(lengths)))
-        elif np.isnan(each.shape[0]):
-            each.compute_chunk_sizes()
-        found.append(each)
-    return found
-
-
-def _check_finite(**given: Any) -> None:
-    """Check that arrays of Dask have neither NaN nor infinity, in one pass over all of them."""
-    floats = {name: da.isfinite(values).all() for name, values in given.items() if values.dtype.kind == "f"}
-    for name, is_finite in zip(floats, compute(*floats.values()), strict=True):  # type: ignore[no-untyped-call]
-        if not is_finite:
-            raise ValueError(
-                f"Input {name} contains NaN or infinity. Expected finite numbers: leave out or fill in others."
-            )
-
-
-def classes_of(y: Any) -> Any:
+def classes_of(facts: Facts) -> Any:
     """Return the classes among labels, sorted.
 
     Raises
@@ -113,11 +127,10 @@ def classes_of(y: Any) -> Any:
     ValueError
         They are no classes, but numbers of a continuous scale.
     """
-    if is_dask_collection(y):
-        parts = [delayed(np.unique)(part) for part in y.to_delayed().reshape(-1)]
-        y = np.concatenate(delayed(list)(parts).compute())
-    check_classification_targets(y)
-    return np.unique(y)
+    classes = facts.distinct
+    # scikit-learn warns where more than half of the labels differ
+    check_classification_targets(np.resize(classes, min(sum(facts.lengths), 2 * len(classes))))
+    return classes
 
 
 def labels_of(y: Any, classes: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from singa_dask.estimators.base import SingaEstimator, documented
-from singa_dask.estimators.checked import classes_of, labels_of
+from singa_dask.estimators.checked import Records, classes_of, labels_of
 
 __all__ = ["SingaClassifier"]
 
@@ -58,14 +58,14 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
         return self._fit(X, y, 1, goes_on, classes)
 
-    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
-        found = classes_of(y)
+    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        found = classes_of(records.y_facts)
         known = self.classes_ if goes_on else found if classes is None else np.unique(classes)
         unknown = set(found.tolist()) - set(known.tolist())
         if unknown:
             raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
         self.classes_ = known
-        return labels_of(y, known), len(known)
+        return labels_of(records.y, known), len(known)
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each record: (n,); for collections of Dask an array of Dask with the same partitions.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 
 from singa_dask.estimators.base import SingaEstimator, documented
+from singa_dask.estimators.checked import Records
 from singa_dask.estimators.scaling import Scaling
 
 __all__ = ["SingaRegressor"]
@@ -51,11 +52,12 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         """
         return self._fit(X, y, 1, goes_on=self.__sklearn_is_fitted__())
 
-    def _targets(self, y: Any, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        y, moments = records.y, records.y_facts.moments
         targets = y.reshape(len(y), -1)
         if not goes_on:
             self._n_targets = targets.shape[1] if y.ndim > 1 else 0
-            self._target_scaling = Scaling.of(targets) if self.job is None else None
+            self._target_scaling = Scaling.of(moments) if self.job is None and moments is not None else None
         n_targets = targets.shape[1]
         if n_targets != max(self._n_targets, 1):
             raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dask.base import compute
+
+from singa_dask.estimators.facts import Moments
 
 __all__ = ["Scaling"]
 
@@ -27,13 +28,12 @@ class Scaling:
     std: Array
 
     @classmethod
-    def of(cls, values: Any) -> Scaling:
-        """Return that of an array of NumPy or Dask, (N, D)."""
-        wide = values.astype(np.float64)
-        mean, std = compute(wide.mean(axis=0), wide.std(axis=0))  # type: ignore[no-untyped-call]
+    def of(cls, moments: Moments) -> Scaling:
+        """Return that of columns (N, D), of which there is a record."""
+        std = np.sqrt(moments.squares / moments.n)
         # what rounding makes of a constant column
-        constant = std <= 10 * np.finfo(np.float64).eps * np.abs(mean)
-        return cls(mean, np.where(constant, 1.0, std))
+        constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
+        return cls(moments.mean, np.where(constant, 1.0, std))
 
     def scale(self, values: Any) -> Any:
         """Return scaled columns as 32-bit floats."""

@@ -22,6 +22,7 @@ from singa_dask.jobs.datasets.arrays import (
 )
 from singa_dask.jobs.datasets.dataset import Dataset, place_of
 from singa_dask.jobs.datasets.frames import FrameWriter, as_table, drop_columns, names_of, output_names, weight_name
+from singa_dask.jobs.datasets.partitions import map_parts, parts_of, rows_together
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -152,23 +153,28 @@ def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
     given = [each for each in others if each]
     if not given:
         return list(parts)
-    lazy = is_dask_collection(parts[0])
-    return [delayed(each) if lazy else each for each in zip(parts, *given, strict=True)]
+    if is_dask_collection(parts[0]):
+        return map_parts(_tuple, parts, *given)
+    return list(zip(parts, *given, strict=True))
+
+
+def _tuple(*values: Any) -> tuple[Any, ...]:
+    return values
 
 
 def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
     """Return the partitions of X, whole records each, and those of others with the same records, none of None."""
     if not any(map(is_dask_collection, (x, *others.values()))):
         return [[x], *([] if each is None else [each] for each in others.values())]
-    x = _rows_together(x)
-    return [_delayed_of(x), *(_delayed_like(where, x, name, each) for name, each in others.items())]
+    x = rows_together(x)
+    return [parts_of(x), *(_parts_like(where, x, name, each) for name, each in others.items())]
 
 
-def _delayed_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
+def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
     """Return the partitions of y with the records of those of X."""
     if y is None:
         return []
-    y = _rows_together(y)
+    y = rows_together(y)
     if any(map(np.isnan, (*x.chunks[0], *y.chunks[0]))):
         if len(x.chunks[0]) != len(y.chunks[0]):
             verb = "have" if name == "weights" else "has"
@@ -176,22 +182,7 @@ def _delayed_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
             raise DataError(f"{where}: {message}, of unknown lengths. Say compute_chunk_sizes() of both before.")
     elif x.chunks[0] != y.chunks[0]:
         y = y.rechunk({0: x.chunks[0]})
-    return _delayed_of(y)
-
-
-def _rows_together(array: Any) -> Any:
-    """Return an array of Dask whose chunks are whole records."""
-    if not is_dask_collection(array):
-        # imported by whoever made the other array
-        import dask.array
-
-        return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
-    is_whole = max(map(len, array.chunks[1:]), default=1) == 1
-    return array if is_whole else array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
-
-
-def _delayed_of(array: Any) -> list[Any]:
-    return list(array.to_delayed().reshape(-1))
+    return parts_of(y)
 
 
 def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[str]:
@@ -220,7 +211,7 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
     if not lazy and not hasattr(frame, "iloc"):
         frame = as_table(frame, where)
     columns = names_of(frame.columns, where) if hasattr(frame, "iloc") else frame.column_names
-    parts = _parts_of_frame(frame) if lazy else [frame]
+    parts = parts_of(frame) if lazy else [frame]
     uses: Mapping[str, str] = {}
     weight = ""
     if y is not None:
@@ -256,12 +247,6 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
     )
 
 
-def _parts_of_frame(frame: Any) -> list[Any]:
-    """Return the partitions of a frame or column of Dask. What two of them have in common is computed once."""
-    # fused tasks would each compute it anew
-    return list(frame.optimize(fuse=False).to_delayed(optimize_graph=False))
-
-
 def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
     """Return the partitions of y, or of weights."""
     verb = "have" if name == "weights" else "has"
@@ -274,7 +259,7 @@ def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[An
         if len(frame) != len(y):
             raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
         return [y]
-    found = _delayed_of(_rows_together(y)) if hasattr(y, "chunks") else _parts_of_frame(y)
+    found = parts_of(rows_together(y) if hasattr(y, "chunks") else y)
     if len(found) != n_parts:
         raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(found)}.")
     return found
