@@ -29,7 +29,7 @@ __all__ = ["predict"]
     "layers",
     metavar="NAME",
     multiple=True,
-    help="Layer that has the probabilities, where there is not one SoftmaxLoss. Repeatable, for several labels.",
+    help="Layer that has the probabilities, where not just one loss computes them. Repeatable, for several labels.",
 )
 @click.option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
 @click.option(
@@ -37,10 +37,11 @@ __all__ = ["predict"]
 )
 @does("singa_dask.cli.work.predict:predict")
 def predict(**given: Any) -> None:
-    """Predict the classes of new records.
+    """Predict the classes, or labels, of new records.
 
     CSV with a header and a line for each record, in file order: its file, or its number from 0 on where records have no
     files of their own; name, number and probability of the likeliest class; with --topk K those of the next ones. With
-    several --layer each has such columns, after its name.
+    several --layer each has such columns, after its name. A SigmoidCrossEntropyLoss has a column for each label
+    instead, with its probability.
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """

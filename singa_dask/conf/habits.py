@@ -26,6 +26,9 @@ PARTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("categoricalcrossentropy", "crossentropy", "crossentropyloss", "nllloss", "softmaxwithloss"), "SoftmaxLoss"
         ),
+        **dict.fromkeys(
+            ("bceloss", "bcewithlogitsloss", "binarycrossentropy", "sigmoidcrossentropy"), "SigmoidCrossEntropyLoss"
+        ),
         **dict.fromkeys(("l2loss", "meansquarederror", "mse", "mseloss"), "EuclideanLoss"),
         **dict.fromkeys(("batchnorm1d", "batchnorm2d", "batchnormalization"), "BatchNorm"),
         **dict.fromkeys(("data", "dataset", "input", "inputlayer"), "RecordInput"),

@@ -20,7 +20,12 @@ from singa_dask.registry import Registry
 __all__ = ["find_warnings"]
 
 SOFTMAX = ("Softmax", "CudnnSoftmax")
-SOFTMAX_LOSS = ("SoftmaxLoss", "CudnnSoftmaxLoss")
+# by loss: the activation that it computes itself, and the layers that compute it
+ACTIVATIONS = {
+    "SoftmaxLoss": ("softmax", SOFTMAX),
+    "CudnnSoftmaxLoss": ("softmax", SOFTMAX),
+    "SigmoidCrossEntropyLoss": ("sigmoid", ("Sigmoid",)),
+}
 # a part of the names of layers that read images
 IMAGE_LAYERS = ("Conv", "Pool", "LRN", "ImagePreprocess")
 UPDATER_KEYS = ("momentum", "delta")
@@ -37,7 +42,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     training : bool
         Whether the job is to be trained: else nothing is said of its updater and algorithm.
     """
-    found = [*_unread_blocks(job, registries["layer"]), *_softmax_twice(job), *_channels_last(job)]
+    found = [*_unread_blocks(job, registries["layer"]), *_activation_twice(job), *_channels_last(job)]
     if training and job.trains:
         found += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
         if job.debug and not job.disp_freq:
@@ -63,23 +68,24 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
             yield Problem(("neuralnet", "layer", index, name), f"{layer.type} does not read this block. {hint}")
 
 
-def _softmax_twice(job: JobConf) -> Iterator[Problem]:
-    """Yield the softmax losses that read a softmax."""
+def _activation_twice(job: JobConf) -> Iterator[Problem]:
+    """Yield the losses that read the activation that they compute themselves."""
     nodes = read_wiring(job.neuralnet)
     for node in nodes:
-        found = _softmax_below(node, nodes) if node.type in SOFTMAX_LOSS else None
+        activation, kinds = ACTIVATIONS.get(node.type, ("", ()))
+        found = _below(node, nodes, kinds)
         if found:
             instead = f"Read {found.sources[0]!r} instead." if found.sources else "Read what that layer reads."
             message = (
-                f"{node.type} computes the softmax itself, and {found.name!r} is a {found.type} already: "
+                f"{node.type} computes the {activation} itself, and {found.name!r} is a {found.type} already: "
                 f"it would be taken twice. {instead}"
             )
             yield Problem(("neuralnet", "layer", node.index, "srclayers", 0), message)
 
 
-def _softmax_below(loss: LayerWiring, nodes: list[LayerWiring]) -> LayerWiring | None:
-    """Return the softmax that a loss reads in some phase."""
-    below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in SOFTMAX]
+def _below(loss: LayerWiring, nodes: list[LayerWiring], kinds: tuple[str, ...]) -> LayerWiring | None:
+    """Return the layer of one of some types that a loss reads first in some phase."""
+    below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in kinds]
     return next((node for node in below if any(p in node.phases and p in loss.phases for p in PHASES)), None)
 
 

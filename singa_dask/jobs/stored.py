@@ -18,8 +18,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.inference import Computation, Inference, Records, Workers
 from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.inference.job import classifier, label_layer
-from singa_dask.runtime.inference.predictions import Predicted, prediction_rows
+from singa_dask.runtime.inference.job import classifier, has_labels, label_layer, probability_layer, target_names
+from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
 from singa_dask.runtime.inference.results import (
     check_writes,
     folder_beside,
@@ -71,7 +71,7 @@ class Values(NamedTuple):
     found : list of Predicted
         For each store.
     class_names : tuple of tuple of str
-        For each layer; empty where classes have none.
+        For each layer; empty where classes, or labels, have none.
     net : NeuralNet
         Shapes only.
     """
@@ -83,7 +83,9 @@ class Values(NamedTuple):
     net: NeuralNet
 
     def rows(self) -> Iterator[list[str]]:
-        """Yield the predictions as a table; see `prediction_rows`."""
+        """Yield the predictions as a table; see `prediction_rows`, and `label_rows` for all values."""
+        if not self.topk:
+            return label_rows(self.found, self.class_names, self.layers)
         return prediction_rows(self.found, self.topk, self.class_names, self.layers)
 
     def array(self) -> npt.NDArray[np.float32]:
@@ -168,11 +170,11 @@ class StoredNet:
         Parameters
         ----------
         layers : sequence of str
-            By default the only one with the probabilities of classes.
+            By default the only one with the probabilities of classes or labels.
         stores : sequence of Records
             By default the job's own records of the phase.
         topk : int
-            Number of classes; 0 for all values.
+            Number of classes; 0 for all values, as always of layers with labels.
         phase : Phase
         steps : int
             Number of batches, 0 for every record once.
@@ -181,7 +183,9 @@ class StoredNet:
         ------
         SingaError
         """
-        layers = tuple(dict.fromkeys(layers)) or (classifier(self.read.job, phase),)
+        layers = tuple(dict.fromkeys(layers)) or (probability_layer(self.read.job, phase),)
+        labels = topk > 0 and self._have_labels(layers, topk)
+        topk = 0 if labels else topk
         kept = self._kept(layers, phase)
         whole = self._inference(phase, **kept, labels=False, topk=topk, files=bool(stores))
         inferences = [(each.url, whole.of_records(each)) for each in stores] or [("", whole)]
@@ -190,7 +194,22 @@ class StoredNet:
             for url, inference in inferences:
                 facts, parts = inference.compute(workers, steps, self.show)
                 found.append(Predicted(url, parts))
-        return Values(layers, topk, found, facts.class_names, whole.net)
+        names = facts.class_names
+        if labels:
+            names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
+        return Values(layers, topk, found, names, whole.net)
+
+    def _have_labels(self, layers: Sequence[str], topk: int) -> bool:
+        """Return whether layers have probabilities of labels instead of classes."""
+        found = [layer for layer in layers if has_labels(self.read.job, layer)]
+        if found and len(found) < len(layers):
+            raise ConfigError(
+                f"layers {', '.join(layers)}: some have classes, {found[0]!r} labels. Predict them apart."
+            )
+        if found and topk > 1:
+            message = f"topk: {topk}, but layer {found[0]!r} has labels, all of which are written. Leave it out."
+            raise ConfigError(message)
+        return bool(found)
 
     def write(
         self,

@@ -14,10 +14,10 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["EuclideanLoss", "SoftmaxLoss", "SoftmaxLossConf"]
+__all__ = ["EuclideanLoss", "Loss", "SoftmaxLoss", "SoftmaxLossConf"]
 
 
-class _Loss(Layer):
+class Loss(Layer):
     """What the loss layers share: weights of records."""
 
     def check_weights(self) -> None:
@@ -58,7 +58,7 @@ class SoftmaxLossConf(Conf):
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
-class SoftmaxLoss(_Loss):
+class SoftmaxLoss(Loss):
     """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
 
     Also called CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.
@@ -115,7 +115,7 @@ class SoftmaxLoss(_Loss):
 
 
 @LAYERS.register()
-class EuclideanLoss(_Loss):
+class EuclideanLoss(Loss):
     """Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.
 
     Its output is x - t, (N, D). A target that requires a gradient gets the opposite one.

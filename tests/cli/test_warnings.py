@@ -139,6 +139,16 @@ def test_a_softmax_before_a_softmax_loss(call: Call, job: Path) -> None:
     )
 
 
+def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
+    lines = "    - {name: prob, type: Sigmoid, srclayers: fc}\n"
+    lines += "    - {name: more, type: SigmoidCrossEntropyLoss, srclayers: [prob, prob]}\n"
+    job.write_text(job.read_text() + lines)
+    [line] = told(call, job)
+    assert line.endswith(
+        "computes the sigmoid itself, and 'prob' is a Sigmoid already: it would be taken twice. Read 'fc' instead."
+    )
+
+
 def test_more_workers_than_cores(call: Call, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warnings, "cpu_count", lambda: 3)
     sets = ["--set", "cluster.nworker_groups=4"]

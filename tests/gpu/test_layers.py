@@ -83,7 +83,7 @@ OTHERS |= {
     "Embedding",
     "OneHot",
 }
-OTHERS |= {"RNNLabel"}
+OTHERS |= {"RNNLabel", "SigmoidCrossEntropyLoss"}
 
 
 def context() -> Context:
@@ -163,6 +163,16 @@ def test_recurrent_layers_look_up_rows(gpu: NumpyOps, kind: str) -> None:
         x = source((6, 4), ops=ops)
         x.one_hot_index, x.n_steps = ops.labels(np.array([0, 3, 1, 2, 2, 0])), 3
         found.append(outcome(wire(kind, [x], context(), 3, ops, **{f"{kind.lower()}_conf": {"dim_hidden": 5}}), ops))
+    agree(*found)
+
+
+@pytest.mark.parametrize("learnt_target", [False, True])
+def test_a_loss_of_several_labels(gpu: NumpyOps, learnt_target: bool) -> None:
+    found = []
+    for ops in (gpu, CPU):
+        x, target = source((4, 2, 3, 2), ops=ops), source((4, 12), grad=learnt_target, ops=ops)
+        ops.sigmoid(target.data, out=target.data)
+        found.append(outcome(wire("SigmoidCrossEntropyLoss", [x, target], context(), ops=ops), ops))
     agree(*found)
 
 

@@ -86,6 +86,23 @@ EXACT: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
 ]
 
 
+def test_a_loss_of_several_labels(ops: NumpyOps) -> None:
+    found = []
+    for kernels, dtype in ((ops, BFLOAT16), (NumpyOps(), np.dtype(np.float64))):
+        x, target = source(kernels, ROWS, dtype, 0), source(kernels, ROWS, dtype, 1)
+        target.data[...] = target.data > 0
+        made = LayerConf.model_validate({"name": "loss", "type": "SigmoidCrossEntropyLoss", "srclayers": ["x", "t"]})
+        layer = LAYERS.find(made.type)(made, Context(dtype=dtype))
+        layer.wire([x, target], kernels)
+        layer.allocate()
+        forward(layer)
+        layer.backward(Phase.TRAIN | Phase.BACKWARD)
+        assert x.grad.dtype == dtype
+        found.append([x.grad.astype(np.float64), *(total for total, _ in layer.metrics.take().values())])
+    for values, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(values, wanted, rtol=0.01, atol=1e-4)
+
+
 @pytest.mark.parametrize(("kind", "shapes", "conf"), PASS + EXACT)
 @pytest.mark.parametrize("given", [BFLOAT16, np.dtype(np.float32)], ids=["from-bf16", "from-float32"])
 def test_outputs_and_gradients(

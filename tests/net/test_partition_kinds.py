@@ -87,6 +87,23 @@ def two_losses() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("partition_dim", [0, 1, -1])
+def test_a_loss_of_several_labels(partition_dim: int) -> None:
+    def layers(**more: Any) -> list[dict[str, Any]]:
+        return [
+            {**DATA, "user_conf": {"shape": [12, 6], "classes": 3}},
+            dense("a", "data", 4),
+            layer("soft", "Softmax", "a"),
+            dense("b", "data", 4, **more),
+            layer("loss", "SigmoidCrossEntropyLoss", "b", "soft", **more),
+        ]
+
+    one, group = Group(job(layers()), 1), Group(job(layers(partition_dim=partition_dim)), 2)
+    np.testing.assert_allclose(group.train(2), one.train(2), rtol=1e-10)
+    same(group, one)
+    assert one.figures.keys() == {"loss", "binary_accuracy"}
+
+
 def test_figures_are_called_alike_by_workers_that_have_other_layers() -> None:
     group = Group(job(two_losses()), 2)
     group.train(2)

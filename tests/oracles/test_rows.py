@@ -115,6 +115,17 @@ def test_euclidean_loss() -> None:
     check_loss(wire("EuclideanLoss", [x, target]), "loss", wanted, values, gradient_factor=0.5)
 
 
+def test_sigmoid_cross_entropy() -> None:
+    x, target = source((5, 7)), source((5, 7), seed=1, grad=False)
+    x.data[...] *= 10
+    target.data[...] = target.data > 0
+    scores = tensor(x.data)
+    wanted = torch.nn.BCEWithLogitsLoss()(scores, tensor(target.data, learns=False))
+    layer = wire("SigmoidCrossEntropyLoss", [x, target])
+    check_loss(layer, "loss", wanted, scores)
+    assert_close(layer.features[0].data, special.expit(x.data))
+
+
 def test_embedding() -> None:
     words = np.array([[3, 0, 3], [1, 3, 4]])
     x = source(words.shape, grad=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from singa_dask.ops.contract.arrays import Array, DType, Key, Pair, Scalar
+from singa_dask.ops.contract.binary import Binary
 from singa_dask.ops.contract.device import CapturedKernels, Device, Event, Transfers
 from singa_dask.ops.contract.elementwise import Elementwise
 from singa_dask.ops.contract.images import Images
@@ -27,6 +28,7 @@ from singa_dask.ops.contract.updates import Preparation, Updates
 
 __all__ = [
     "Array",
+    "Binary",
     "CapturedKernels",
     "DType",
     "Device",
@@ -55,6 +57,7 @@ class Ops(
     Elementwise,
     Linear,
     Softmax,
+    Binary,
     Images,
     Normalisation,
     Recurrent,

@@ -12,7 +12,7 @@ from singa_dask.ops.cupy.arrays import CupyMemory, in_memory_order
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
-__all__ = ["CupyElementwise"]
+__all__ = ["CupyElementwise", "value_kernel"]
 
 # Kernels compute in `wide` of the type that they write: float, or double for doubles.
 WIDE = """
@@ -21,29 +21,29 @@ template <> struct wide<double> { typedef double type; };
 """
 
 
-def _kernel(name: str, given: str, step: str) -> Any:
+def value_kernel(name: str, given: str, step: str) -> Any:
     """Return a kernel that computes ``z`` of type Z, value by value, in type W."""
     return cupy.ElementwiseKernel(given, "Z z", f"typedef wide<Z>::type W; {step}", name, preamble=WIDE)
 
 
-ADD = _kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
-SUBTRACT = _kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
-MULTIPLY = _kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
-WEIGHTED_SQUARE = _kernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
-SCALE = _kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
+ADD = value_kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+SUBTRACT = value_kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
+MULTIPLY = value_kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
+WEIGHTED_SQUARE = value_kernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
+SCALE = value_kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 # a NaN stays NaN
-RELU = _kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
-RELU_GRAD = _kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
-LEAKY_RELU = _kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
-LEAKY_RELU_GRAD = _kernel(
+RELU = value_kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
+RELU_GRAD = value_kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
+LEAKY_RELU = value_kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
+LEAKY_RELU_GRAD = value_kernel(
     "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
 )
-SIGMOID = _kernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
-SIGMOID_GRAD = _kernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
-TANH = _kernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
-TANH_GRAD = _kernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
-STANH = _kernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
-STANH_GRAD = _kernel(
+SIGMOID = value_kernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
+SIGMOID_GRAD = value_kernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
+TANH = value_kernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
+TANH_GRAD = value_kernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
+STANH = value_kernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
+STANH_GRAD = value_kernel(
     "stanh_grad",
     "X y, Y gy",
     f"const W v = (W)y; z = (Z)((W)gy * ((W){STANH_X * STANH_Y} - (W){STANH_X / STANH_Y} * v * v));",
@@ -52,15 +52,15 @@ CDF = "const W v = (W)x, p = (W)0.5 * erfc(v * (W)-0.70710678118654752440);"
 TANH_CDF = f"const W v = (W)x, p = (W)0.5 + (W)0.5 * tanh((W){GELU_X} * (v + (W){GELU_CUBE} * v * v * v));"
 # the tanh is 2 p - 1, so its slope 4 p (1 - p)
 TANH_SLOPE = f"(W)2 * v * p * ((W)1 - p) * (W){GELU_X} * ((W)1 + (W){3 * GELU_CUBE} * v * v)"
-GELU = _kernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
-GELU_GRAD = _kernel(
+GELU = value_kernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
+GELU_GRAD = value_kernel(
     "gelu_grad", "X x, Y gy", f"{CDF} z = (Z)((W)gy * (p + v * (W)0.39894228040143267794 * exp((W)-0.5 * v * v)));"
 )
-GELU_TANH = _kernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
-GELU_TANH_GRAD = _kernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
+GELU_TANH = value_kernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
+GELU_TANH_GRAD = value_kernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
 LOGISTIC = "const W v = (W)x, s = (W)1 / ((W)1 + exp(-v));"
-SILU = _kernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
-SILU_GRAD = _kernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
+SILU = value_kernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
+SILU_GRAD = value_kernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def normalizer(mean: str, std: str) -> Any:
         if kind != "none":
             given += f", {letter if kind == 'array' else 'float64'} {name}"
             step += apply
-    return _kernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
+    return value_kernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
 
 
 class CupyElementwise(CupyMemory):

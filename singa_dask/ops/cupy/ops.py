@@ -10,6 +10,7 @@ from typing import NoReturn
 import cupy
 
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.ops.cupy.binary import CupyBinary
 from singa_dask.ops.cupy.capture import CupyCapture
 from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.elementwise import CupyElementwise
@@ -31,6 +32,7 @@ class CupyOps(
     CupyImages,
     CupyElementwise,
     CupySoftmax,
+    CupyBinary,
     CupyNormalisation,
     CupyRecurrent,
     CupyUpdates,

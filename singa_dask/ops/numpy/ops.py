@@ -6,6 +6,7 @@ A faster backend is a subclass that overrides kernels, and inherits those that i
 from __future__ import annotations
 
 from singa_dask.ops.contract import Ops
+from singa_dask.ops.numpy.binary import NumpyBinary
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import NumpyImages
 from singa_dask.ops.numpy.linear import NumpyLinear
@@ -24,6 +25,7 @@ class NumpyOps(
     NumpyElementwise,
     NumpyLinear,
     NumpySoftmax,
+    NumpyBinary,
     NumpyImages,
     NumpyNormalisation,
     NumpyRecurrent,

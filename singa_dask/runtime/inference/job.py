@@ -22,17 +22,22 @@ __all__ = [
     "PhaseJob",
     "classifier",
     "has_classes",
+    "has_labels",
     "inference_job",
     "label_layer",
     "output_layer",
     "output_layers",
     "predicted_layer",
+    "probability_layer",
+    "target_names",
     "with_batchsize",
     "with_data",
 ]
 
 # losses whose output is a softmax, which needs no labels
 LOSSES = ("SoftmaxLoss", "CudnnSoftmaxLoss")
+# losses whose output is a sigmoid, which needs no targets
+SIGMOID_LOSSES = ("SigmoidCrossEntropyLoss",)
 SOFTMAXES = (*LOSSES, "Softmax", "CudnnSoftmax")
 NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 
@@ -76,8 +81,9 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     in_order : bool
         Read records in file order from the first one; else as the job says.
     exposed : bool
-        Keep the values of all layers readable: replace each SoftmaxLoss by a Softmax, which needs no labels; let no
-        layer overwrite another's values, and let no record replace one that cannot be read.
+        Keep the values of all layers readable: replace each SoftmaxLoss by a Softmax, and each SigmoidCrossEntropyLoss
+        by a Sigmoid, which need no labels; let no layer overwrite another's values, and let no record replace one that
+        cannot be read.
 
     Raises
     ------
@@ -217,7 +223,8 @@ def classifier(job: JobConf, phase: Phase) -> str:
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
     """Return the layers with the values that a net was trained for, in a phase.
 
-    They are the losses of softmax, and what other losses compare; without a loss, the layers that no other one reads.
+    They are the losses that compute probabilities, and what other losses compare; without a loss, the layers that no
+    other one reads.
     """
     layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
     traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
@@ -235,7 +242,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
 
 def _compares(loss: LayerConf) -> bool:
     """Return whether a loss only compares values, and does not compute probabilities too."""
-    return loss.type not in LOSSES
+    return loss.type not in (*LOSSES, *SIGMOID_LOSSES)
 
 
 def output_layer(job: JobConf, phase: Phase) -> str:
@@ -270,6 +277,34 @@ def has_classes(job: JobConf, layer: str) -> bool:
     return any(each.name == layer and each.type in SOFTMAXES for each in job.neuralnet.layer)
 
 
+def has_labels(job: JobConf, layer: str) -> bool:
+    """Return whether a layer has a probability for each of several labels, any number of which a record may have."""
+    return any(each.name == layer and each.type in SIGMOID_LOSSES for each in job.neuralnet.layer)
+
+
+def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
+    """Return the columns that a loss compares the values of a layer of a net with; empty if they have no names."""
+    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    targets = layers.get(layers[layer].srclayers[1]) if layer in layers and len(layers[layer].srclayers) > 1 else None
+    store = targets.given_block(StoreConf) if targets else None
+    return tuple(store.target) if store else ()
+
+
+def probability_layer(job: JobConf, phase: Phase) -> str:
+    """Return the layer with probabilities in a phase: of several labels, if one has them and none has classes.
+
+    Raises
+    ------
+    ConfigError
+        It is to be the `classifier`, and there is none, or there are several.
+    """
+    layers = [layer for layer in job.neuralnet.layer if layer.in_phase(phase)]
+    labels = [layer.name for layer in layers if layer.type in SIGMOID_LOSSES]
+    if len(labels) == 1 and not any(layer.type in SOFTMAXES for layer in layers):
+        return labels[0]
+    return classifier(job, phase)
+
+
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the input layer whose labels are the classes of a layer of a net; empty if no SoftmaxLoss compares them.
 
@@ -295,12 +330,13 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
 
 def _exposed(layer: LayerConf) -> LayerConf:
     """Return a layer whose values can be read."""
-    if layer.type not in LOSSES:
+    if layer.type not in (*LOSSES, *SIGMOID_LOSSES):
         return layer.model_copy(update={"share_src_blobs": False})
     first = {
         key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))
     }
-    return layer.model_copy(update={"type": "Softmax", "softmaxloss_conf": None, **first})
+    kind = "Softmax" if layer.type in LOSSES else "Sigmoid"
+    return layer.model_copy(update={"type": kind, "softmaxloss_conf": None, "share_src_blobs": False, **first})
 
 
 def _reads(layer: LayerConf) -> bool:

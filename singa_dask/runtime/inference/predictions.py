@@ -15,7 +15,7 @@ import numpy.typing as npt
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.inference.part import PartResult
 
-__all__ = ["Predicted", "csv_lines", "labels_of", "prediction_rows"]
+__all__ = ["Predicted", "csv_lines", "label_rows", "labels_of", "prediction_rows"]
 
 
 @dataclass(frozen=True)
@@ -72,34 +72,67 @@ def prediction_rows(
     ConfigError
         The layers differ in their time steps.
     """
-    files = [each.files for each in found]
-    has_file, has_record = len(found) > 1 or any(files), not all(files)
     counts = {arrays["data"][0].size // (2 * topk) for each in found for done in each.parts for arrays in done.arrays}
     if len(counts) > 1:
         raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
     n_steps = counts.pop()
-    header = ["file"] * has_file + ["record"] * has_record + ["step"] * (n_steps > 1)
+    header = [*_place_names(found), *["step"] * (n_steps > 1)]
     for layer in layers:
         prefix = f"{layer}." if len(layers) > 1 else ""
         for rank in range(1, topk + 1):
             suffix = f"_{rank}" if rank > 1 else ""
             header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
     yield header
-    for each, own in zip(found, files, strict=True):
-        for number, best in enumerate(_records(each, topk)):
-            place = [own[number] if own else each.url] * has_file
-            place += ["" if own else str(number)] * has_record
-            for step in range(n_steps):
-                pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
-                values = [text for (label, value), known in pairs for text in _shown(int(label), value, known)]
-                yield [*place, *([str(step)] if n_steps > 1 else []), *values]
+    for place, arrays in _records(found):
+        best = [row.reshape(-1, topk, 2) for row in arrays]
+        for step in range(n_steps):
+            pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
+            values = [text for (label, value), known in pairs for text in _shown(int(label), value, known)]
+            yield [*place, *([str(step)] if n_steps > 1 else []), *values]
 
 
-def _records(found: Predicted, topk: int) -> Iterator[list[npt.NDArray[Any]]]:
-    """Yield for each record the (steps, topk, 2) pairs of each layer."""
-    for done in found.parts:
-        for rows in zip(*(arrays["data"] for arrays in done.arrays), strict=True):
-            yield [row.reshape(-1, topk, 2) for row in rows]
+def label_rows(
+    found: Sequence[Predicted], names: Sequence[Sequence[str]], layers: Sequence[str]
+) -> Iterator[list[str]]:
+    """Yield the names of the columns, then a row for each record: the probability of each of its labels.
+
+    The columns: ``file`` and ``record`` as in `prediction_rows`; then one for each label, with its name or number. Of
+    several layers each has such columns, after its name: ``colour.red``.
+
+    Parameters
+    ----------
+    found : sequence of Predicted
+        All values of each record.
+    names : sequence of sequence of str
+        For each layer, names of its labels; empty if they have none.
+    layers : sequence of str
+        Names of the layers.
+    """
+    header = _place_names(found)
+    for layer, known, values in zip(layers, names, found[0].parts[0].arrays, strict=True):
+        prefix = f"{layer}." if len(layers) > 1 else ""
+        n = values["data"][0].size
+        header += [f"{prefix}{name}" for name in (known if len(known) == n else map(str, range(n)))]
+    yield header
+    for place, arrays in _records(found):
+        yield [*place, *(f"{value:.6g}" for row in arrays for value in row.reshape(-1))]
+
+
+def _place_names(found: Sequence[Predicted]) -> list[str]:
+    """Return the names of the columns that say which record a row is of."""
+    files = [each.files for each in found]
+    return ["file"] * (len(found) > 1 or any(files)) + ["record"] * (not all(files))
+
+
+def _records(found: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
+    """Yield each record: the columns that say which it is, and the values of each layer."""
+    names = _place_names(found)
+    for each in found:
+        own = each.files
+        arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
+        for number, rows in enumerate(arrays):
+            place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
+            yield [place[name] for name in names], list(rows)
 
 
 def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, str, str]:
