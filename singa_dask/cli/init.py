@@ -33,7 +33,7 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
 
     Of a table the label is the column that is called so (label, class, target, species, y), or the last one; if it has
     numbers that are no classes, they are predicted. The other columns of numbers are features, and so are those of
-    strings that are categories.
+    strings that are categories. Others, such as dates and the index of a frame, are left out.
     """
     place = fs.absolute(out)
     if fs.exists(place) and not overwrite:
@@ -76,6 +76,8 @@ def _tell(found: Records | Text, net: str, out: str) -> None:
             + (f"in {found.n_classes} classes" if found.n_classes else f"and {found.reading['target'][0]} to predict"),
             err=True,
         )
+        if found.left_out:
+            click.echo(f"columns left out: {found.left_out}", err=True)
         tested = (
             f"{found.test_url}: {found.n_test} records to test on" if found.test_url else "no test set is beside it"
         )

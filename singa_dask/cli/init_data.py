@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.init_tables import LABEL_NAMES, choose_columns, target_statistics
+from singa_dask.cli.init_tables import LABEL_NAMES, choose_columns, describe_left_out, target_statistics
 from singa_dask.data import Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
@@ -78,6 +79,8 @@ class Records:
         Other keys of ``store_conf`` that it takes to read the records.
     target_mean, target_std : float
         Of the numbers to predict, if there are no classes.
+    left_out : str
+        Columns of a table that are not read, and why.
     """
 
     url: str
@@ -95,6 +98,7 @@ class Records:
     reading: Mapping[str, Any] = field(default_factory=dict)
     target_mean: float = 0.0
     target_std: float = 1.0
+    left_out: str = ""
 
 
 def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = False) -> Text | Records:
@@ -226,7 +230,7 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
-    columns = choose_columns(place, backend, options) if backend in (*tables, "parquet") else {}
+    columns, left_out = choose_columns(place, backend, options) if backend in (*tables, "parquet") else ({}, ())
     reading, options = {**reading, **columns}, {**options, **columns}
     opened = "table" if columns else backend
     with open_store(place, opened, **options) as store:
@@ -251,13 +255,28 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
     n_classes = 0 if targets else max(len(names), top + 1, 2)
     target = target_statistics(targets) if targets else (0.0, 1.0)
     return Records(
-        url, test_url, backend, shape, is_image, n_records, n_test, n_classes, names, kind, mean, std, reading, *target
+        url,
+        test_url,
+        backend,
+        shape,
+        is_image,
+        n_records,
+        n_test,
+        n_classes,
+        names,
+        kind,
+        mean,
+        std,
+        reading,
+        *target,
+        describe_left_out(left_out),
     )
 
 
 def _separator(place: str) -> str:
     head = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).partition(b"\n")[0]
-    return ";" if b";" in head and b"," not in head else ","
+    unquoted = re.sub(rb'"[^"]*"', b"", head)
+    return ";" if unquoted.count(b";") > unquoted.count(b",") else ","
 
 
 def _has_images_of_many_sizes(place: str, backend: str, **options: Any) -> bool:

@@ -276,6 +276,8 @@ def _reading(data: Records) -> list[str]:
     if "features" in data.reading:
         what = "its class" if data.n_classes else "the number to predict"
         lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
+    if data.left_out:
+        lines += [f"# Left out: {data.left_out}."]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
     return lines + [f"{key}: {json.dumps(value)}" for key, value in data.reading.items()]

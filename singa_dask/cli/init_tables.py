@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from singa_dask.data import open_store
+from singa_dask.data.types import TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["LABEL_NAMES", "choose_columns", "target_statistics"]
+__all__ = ["LABEL_NAMES", "choose_columns", "describe_left_out", "target_statistics"]
 
 # columns that are labels by their name; else the last one is
 LABEL_NAMES = ("label", "labels", "class", "target", "species", "y")
@@ -22,10 +23,22 @@ MIN_RECORDS = 4
 MAX_STRINGS = 50
 # integers are to be predicted as numbers if there are more different ones than this, and many for the number of records
 MAX_CLASSES = 100
+# of the error for numbers like 1,5
+DECIMAL_COMMA = "has a decimal comma"
 
 
-def choose_columns(place: str, backend: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def choose_columns(
+    place: str, backend: str, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[TableColumn, ...]]:
     """Choose the columns of a table as keys of ``store_conf``; empty if it is records as they are.
+
+    The index of pandas or Dask is neither a feature nor a label.
+
+    Returns
+    -------
+    dict
+    tuple of TableColumn
+        The other columns, which are left out.
 
     Raises
     ------
@@ -34,12 +47,13 @@ def choose_columns(place: str, backend: str, options: Mapping[str, Any]) -> dict
     """
     try:
         with open_store(place, backend, **options):
-            return {}
+            return {}, ()
     except DataError as error:
         refused = error
     try:
         with open_store(place, "table", missing=0, **options) as store:
-            kinds, count = {each.name: each.kind for each in store.table_columns if each.name}, store.count
+            named, count = [each for each in store.table_columns if each.name], store.count
+        kinds = {each.name: each.kind for each in named if not each.is_index}
         usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]
         label = next((name for name in usable if name.lower() in LABEL_NAMES), usable[-1])
         others = [name for name in usable if name != label]
@@ -50,13 +64,15 @@ def choose_columns(place: str, backend: str, options: Mapping[str, Any]) -> dict
         if categories:
             columns["categories"] = categories
         with open_store(place, "table", missing="skip", **columns, **options) as store:
-            return columns if store.count == count else {**columns, "missing": "mean"}
+            if store.count != count:
+                columns["missing"] = "mean"
+        return columns, tuple(each for each in named if each.name not in (*columns["features"], label))
     except DataError as error:
         if "no columns of numbers" in str(error):
             raise DataError(
                 f"{error} Text is read where a column of numbers is, too: as categories, or a label."
             ) from None
-        raise refused from error
+        raise (error if DECIMAL_COMMA in str(error) else refused) from None
 
 
 def _outputs(place: str, label: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,3 +109,14 @@ def target_statistics(values: list[np.ndarray[Any, Any]]) -> tuple[float, float]
     """Return mean and standard deviation of a target, 1 if it is constant."""
     whole = np.concatenate(values).astype(np.float64)
     return float(whole.mean()), float(whole.std()) or 1.0
+
+
+def describe_left_out(columns: Iterable[TableColumn]) -> str:
+    """Return names of columns that are left out, and why each is."""
+    return ", ".join(f"{' '.join(each.name.split())} ({_reason(each)})" for each in columns)
+
+
+def _reason(column: TableColumn) -> str:
+    if column.is_index:
+        return "index"
+    return "texts, not categories" if column.kind == "string" else column.kind

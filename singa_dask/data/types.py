@@ -90,6 +90,8 @@ class TableColumn:
         The text of each value, if the values of the records are indices of categories.
     missing : str
         What becomes of missing values, e.g. ``error``, ``mean``.
+    is_index : bool
+        Whether it numbers or names the rows, as the index of pandas or Dask does: no feature unless it is named.
     """
 
     name: str
@@ -98,3 +100,4 @@ class TableColumn:
     index: int = 0
     categories: tuple[str, ...] = ()
     missing: str = ""
+    is_index: bool = False

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -217,8 +219,21 @@ def test_a_table_with_named_columns(call: Call) -> None:
     store = store_of(layers[0])
     assert (store["features"], store["label"], store["missing"]) == (["age", "height"], ["species"], "mean")
     assert store["shape"] == [2]
+    assert "# Left out: name (texts, not categories)." in Path("job.yaml").read_text()
     result = call("run", "job.yaml", "--set", "train_steps=2", "--quiet")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("index", ["key", "__null_dask_index__"])
+def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: str) -> None:
+    days = pa.array(range(40), pa.date32())
+    columns = {"age": [i % 9 for i in range(40)], "day": days, "sold": ["no", "yes"] * 20, index: list(range(40))}
+    described = {b"pandas": json.dumps({"index_columns": [index]}).encode()}
+    pq.write_table(pa.table(columns).replace_schema_metadata(described), "train.parquet")
+    store = store_of(written(call, "train.parquet")[0])
+    assert (store["features"], store["label"]) == (["age"], ["sold"])
+    result = call("init", "train.parquet", "--overwrite")
+    assert f"columns left out: day (date), {index} (index)\n" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -232,6 +247,7 @@ def test_a_table_with_named_columns(call: Call) -> None:
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
         (["packed.csv.gz"], 1, "packed.csv.gz: a packed table. Expected a file as it is. Unpack it"),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
+        (["comma.csv"], 1, "comma.csv: column 'width': '1,5' has a decimal comma. Write numbers with a decimal point"),
         (["words.csv"], 1, "words.csv: no columns of numbers for features. Columns: name, color."),
         (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
         (["keras.npz"], 1, "keras.npz: no array called images"),
@@ -245,6 +261,7 @@ def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: st
     Path("nan.csv").write_text("0,1\n1,nan\n")
     np.savez("nan.npz", x=np.full((4, 3), np.nan), y=np.array([1, 0, 1, 1]))
     Path("packed.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n"))
+    Path("comma.csv").write_text("width;colour, main;label\n1,5;red;1\n2,5;blue;0\n")
     Path("words.csv").write_text("name,color\nelm,green\noak,red\n")
     np.savez("real.npz", x=np.zeros((2, 3)), y=np.array([0.5, 1.0]))
     np.save("one.npy", np.zeros((4, 3)))

@@ -174,7 +174,7 @@ class TableStore(RangeStore):
             elif name in self._spec.label:
                 found.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
             else:
-                found.append(TableColumn(name, kind))
+                found.append(TableColumn(name, kind, is_index=name in index.numbering))
         return tuple(found)
 
     # -- the pass over the data ------------------------------------------------------------------------------
