@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import Records, checked_features, checked_records
-from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, record_shape
+from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, reads_weights, record_shape
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.scaling import Scaling
 from singa_dask.exports import import_weights
@@ -132,7 +132,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         self.run_dir = run_dir
         self.verbose = verbose
 
-    def fit(self: E, X: Any, y: Any) -> E:
+    def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
 
         Parameters
@@ -141,6 +141,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
         y : (n,) or (n, targets) array, series or frame
             The class of each record, or the numbers to predict; several only of the regressor.
+        sample_weight : (n,) array or series, optional
+            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
+            of the same partitions. A ``job`` needs a WeightInput for it.
 
         Returns
         -------
@@ -154,20 +157,25 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         SingaError
             The training has failed.
         """
-        return self._fit(X, y, self.max_iter, goes_on=self.warm_start and self.__sklearn_is_fitted__())
+        goes_on = self.warm_start and self.__sklearn_is_fitted__()
+        return self._fit(X, y, sample_weight, self.max_iter, goes_on)
 
-    def _fit(self: E, x: Any, y: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
+    def _fit(self: E, x: Any, y: Any, weights: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
         if not goes_on:
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
-        records = checked_records(self, x, y, several_axes=self.job is not None, reset=not goes_on, **self._checks)
+        has_job = self.job is not None
+        records = checked_records(self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks)
         x = records.x
         targets, n_outputs = self._targets(records, goes_on, classes)
         if not goes_on:
             self._scaling = None if records.x_facts.moments is None else Scaling.of(records.x_facts.moments)
             self._random = check_random_state(self.random_state)
-        job = self._job(x.shape, n_outputs, max_iter)
+        job = self._job(x.shape, n_outputs, max_iter, records.weights is not None)
+        weights = records.weights
+        if weights is None and reads_weights(job):
+            weights = np.ones(len(x))
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
         losses: dict[int, float] = {}
 
@@ -178,7 +186,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         with self._run_directory() as run_dir, self._initial(job, run_dir, goes_on) as init_from:
             run = train(
                 job,
-                data={DATA: (self._records(x), targets)},
+                data={DATA: (self._records(x), targets, *(() if weights is None else (weights,)))},
                 client=self.client,
                 run_dir=run_dir,
                 init_from=init_from,
@@ -217,7 +225,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         finally:
             fs.remove_tree(fs.absolute(url))
 
-    def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None) -> Job:
+    def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None, is_weighted: bool) -> Job:
         seed = None
         if self.job is None or self.random_state is not None:
             seed = int(self._random.randint(np.iinfo(np.int32).max))
@@ -233,7 +241,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         if self.job is not None:
             return given_job(self.job, training)
-        return default_job(shape[1], n_outputs, self.kind, self.hidden_layer_sizes, self.activation, training)
+        return default_job(
+            shape[1], n_outputs, self.kind, self.hidden_layer_sizes, self.activation, training, is_weighted
+        )
 
     @contextlib.contextmanager
     def _run_directory(self) -> Iterator[str]:

@@ -10,9 +10,10 @@ import numpy as np
 from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
+from singa_dask.estimators.weighting import with_weights
 from singa_dask.jobs.datasets.partitions import array_of, parts_of, rows_together
 
 __all__ = ["Records", "checked_features", "checked_records", "classes_of", "labels_of"]
@@ -27,6 +28,7 @@ class Records(NamedTuple):
     ----------
     x, y : (N, ...) array
         Of NumPy, or of Dask with the same chunks of records.
+    weights : (N,) array or None
     x_facts, y_facts : Facts
         With the moments of features (N, D) of a new net without a job, the classes of a classifier, and the moments of
         the targets of a regressor.
@@ -34,14 +36,15 @@ class Records(NamedTuple):
 
     x: Any
     y: Any
+    weights: Any
     x_facts: Facts
     y_facts: Facts
 
 
 def checked_records(
-    estimator: BaseEstimator, x: Any, y: Any, several_axes: bool, reset: bool = True, **given: Any
+    estimator: BaseEstimator, x: Any, y: Any, weights: Any, several_axes: bool, reset: bool = True, **given: Any
 ) -> Records:
-    """Return features and targets to fit to; the partitions of collections of Dask are computed once.
+    """Return features and targets to fit to, of records whose weight is not 0; partitions of Dask are computed once.
 
     Parameters
     ----------
@@ -49,6 +52,8 @@ def checked_records(
         Gets ``n_features_in_`` and ``feature_names_in_``.
     x, y
         Arrays or frames.
+    weights : array-like, column or None
+        Of the records; with collections of Dask one of the same partitions.
     several_axes : bool
         Whether a record may have several axes, and its values may be uint8.
     reset : bool
@@ -65,12 +70,18 @@ def checked_records(
         y = y.compute() if is_dask_collection(y) else y
         kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
         x, y = validate_data(estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given)
-        return Records(x, y, *facts_of_both(x, y, *wanted))
+        if weights is not None:
+            x, y, weights = _weighted(x, y, weights.compute() if is_dask_collection(weights) else weights)
+        return Records(x, y, weights, *facts_of_both(x, y, *wanted))
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
     x, y = (rows_together(each) if hasattr(each, "chunks") else each for each in (x, y))
+    if weights is not None and hasattr(x, "chunks") and hasattr(y, "chunks") and x.shape[0] == y.shape[0]:
+        y = y.rechunk({0: x.chunks[0]})
     parts = parts_of(x), parts_of(y)
+    if weights is not None:
+        parts, weights = with_weights(x, *parts, weights)
     facts = facts_of_parts(*parts, *wanted)
     for name, each in zip("Xy", facts, strict=True):
         if not each.is_finite:
@@ -82,10 +93,29 @@ def checked_records(
         raise ValueError(f"X has {n} records, but y has {n_targets}.")
     if not n:
         raise ValueError("X has no records. Expected at least one.")
-    x, y = (_array_of(*of) for of in zip((x, y), parts, facts, strict=True))
+    if weights is None:
+        x, y = (_array_of(*of) for of in zip((x, y), parts, facts, strict=True))
+    else:
+        lengths = facts[0].lengths
+        x, y = (array_of(of, lengths, _meta_of(each)) for of, each in zip(parts, (x, y), strict=True))
+        weights = array_of(weights, lengths, np.empty(0))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    return Records(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), *facts)
+    return Records(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), weights, *facts)
+
+
+def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Return the records in memory whose weight is not 0, and their weights."""
+    weights = _check_sample_weight(weights, x, dtype=np.float64, ensure_non_negative=True)
+    kept = weights > 0
+    if not kept.any():
+        raise ValueError("sample_weight: all are 0. Expected a positive one for at least one record.")
+    return (x, y, weights) if kept.all() else (x[kept], y[kept], weights[kept])
+
+
+def _meta_of(collection: Any) -> Any:
+    """Return a collection without records."""
+    return np.empty((0, *collection.shape[1:]), collection.dtype) if hasattr(collection, "chunks") else collection._meta
 
 
 def _array_of(collection: Any, parts: Sequence[Any], facts: Facts) -> Any:

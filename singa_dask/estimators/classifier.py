@@ -29,12 +29,12 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     kind = "classifier"
     classes_: Any
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SingaClassifier:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SingaClassifier:
         """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As in `fit`. The default net goes on with mean and standard deviation of the first call.
         classes : (classes,) array, optional
             All classes that y of any call has. Needed in the first call.
@@ -56,7 +56,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             raise ValueError("classes: none are given. Expected those of all calls in the first call of partial_fit.")
         if goes_on and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
-        return self._fit(X, y, 1, goes_on, classes)
+        return self._fit(X, y, sample_weight, 1, goes_on, classes)
 
     def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
         found = classes_of(records.y_facts)

@@ -14,7 +14,7 @@ from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
 
-__all__ = ["ACTIVATIONS", "DATA", "Training", "default_job", "given_job", "record_shape"]
+__all__ = ["ACTIVATIONS", "DATA", "Training", "default_job", "given_job", "reads_weights", "record_shape"]
 
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 """Names of scikit-learn -> types of layers."""
@@ -55,7 +55,13 @@ class Training:
 
 
 def default_job(
-    n_features: int, n_outputs: int, kind: str, hidden: Sequence[int], activation: str, training: Training
+    n_features: int,
+    n_outputs: int,
+    kind: str,
+    hidden: Sequence[int],
+    activation: str,
+    training: Training,
+    is_weighted: bool,
 ) -> Job:
     """Return the job of a multi-layer perceptron.
 
@@ -68,6 +74,9 @@ def default_job(
         Units of each hidden layer.
     activation : str
         One of `ACTIVATIONS`.
+    training : Training
+    is_weighted : bool
+        Whether the loss reads weights of records.
 
     Raises
     ------
@@ -84,11 +93,14 @@ def default_job(
         if ACTIVATIONS[activation]:
             layers.append(layer(ACTIVATIONS[activation], name=f"act{number}"))
     layers.append(layer("InnerProduct", name="out", num_output=n_outputs))
+    weights = ["weight"] if is_weighted else []
+    if is_weighted:
+        layers.append(layer("WeightInput", name="weight", store_conf=records))
     if kind == "classifier":
-        layers.append(layer("SoftmaxLoss", name="loss", srclayers=["out", "data"]))
+        layers.append(layer("SoftmaxLoss", name="loss", srclayers=["out", "data", *weights]))
     else:
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
-        layers.append(layer("EuclideanLoss", name="loss", srclayers=["out", "target"]))
+        layers.append(layer("EuclideanLoss", name="loss", srclayers=["out", "target", *weights]))
     job = Job(
         Net(layers),
         name=kind,
@@ -127,6 +139,11 @@ def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a record for a job: that of its first input layer, if flat records have as many values."""
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
+
+
+def reads_weights(job: Job) -> bool:
+    """Return whether a layer of a job reads weights of records."""
+    return any(each.type == "WeightInput" for each in job.conf.neuralnet.layer)
 
 
 def _stores(job: Job) -> dict[str, StoreConf]:

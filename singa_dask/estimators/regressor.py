@@ -30,12 +30,12 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
 
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
-    def partial_fit(self, X: Any, y: Any) -> SingaRegressor:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SingaRegressor:
         """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As in `fit`. The default net goes on with means and standard deviations of the first call.
 
         Returns
@@ -50,7 +50,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         SingaError
             The training has failed.
         """
-        return self._fit(X, y, 1, goes_on=self.__sklearn_is_fitted__())
+        return self._fit(X, y, sample_weight, 1, goes_on=self.__sklearn_is_fitted__())
 
     def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y, moments = records.y, records.y_facts.moments
