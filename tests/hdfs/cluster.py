@@ -6,9 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ import psutil
 
 from tests.hdfs.jars import Missing, hadoop_jars, java, webhdfs_jars
 from tests.ports import free_port
+from tests.runtime.processes import wait_until
 
-__all__ = ["BLOCK_BYTES", "HOSTS", "MiniHdfs", "wait_until"]
+__all__ = ["BLOCK_BYTES", "HOSTS", "MiniHdfs"]
 
 HOSTS = ("node-a", "node-b", "node-c")
 BLOCK_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class MiniHdfs:
             self.start_namenode("namenode")
             for host in self.hosts:
                 self.start_datanode(host)
-            wait_until(self.is_ready, f"the HDFS in {self.directory} is ready")
+            wait_until(self.is_ready, f"the HDFS in {self.directory} is ready", READY_WITHIN_S)
             stack.pop_all()
         return self
 
@@ -209,13 +209,3 @@ class MiniHdfs:
         with (self.directory / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(whole, stdin=subprocess.PIPE, stdout=log, stderr=log)
         return self._processes[name]
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for what other processes do."""
-    nobody = threading.Event()
-    for _ in range(20 * READY_WITHIN_S):
-        if condition():
-            return
-        nobody.wait(0.05)
-    raise AssertionError(f"not so after {READY_WITHIN_S} s: {what}")

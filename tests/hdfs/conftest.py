@@ -11,9 +11,9 @@ import pytest
 from distributed import Client
 
 from singa_dask.data import fs
-from tests.hdfs.cluster import HOSTS, MiniHdfs, wait_until
+from tests.hdfs.cluster import HOSTS, READY_WITHIN_S, MiniHdfs
 from tests.hdfs.jars import Missing
-from tests.runtime.processes import cluster
+from tests.runtime.processes import cluster, wait_until
 
 DEMANDED = os.environ.get("CI") == "true" or os.environ.get("SINGA_DASK_REQUIRE_HDFS") == "1"
 
@@ -75,4 +75,4 @@ def faulty(breakable: MiniHdfs) -> Iterator[MiniHdfs]:
     """Give an HDFS whose servers a test may kill."""
     yield breakable
     breakable.restart_killed()
-    wait_until(breakable.is_ready, "what the test killed is there again")
+    wait_until(breakable.is_ready, "what the test killed is there again", READY_WITHIN_S)

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.hdfs.cluster import HOSTS, JVM, NAMENODE, READY_WITHIN_S, MiniHdfs, wait_until
+from tests.hdfs.cluster import HOSTS, JVM, NAMENODE, READY_WITHIN_S, MiniHdfs
+from tests.runtime.processes import wait_until
 
 __all__ = ["SERVICE", "HdfsPair"]
 
@@ -70,7 +71,7 @@ class HdfsPair(MiniHdfs):
             for host in self.hosts:
                 self.start_datanode(host)
             self.kill("format")
-            wait_until(self.is_ready, f"the HDFS in {self.directory} is ready")
+            wait_until(self.is_ready, f"the HDFS in {self.directory} is ready", READY_WITHIN_S)
             stack.pop_all()
         return self
 
@@ -81,7 +82,9 @@ class HdfsPair(MiniHdfs):
     def _admin(self, *arguments: str) -> None:
         """Run Hadoop's ``hdfs haadmin`` until it succeeds: a NameNode that starts does not listen yet."""
         command = [self.java, *JVM, "-cp", self._class_path, ADMIN, *arguments]
-        wait_until(lambda: subprocess.run(command, capture_output=True).returncode == 0, " ".join(arguments))
+        wait_until(
+            lambda: subprocess.run(command, capture_output=True).returncode == 0, " ".join(arguments), READY_WITHIN_S
+        )
 
     def start_namenode(self, name: str) -> None:
         """Start a NameNode, which is not active."""

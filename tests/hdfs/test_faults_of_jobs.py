@@ -24,11 +24,11 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import pixels
 from tests.data.loading.test_full_cache_disk import UNSHARE, can_mount
 from tests.hdfs import strikes  # noqa: F401  registers its layer
-from tests.hdfs.cluster import wait_until
+from tests.hdfs.cluster import READY_WITHIN_S
 from tests.hdfs.conftest import start_or_skip
 from tests.hdfs.pair import HdfsPair
 from tests.runtime.harness import ALLREDUCE, dense, mlp
-from tests.runtime.processes import TIMEOUT_S, Cluster
+from tests.runtime.processes import TIMEOUT_S, Cluster, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.cluster]
 
@@ -136,7 +136,7 @@ def _world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def world(_world: World) -> Iterator[World]:
     yield _world
     _world.pair.restart_killed()
-    wait_until(_world.pair.is_ready, "what the test killed is there again")
+    wait_until(_world.pair.is_ready, "what the test killed is there again", READY_WITHIN_S)
 
 
 def check(ran: Ran, world: World, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
