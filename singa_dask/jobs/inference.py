@@ -21,7 +21,6 @@ from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
-from singa_dask.runtime.job.tasks import Runner, run_here
 
 __all__ = ["HERE", "Computation", "Inference", "Records", "Workers", "use_workers", "workers_of"]
 
@@ -34,13 +33,13 @@ class Workers(NamedTuple):
     Where there is a client, the datasets that are published on its cluster can be read.
     """
 
-    run: Runner
+    run: runtime.Runner
     n: int
     n_beside: int
     client: Client | None = None
 
 
-HERE = Workers(run_here, 1, 1)
+HERE = Workers(runtime.run_here, 1, 1)
 """This thread."""
 
 
@@ -211,7 +210,7 @@ class Inference:
         return facts, sorted(done, key=lambda each: each.part.index)
 
     @contextlib.contextmanager
-    def _with_datasets(self, workers: Workers) -> Iterator[tuple[Part, Runner]]:
+    def _with_datasets(self, workers: Workers) -> Iterator[tuple[Part, runtime.Runner]]:
         """Place the datasets that the job reads, ``dask://NAME``, if it runs on a cluster where they may be."""
         if workers.client is None:
             yield self.part, workers.run

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.job_run import JobRun
     from singa_dask.runtime.job.placing import wait_for_room
     from singa_dask.runtime.job.preload import dask_setup
+    from singa_dask.runtime.job.present import present_workers
     from singa_dask.runtime.job.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.report import Result
-    from singa_dask.runtime.job.tasks import on_dask, on_each_worker
+    from singa_dask.runtime.job.tasks import Runner, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.user import this_user
     from singa_dask.runtime.job.warnings import absent_records, missing_gpus, net_warnings, worker_warnings
     from singa_dask.runtime.planning.placement import Layout, plan_processes
@@ -40,6 +41,7 @@ __all__ = [
     "Patience",
     "RemoteJobs",
     "Result",
+    "Runner",
     "absent_records",
     "connect",
     "dask_setup",
@@ -53,7 +55,9 @@ __all__ = [
     "on_each_worker",
     "plan_processes",
     "prepare",
+    "present_workers",
     "remote_hosts",
+    "run_here",
     "this_user",
     "threads_by_host",
     "wait_for_room",
@@ -70,6 +74,7 @@ __getattr__ = lazy_names(
         "Patience": "job.cluster",
         "RemoteJobs": "job.remote_jobs",
         "Result": "job.report",
+        "Runner": "job.tasks",
         "absent_records": "job.warnings",
         "connect": "job.cluster",
         "dask_setup": "job.preload",
@@ -83,7 +88,9 @@ __getattr__ = lazy_names(
         "on_each_worker": "job.tasks",
         "plan_processes": "planning.placement",
         "prepare": "job.checks",
+        "present_workers": "job.present",
         "remote_hosts": "job.detaching",
+        "run_here": "job.tasks",
         "this_user": "job.user",
         "threads_by_host": "job.cluster",
         "wait_for_room": "job.placing",

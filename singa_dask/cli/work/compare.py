@@ -34,8 +34,7 @@ from singa_dask.observe import new_job_id, short_url, to_json
 from singa_dask.observe.comparison import Target, add_statistics, measure
 from singa_dask.observe.comparison_page import write_page
 from singa_dask.observe.comparison_table import show_table
-from singa_dask.runtime import Patience, local_cluster, wait_for_room
-from singa_dask.runtime.job.present import present_workers
+from singa_dask.runtime import Patience, local_cluster, present_workers, wait_for_room
 from singa_dask.runtime.planning.resources import cpu_count
 from singa_dask.version import __version__
 
