@@ -82,7 +82,7 @@ class Converters:
             if any(name not in OF_TRAINING for name in own):
                 break
         if type(layer).__module__.startswith("singa_dask."):
-            raise ConfigError(f"{self.format} has nothing that computes it. Export another layer: --layer NAME.")
+            raise ConfigError(f"{self.format} has nothing that computes it. Export another layer.")
         place = f"{type(layer).__module__}.{type(layer).__qualname__}"
         raise ConfigError(
             f"{place} has no converter. Write one in its module: "

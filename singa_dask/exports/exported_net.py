@@ -67,7 +67,7 @@ class ExportedNet:
         phase = _phase_of(job)
         names = list(dict.fromkeys(layers)) or output_layers(job, phase)
         if not names:
-            raise ConfigError(f"{where}: no layer is an output. Say which: --layer NAME.")
+            raise ConfigError(f"{where}: no layer is an output. Say which layer is to be one.")
         exact = job.model_copy(update={"precision": "float32", "gpu": [], "ops": "numpy"})
         part = inference_job(exact, phase, in_order=True, exposed=True)
         try:

@@ -104,7 +104,7 @@ def export_job(
     place = lookup.find_values(checkpoint)
     if kind in ("npz", "safetensors"):
         if layers:
-            raise ConfigError(f"{target}: {kind} has all params of the job. Leave out --layer.")
+            raise ConfigError(f"{target}: {kind} has all params of the job. Leave the layers out.")
         encode = encode_npz if kind == "npz" else encode_safetensors
         files, notes = {target: encode(*_params(job, place))}, []
     else:

@@ -95,7 +95,7 @@ def test_a_net_over_time_needs_a_number_of_batches(call: Call, monkeypatch: pyte
     given = ["confs/gru_sgd.conf", "--init-from", "end/gru_sgd.bin"]
     result = call("test", *given)
     assert result.exit_code == 2
-    assert "Give the number of batches: --steps N." in result.stderr
+    assert "Give the number of batches, steps." in result.stderr
     assert call("test", *given, "--steps", 3).exit_code == 0
     layers = ["--layer", "gru1", "--layer", "loss", "--steps", 2, "--out", tmp_path / "{layer}.npz"]
     assert call("extract", *given, *layers).exit_code == 0

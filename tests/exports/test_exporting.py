@@ -86,7 +86,7 @@ def test_params_by_name(trained: Path, tmp_path: Path, kind: str) -> None:
         (["-o", "x.h5"], "x.h5: the suffix '.h5' names no format. Known: npz (.npz), onnx (.onnx), torch (.py)"),
         (["-o", "x.onnx", "--format", "tf"], "x.onnx: unknown format 'tf'. Known: npz"),
         (["-o", "x.onnx", "--layer", "fd"], "layer 'fd' is not in the net of this phase."),
-        (["-o", "x.npz", "--layer", "fc"], "npz has all params of the job. Leave out --layer."),
+        (["-o", "x.npz", "--layer", "fc"], "npz has all params of the job. Leave the layers out."),
         (["-o", "x.onnx", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=9"], "param 'w': "),
         (
             ["-o", "x.npz", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=9"],

@@ -217,7 +217,7 @@ def classifier(job: JobConf, phase: Phase) -> str:
         if len(names) == 1:
             return names[0]
     found = ", ".join(names) or "none"
-    raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which: --layer NAME.")
+    raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which layer.")
 
 
 def output_layers(job: JobConf, phase: Phase) -> list[str]:

@@ -100,13 +100,13 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
     if not steps:
         if facts.n_records is None:
             raise ConfigError(
-                "the number of records that the net reads is not known. Give the number of batches: --steps N."
+                "the number of records that the net reads is not known. Give the number of batches, steps."
             )
         n, rest = divmod(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
-            "Give the number of batches: --steps N."
+            "Give the number of batches, steps."
         )
     most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
     each = n if facts.sequential else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))

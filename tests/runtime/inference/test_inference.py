@@ -97,7 +97,7 @@ def test_a_net_that_must_see_all_batches_in_order_is_one_part() -> None:
     part = every_record(small(), "x")
     (only,) = plan_parts(part, Facts(None, 10, "text", 4), 7, 3)
     assert (only.first, only.n_batches) == (0, 7)
-    with pytest.raises(ConfigError, match="--steps"):
+    with pytest.raises(ConfigError, match="number of batches, steps"):
         plan_parts(part, Facts(None, 10, "text", 4), 0, 3)
     with pytest.raises(ConfigError, match="'out' takes batches of 10 only, and 25 records leave 5"):
         plan_parts(part, Facts(25, 10, "out", 4), 0, 3)
@@ -213,7 +213,7 @@ def test_what_has_the_classes_must_be_clear() -> None:
     assert classifier(small(), Phase.TEST) == "loss"
     layers = small().neuralnet.layer
     job = with_layers(small(), [*layers, layers[-1].model_copy(update={"name": "loss2"})])
-    with pytest.raises(ConfigError, match=r"found: loss, loss2\. Say which: --layer NAME"):
+    with pytest.raises(ConfigError, match=r"found: loss, loss2\. Say which layer"):
         classifier(job, Phase.TEST)
 
 
