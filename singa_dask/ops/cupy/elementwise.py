@@ -12,7 +12,7 @@ from singa_dask.ops.cupy.arrays import CupyMemory, in_memory_order
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
-__all__ = ["CupyElementwise", "value_kernel"]
+__all__ = ["MULTIPLY", "CupyElementwise", "value_kernel"]
 
 # Kernels compute in `wide` of the type that they write: float, or double for doubles.
 WIDE = """
