@@ -52,6 +52,8 @@ CASES = [
     ),
     Case("SoftmaxLoss", [(4, 6), (4,)], {"softmaxloss_conf": {"label_smoothing": 0.2}}, labels=[0, 5, 1, 2], fixed=1),
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)]),
+    Case("SoftmaxLoss", [(4, 6), (4,), (4, 1)], labels=[0, 5, 1, 2], fixed=2),
+    Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12), (4, 1)], fixed=1),
     Case("ArgSort", [(4, 6)], {"argsort_conf": {"topk": 3}}, fixed=1),
     Case("Accuracy", [(4, 6), (4,)], {"argsort_conf": {"topk": 2}}, labels=[0, 5, 1, 2], fixed=2),
     Case("Split", [(3, 2, 4, 5)], {"split_conf": {"num_splits": 3}}, labels=[0, 1, 2]),
