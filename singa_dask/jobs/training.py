@@ -15,6 +15,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, with_defaults, without_unread
+from singa_dask.jobs.datasets.columns import find_wrong_columns
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.datasets.local import local_parts
 from singa_dask.jobs.datasets.making import as_datasets
@@ -107,6 +108,8 @@ def start(
     check_shapes(job.file, datasets)
     check_weights(job.file, datasets)
     datasets = without_unread(job.conf, datasets)
+    if wrong := find_wrong_columns(with_defaults(job.conf, datasets), datasets):
+        raise job.file.locate(ConfigError(wrong))
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
             replace(job.file, job=with_defaults(job.conf, datasets)),

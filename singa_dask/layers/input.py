@@ -41,6 +41,7 @@ from singa_dask.layers.records import (
     open_records,
     open_text,
     with_column_shape,
+    without_labels,
 )
 from singa_dask.layers.site import Site
 from singa_dask.layers.statistics import read_statistic
@@ -245,8 +246,7 @@ class StoreInput(InputLayer):
             raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
         check_shape(store.url, values.shape, self.store_conf, _records_of(store))
         if self.store_conf.needs_label and "label" not in store.schema:
-            hint = "Name the column in label, or set" if store.table_facts else "Set"
-            raise DataError(f"{store.url}: the records have no labels. {hint} has_label: false to do without.")
+            raise without_labels(store.url, is_table=bool(store.table_facts))
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
         """Read mean and std, as `forward` takes them; None where the job gives none."""

@@ -30,6 +30,7 @@ __all__ = [
     "same_shape",
     "stored_shape",
     "with_column_shape",
+    "without_labels",
 ]
 
 
@@ -281,6 +282,12 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
     said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
     hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
     raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+
+
+def without_labels(url: str, is_table: bool) -> DataError:
+    """Return the error of records that have no labels, which a layer needs."""
+    hint = "Name the column in label, or set" if is_table else "Set"
+    return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 
 def _hint(found: tuple[int, ...], conf: StoreConf) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "check_weights",
     "readers",
     "shown_by_name",
+    "store_of",
     "with_defaults",
     "with_urls",
     "without_unread",
@@ -32,13 +33,14 @@ def readers(job: JobConf) -> dict[int, str]:
     """Return the layers that read data of Python objects: name of the data by index of the layer."""
     found = {}
     for index, layer in enumerate(job.neuralnet.layer):
-        store = _store_of(layer)
+        store = store_of(layer)
         if store is not None and (name := dataset_of(store.path)):
             found[index] = name
     return found
 
 
-def _store_of(layer: LayerConf) -> StoreConf | None:
+def store_of(layer: LayerConf) -> StoreConf | None:
+    """Return what a layer says of the records that it reads, if it reads any."""
     return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
 
 
@@ -113,7 +115,7 @@ def check_shapes(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
     for index, name in readers(read.job).items():
         layer = read.job.neuralnet.layer[index]
         shape = datasets[name].shape if name in datasets and layer.type == "RecordInput" else None
-        store = _store_of(layer)
+        store = store_of(layer)
         if shape is None or store is None or not store.shape:
             continue
         try:
@@ -147,7 +149,7 @@ def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, D
     """
     read: dict[str, set[str]] = {}
     for index, name in readers(job).items():
-        store, dataset = _store_of(job.neuralnet.layer[index]), datasets.get(name)
+        store, dataset = store_of(job.neuralnet.layer[index]), datasets.get(name)
         if store is not None and dataset is not None:
             read.setdefault(name, set()).update(_columns_read(store, dataset))
     found = dict(datasets)
@@ -187,7 +189,7 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
 def _with_stores(job: JobConf, change: Callable[[StoreConf], Mapping[str, Any]]) -> JobConf:
     layers = list(job.neuralnet.layer)
     for index in readers(job):
-        store = _store_of(layers[index])
+        store = store_of(layers[index])
         if store is not None and (update := change(store)):
             layers[index] = layers[index].with_block(store.model_copy(update=dict(update)))
     return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})

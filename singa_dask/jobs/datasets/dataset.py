@@ -72,6 +72,8 @@ class Dataset:
         Of a frame, without those of y.
     drop : callable or None
         Returns the dataset of a frame without some of its columns.
+    meta : frame or None
+        A frame of pandas or pyarrow without records, of its columns and their types.
     has_weights : bool
         Whether there is a weight for each record beside X and y.
     """
@@ -84,6 +86,7 @@ class Dataset:
     shape: tuple[int, ...] | None = None
     columns: tuple[str, ...] = ()
     drop: Callable[[Collection[str]], Dataset] | None = None
+    meta: Any = None
     has_weights: bool = False
 
     def file_name(self, index: int) -> str:

@@ -13,6 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.fs.host_files import SCHEME, Catalog
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.datasets.binding import readers, with_defaults, with_urls, without_unread
+from singa_dask.jobs.datasets.columns import find_wrong_columns
 from singa_dask.jobs.datasets.dataset import Dataset
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import JobRun, Patience, plan_processes, wait_for_room
@@ -67,8 +68,11 @@ def placed_job(
         found: dict[str, Dataset] = {}
         for name in sorted(set(readers(job).values())):
             found[name] = (datasets or {}).get(name) or published(name, client)
-            found = without_unread(job, found)
-            catalogs.append(place_on_hosts(found[name], client))
+        found = without_unread(job, found)
+        if wrong := find_wrong_columns(with_defaults(job, found), found):
+            raise ConfigError(wrong)
+        for dataset in found.values():
+            catalogs.append(place_on_hosts(dataset, client))
         urls = {catalog.dataset: catalog.url for catalog in catalogs}
         yield with_urls(with_defaults(job, found), urls), [catalog.message() for catalog in catalogs]
     except BaseException:

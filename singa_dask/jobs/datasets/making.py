@@ -243,8 +243,15 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
         {"backend": "table", **defaults, **more},
         columns=tuple(columns),
         drop=lambda names: _of_frame(name, drop_columns(frame, names), y, weights),
+        meta=_without_records(frame),
         has_weights=bool(weight),
     )
+
+
+def _without_records(frame: Any) -> Any:
+    if is_dask_collection(frame):
+        return frame._meta
+    return frame.iloc[:0] if hasattr(frame, "iloc") else frame.slice(0, 0)
 
 
 def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
