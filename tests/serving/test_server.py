@@ -83,6 +83,9 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
             400,
             True,
         )
+        partial = [{"colour": records[0]["colour"]}, records[1]]
+        filled = model.predict(frame[:2].assign(mass=[None, records[1]["mass"]])).tolist()
+        assert ask(server.url, given={"records": partial}).json["predictions"] == filled
         for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
             assert ask(server.url, given={"records": bad}).status == 400
 

@@ -206,9 +206,10 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
     found = pc.index_in(texts, pa.array(names, texts.type))
     if found.null_count:
         row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
+        shown = ", ".join(name or "'' (no value)" for name in names[:MAX_SHOWN])
         more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
         raise DataError(
             f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
-            f"Expected one of the training data: {', '.join(names[:MAX_SHOWN])}{more}."
+            f"Expected one of the training data: {shown}{more}."
         )
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)

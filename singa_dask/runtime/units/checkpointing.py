@@ -320,7 +320,7 @@ class Checkpointing:
 
     def _tell(self, event: Mapping[str, Any]) -> None:
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
-            raise CheckpointError(f"{event['error']} {self._what_is_lost(event)}")
+            raise CheckpointError(f"{event['error'].removesuffix('.')}. {self._what_is_lost(event)}")
         if event["event"] == "checkpoint":
             self._written = dict(event)
         self._emit({"unit": str(self._channel.address), **event})

@@ -44,7 +44,9 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
         layer = unit.layer
-        where += f", layer {layer.name}" if layer else ""
+        # many messages begin with the layer themselves
+        if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
+            where += f", layer {layer.name}"
     found = modules.blame(error)
     if found is not None:
         cause = f"{found.place}: {found.text}"

@@ -98,6 +98,10 @@ def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
     with table_of(other, wrong, **options, missing="mean", facts=facts) as store:
         with pytest.raises(DataError, match=r"test.csv, line 3, column 'colour': unknown category 'blue'. Exp"):
             read_all(store)
+    named = {"features": ["colour"], "categories": {"colour": ["", "red"]}}
+    with table_of(other, wrong, **named, label="kind") as store:
+        with pytest.raises(DataError, match=r"'blue'. Expected one of the training data: '' \(no value\), red\.$"):
+            read_all(store)
     with table_of(other, "colour,weight,length\nred,1,7\n", **options, facts=facts, has_label=False) as store:
         assert list(store.schema) == ["data"]
     with pytest.raises(DataError, match="unknown column 'length'"):

@@ -225,6 +225,7 @@ def test_a_last_checkpoint_that_cannot_be_kept_either_is_lost(run_job: Run, tmp_
     place.parent.mkdir(parents=True)
     place.touch()
     reason = run_job(job_with_checkpoints(SINGLE)).reports["worker-0-0"]["reason"]
+    assert re.search(r"[^.]\. What was trained", reason)
     assert re.search(r"Nor could part-0-of-1.safetensors be kept on .*Not a directory", reason)
     assert re.search(r"What was trained after step 8 is lost. To train it again: --resume .*/step-8$", reason)
 

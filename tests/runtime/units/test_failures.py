@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def test_a_want_of_memory_is_no_bug(run_job: Run) -> None:
     assert failed["reason"].startswith("worker-0-0, step 3, layer trap: out of memory: Unable to allocate 8.00 PiB")
     assert failed["reason"].endswith(" Set a smaller batchsize, or use more workers.")
     assert failed["expected"]
+
+
+def test_a_layer_that_names_itself_is_named_once(run_job: Run) -> None:
+    net = mlp().model_dump(mode="json")["neuralnet"]
+    net["layer"][4]["innerproduct_conf"]["num_output"] = 1
+    reason = run_job(mlp(neuralnet=net)).reports["worker-0-0"]["reason"]
+    assert re.match(r"worker-0-0, step 0: layer loss: label \d is out of range\.", reason)
 
 
 def raised_from(error: Exception, cause: Exception) -> Exception:
