@@ -46,7 +46,7 @@ VERBS = {
     "list": "List the jobs on a cluster, or in a directory of runs.",
     "logs": "Print the log of a job on a cluster.",
     "plot": "Draw the curves of runs: metrics, learning rate, speed, waits.",
-    "predict": "Predict the classes of new records.",
+    "predict": "Predict the classes, labels or targets of new records.",
     "run": "Train a net as a job file says.",
     "sample": "Let a trained net write text, a character at a time.",
     "schema": "Print the JSON schema of a job file.",

@@ -37,11 +37,11 @@ __all__ = ["predict"]
 )
 @does("singa_dask.cli.work.predict:predict")
 def predict(**given: Any) -> None:
-    """Predict the classes, or labels, of new records.
+    """Predict the classes, labels or targets of new records.
 
     CSV with a header and a line for each record, in file order: its file, or its number from 0 on where records have no
     files of their own; name, number and probability of the likeliest class; with --topk K those of the next ones. With
     several --layer each has such columns, after its name. A SigmoidCrossEntropyLoss has a column for each label
-    instead, with its probability.
+    instead, with its probability, and a net that predicts numbers has one for each target.
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """

@@ -18,7 +18,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.inference import Computation, Inference, Records, Workers
 from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.inference.job import classifier, has_labels, label_layer, probability_layer, target_names
+from singa_dask.runtime.inference.job import classifier, has_values, label_layer, predicted_layer, target_names
 from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
 from singa_dask.runtime.inference.results import (
     check_writes,
@@ -170,11 +170,11 @@ class StoredNet:
         Parameters
         ----------
         layers : sequence of str
-            By default the only one with the probabilities of classes or labels.
+            By default the only one with what the net predicts: probabilities of classes or labels, or values.
         stores : sequence of Records
             By default the job's own records of the phase.
         topk : int
-            Number of classes; 0 for all values, as always of layers with labels.
+            Number of classes; 0 for all values, as always of layers with labels or targets.
         phase : Phase
         steps : int
             Number of batches, 0 for every record once.
@@ -183,9 +183,9 @@ class StoredNet:
         ------
         SingaError
         """
-        layers = tuple(dict.fromkeys(layers)) or (probability_layer(self.read.job, phase),)
-        labels = topk > 0 and self._have_labels(layers, topk)
-        topk = 0 if labels else topk
+        layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
+        are_values = topk > 0 and self._have_values(layers, topk, phase)
+        topk = 0 if are_values else topk
         kept = self._kept(layers, phase)
         whole = self._inference(phase, **kept, labels=False, topk=topk, files=bool(stores))
         inferences = [(each.url, whole.of_records(each)) for each in stores] or [("", whole)]
@@ -195,20 +195,21 @@ class StoredNet:
                 facts, parts = inference.compute(workers, steps, self.show)
                 found.append(Predicted(url, parts))
         names = facts.class_names
-        if labels:
+        if are_values:
             names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
         return Values(layers, topk, found, names, whole.net)
 
-    def _have_labels(self, layers: Sequence[str], topk: int) -> bool:
-        """Return whether layers have probabilities of labels instead of classes."""
-        found = [layer for layer in layers if has_labels(self.read.job, layer)]
+    def _have_values(self, layers: Sequence[str], topk: int, phase: Phase) -> bool:
+        """Return whether layers have values, or probabilities of labels, instead of classes."""
+        found = [layer for layer in layers if has_values(self.read.job, phase, layer)]
         if found and len(found) < len(layers):
             raise ConfigError(
-                f"layers {', '.join(layers)}: some have classes, {found[0]!r} labels. Predict them apart."
+                f"layers {', '.join(layers)}: some have classes, {found[0]!r} labels or values. Predict them apart."
             )
         if found and topk > 1:
-            message = f"topk: {topk}, but layer {found[0]!r} has labels, all of which are written. Leave it out."
-            raise ConfigError(message)
+            raise ConfigError(
+                f"topk: {topk}, but layer {found[0]!r} has labels or values, all of which are written. Leave it out."
+            )
         return bool(found)
 
     def write(

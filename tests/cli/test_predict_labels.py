@@ -64,11 +64,26 @@ def test_probabilities_of_labels(call: Call, job: Path) -> None:
     assert result.exit_code != 0
     assert "topk: 2, but layer 'loss' has labels" in result.stderr
     result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--layer", "loss", "--layer", "scores")
-    assert "'loss' labels. Predict them apart." in result.stderr
+    assert "'loss' labels or values. Predict them apart." in result.stderr
     onnxruntime = pytest.importorskip("onnxruntime")
     assert call("export", "run", "--out", "model.onnx").exit_code == 0
     [exported] = onnxruntime.InferenceSession("model.onnx").run(None, {"data": values})
     np.testing.assert_allclose(exported, found, rtol=1e-4, atol=1e-6)
+
+
+def test_values_of_targets(call: Call, job: Path) -> None:
+    job.write_text(JOB.replace("SigmoidCrossEntropyLoss", "EuclideanLoss"))
+    result = call("run", job, "--run-dir", "run")
+    assert result.exit_code == 0, result.output
+    found = sd.predict("run", "things.csv")
+    for layer in ([], ["--layer", "scores"]):
+        result = call("predict", job, "--init-from", "run", "--data", "things.csv", *layer)
+        assert result.exit_code == 0, result.output
+        header, *rows = csv.reader(io.StringIO(result.stdout))
+        assert header == ["record", "red", "round"]
+        np.testing.assert_allclose(np.array([row[1:] for row in rows], float), found, rtol=1e-5)
+    result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--topk", 2)
+    assert "topk: 2, but layer 'scores' has labels or values" in result.stderr
 
 
 def test_a_target_that_is_no_label(call: Call, job: Path) -> None:

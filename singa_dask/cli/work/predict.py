@@ -30,7 +30,7 @@ def predict(
     topk: int,
     quiet: bool,
 ) -> None:
-    """Predict the classes of new records."""
+    """Predict the classes, labels or targets of new records."""
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, quiet=quiet)
     net = stored_net(read, init_from, Chosen(workers, scheduler, scheduler_file, wait, quiet))

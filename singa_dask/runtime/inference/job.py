@@ -22,13 +22,12 @@ __all__ = [
     "PhaseJob",
     "classifier",
     "has_classes",
-    "has_labels",
+    "has_values",
     "inference_job",
     "label_layer",
     "output_layer",
     "output_layers",
     "predicted_layer",
-    "probability_layer",
     "target_names",
     "with_batchsize",
     "with_data",
@@ -256,7 +255,9 @@ def output_layer(job: JobConf, phase: Phase) -> str:
     names = output_layers(job, phase)
     if len(names) == 1:
         return names[0]
-    raise ConfigError(f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}.")
+    raise ConfigError(
+        f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}. Say which layer."
+    )
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
@@ -282,27 +283,24 @@ def has_labels(job: JobConf, layer: str) -> bool:
     return any(each.name == layer and each.type in SIGMOID_LOSSES for each in job.neuralnet.layer)
 
 
+def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
+    """Return whether a layer has values to predict, of which none excludes another: no probabilities of classes."""
+    return has_labels(job, layer) or bool(_compared_by(job, phase, layer))
+
+
+def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
+    """Return the first loss that compares the values of a layer with targets; empty if there is none."""
+    losses = (each for each in job.neuralnet.layer if each.in_phase(phase) and LAYERS.find(each.type).traits.is_loss)
+    return next((each.name for each in losses if _compares(each) and layer in each.srclayers[:1]), "")
+
+
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
     """Return the columns that a loss compares the values of a layer of a net with; empty if they have no names."""
     layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
-    targets = layers.get(layers[layer].srclayers[1]) if layer in layers and len(layers[layer].srclayers) > 1 else None
+    loss = layers.get(_compared_by(job, phase, layer) or layer)
+    targets = layers.get(loss.srclayers[1]) if loss and len(loss.srclayers) > 1 else None
     store = targets.given_block(StoreConf) if targets else None
     return tuple(store.target) if store else ()
-
-
-def probability_layer(job: JobConf, phase: Phase) -> str:
-    """Return the layer with probabilities in a phase: of several labels, if one has them and none has classes.
-
-    Raises
-    ------
-    ConfigError
-        It is to be the `classifier`, and there is none, or there are several.
-    """
-    layers = [layer for layer in job.neuralnet.layer if layer.in_phase(phase)]
-    labels = [layer.name for layer in layers if layer.type in SIGMOID_LOSSES]
-    if len(labels) == 1 and not any(layer.type in SOFTMAXES for layer in layers):
-        return labels[0]
-    return classifier(job, phase)
 
 
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:

@@ -115,7 +115,7 @@ def label_rows(
         header += [f"{prefix}{name}" for name in (known if len(known) == n else map(str, range(n)))]
     yield header
     for place, arrays in _records(found):
-        yield [*place, *(f"{value:.6g}" for row in arrays for value in row.reshape(-1))]
+        yield [*place, *(f"{value:.7g}" for row in arrays for value in row.reshape(-1))]
 
 
 def _place_names(found: Sequence[Predicted]) -> list[str]:
