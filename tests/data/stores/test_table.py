@@ -20,6 +20,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores import table_index, table_parquet
 from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table_scan import TableScan
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
@@ -316,7 +317,7 @@ def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "t.csv"
     with table_of(path, FRUIT, label="kind", missing="mean") as store:
         expected = read_all(store)
-    monkeypatch.setattr(TableStore, "_make_index", None)
+    monkeypatch.setattr(TableScan, "index", None)
     with TableStore(str(path), label="kind", missing="mean") as store:
         _equal(read_all(store), expected)
     monkeypatch.undo()
