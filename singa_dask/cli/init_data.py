@@ -216,7 +216,8 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
     if backend == "parquet" and _is_of_images(place) and _has_images_of_many_sizes(place, "image-parquet"):
         backend = "image-parquet"
     if backend in tables:
-        reading = {"separator": ";"} if _separator(place) == ";" else {}
+        separator = _separator(place)
+        reading = {} if separator == "," else {"separator": separator}
     elif backend in ("image-folder", "image-list"):
         reading = _size_of_images(place, backend)
     elif backend == "image-parquet":
@@ -276,7 +277,7 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
 def _separator(place: str) -> str:
     head = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).partition(b"\n")[0]
     unquoted = re.sub(rb'"[^"]*"', b"", head)
-    return ";" if unquoted.count(b";") > unquoted.count(b",") else ","
+    return max((",", ";", "\t"), key=lambda separator: unquoted.count(separator.encode()))
 
 
 def _has_images_of_many_sizes(place: str, backend: str, **options: Any) -> bool:

@@ -224,6 +224,13 @@ def test_a_table_with_named_columns(call: Call) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_a_table_with_tabs(call: Call) -> None:
+    rows = "".join(f"{i % 9}\t{i % 7}\t{['red', 'blue'][i % 2]}\n" for i in range(40))
+    Path("train.tsv").write_text(f"width, cm\tage\tcolour\n{rows}")
+    store = store_of(written(call, "train.tsv")[0])
+    assert (store["features"], store["label"]) == (["width, cm", "age"], ["colour"])
+
+
 @pytest.mark.parametrize("index", ["key", "__null_dask_index__"])
 def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: str) -> None:
     days = pa.array(range(40), pa.date32())
