@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.driver import Driver
     from singa_dask.runtime.job.follower import Follower
     from singa_dask.runtime.job.job_run import JobRun
-    from singa_dask.runtime.job.placing import wait_for_room
+    from singa_dask.runtime.job.placing import check_room, wait_for_room
     from singa_dask.runtime.job.preload import dask_setup
     from singa_dask.runtime.job.present import present_workers
     from singa_dask.runtime.job.remote_jobs import RemoteJobs
@@ -43,6 +43,7 @@ __all__ = [
     "Result",
     "Runner",
     "absent_records",
+    "check_room",
     "connect",
     "dask_setup",
     "detach",
@@ -76,6 +77,7 @@ __getattr__ = lazy_names(
         "Result": "job.report",
         "Runner": "job.tasks",
         "absent_records": "job.warnings",
+        "check_room": "job.placing",
         "connect": "job.cluster",
         "dask_setup": "job.preload",
         "detach": "job.detaching",

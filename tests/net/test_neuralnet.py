@@ -60,7 +60,7 @@ def test_all_mistakes_of_shape_at_once() -> None:
         ]
     )
     assert set(found) == {(1, "innerproduct_conf"), (3, "softmax_conf", "num_softmax_per_instance"), (4, "srclayers")}
-    assert "takes 2 source layers, not 1" in found[4, "srclayers"]
+    assert "takes 2 to 3 source layers, not 1" in found[4, "srclayers"]
 
 
 def test_a_param_name_is_used_once() -> None:

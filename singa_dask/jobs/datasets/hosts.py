@@ -16,7 +16,7 @@ from singa_dask.jobs.datasets.binding import readers, with_defaults, with_urls, 
 from singa_dask.jobs.datasets.columns import find_wrong_columns
 from singa_dask.jobs.datasets.dataset import Dataset
 from singa_dask.jobs.datasets.making import as_dataset
-from singa_dask.runtime import JobRun, Patience, plan_processes, wait_for_room
+from singa_dask.runtime import JobRun, check_room, plan_processes
 from singa_dask.runtime.job.placing_parts import drop_from_hosts, place_on_hosts
 
 __all__ = ["placed", "placed_job", "published"]
@@ -50,7 +50,7 @@ def placed(
     """
     job = JobConf.model_validate_json(run.job)
     if readers(job) and not run.queue and not run.cluster.elastic.max_processes:
-        wait_for_room(client, plan_processes(run.cluster), Patience())
+        check_room(client, plan_processes(run.cluster))
     with placed_job(job, client, datasets, leave) as (job, messages):
         yield replace(run, job=job.model_dump_json(), datasets=messages) if messages else run
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["DRIVERS", "EVENTS", "JOBS", "LEFT_LINE", "SIGNAL_CODES", "SITE", "Op", "topic_of"]
+import re
+
+__all__ = [
+    "DRIVERS",
+    "EVENTS",
+    "JOBS",
+    "LEFT_LINE",
+    "SIGNAL_CODES",
+    "SITE",
+    "Op",
+    "is_units_key",
+    "topic_of",
+    "units_key",
+]
 
 JOBS = "singa-dask-jobs"
 """The scheduler plug-in."""
@@ -56,3 +69,13 @@ class Op:
 def topic_of(job_id: str) -> str:
     """Return the event topic of a job, which begins the keys of its tasks too."""
     return f"singa-dask-{job_id}"
+
+
+def units_key(job_id: str, unit: object, life: int) -> str:
+    """Return the key of the Dask task that runs units, of which ``unit`` is the first."""
+    return f"{topic_of(job_id)}-{unit}-life-{life}"
+
+
+def is_units_key(key: object) -> bool:
+    """Return whether a Dask task runs units."""
+    return re.fullmatch(r"singa-dask-.+-life-\d+", str(key)) is not None

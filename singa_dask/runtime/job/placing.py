@@ -12,11 +12,12 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime.job.cluster import Patience
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
+from singa_dask.runtime.job.names import is_units_key
 from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.planning.placement import Layout, place
 
-__all__ = ["Placed", "place_on_cluster", "wait_for_room"]
+__all__ = ["Placed", "check_room", "place_on_cluster", "wait_for_room"]
 
 SURVEY_TIMEOUT_S = 30.0
 
@@ -53,6 +54,18 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
         place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
 
     patience.until(attempt)
+
+
+def check_room(client: Client, layout: Layout) -> None:
+    """Check that a job fits on a cluster beside other jobs. Other tasks may be those that compute its data.
+
+    Raises
+    ------
+    ClusterError
+        It does not fit; the message has the numbers.
+    """
+    busy = {address: sum(map(is_units_key, keys)) for address, keys in client.processing().items()}
+    place(layout, present_workers(client), busy)
 
 
 def place_on_cluster(

@@ -11,7 +11,7 @@ from singa_dask.comm import Address
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_record import JobRecord
-from singa_dask.runtime.job.names import topic_of
+from singa_dask.runtime.job.names import units_key
 from singa_dask.runtime.job.site import run_units
 
 __all__ = ["UnitTasks"]
@@ -60,7 +60,7 @@ class UnitTasks:
                 action.process,
                 [list(unit) for unit in units],
                 list(action.endpoints),
-                key=f"{topic_of(job_id)}-{units[0]}-life-{action.life}",
+                key=units_key(job_id, units[0], action.life),
                 workers=[action.worker],
                 allow_other_workers=False,
                 pure=False,

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, Worker, wait
+from distributed import Client, Event, LocalCluster, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
@@ -129,6 +129,26 @@ def test_a_published_dataset_trains_to_the_bits_of_its_files(
     other = sd.train(job_of(f"{tmp_path}/files/part-*.arrow"), run_dir=str(tmp_path / "other"), **given)
     assert values_of(run) == values_of(other)
     assert "dask://train'" in (tmp_path / "run" / "job.yaml").read_text()
+
+
+def test_data_that_are_being_computed_do_not_take_the_threads_of_the_job(client: Client, tmp_path: Path) -> None:
+    goes_on = Event("the data may be computed", client=client)
+
+    def compute(block: np.ndarray) -> np.ndarray:
+        Event("the data may be computed").wait()
+        return block
+
+    x = da.ones((N, 200), chunks=(N // PARTS, -1), dtype=np.float32).map_blocks(compute, dtype=np.float32)
+    client.publish_dataset(client.persist((x, da.zeros(N, chunks=N // PARTS, dtype=np.int32))), name="train")
+    try:
+        wait_until(lambda: sum(map(len, client.processing().values())) >= PARTS, "all threads compute the data")
+        threading.Timer(0.5, goes_on.set).start()
+        run = sd.train(job_of("dask://train"), client=client, run_dir=str(tmp_path / "run"), progress=False)
+        assert run.state == "done"
+    finally:
+        goes_on.set()
+        client.unpublish_dataset("train")
+    wait_until(lambda: not any(client.run(files_here).values()), "the part files are deleted")
 
 
 def test_a_lost_process_goes_on_with_the_files(client: Client, published: None, tmp_path: Path) -> None:
