@@ -9,7 +9,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
 
 import singa_dask as sd
 from singa_dask.errors import ConfigError
@@ -18,7 +17,7 @@ from singa_dask.jobs.datasets.binding import with_defaults, with_urls, without_u
 from singa_dask.jobs.datasets.columns import find_wrong_columns
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.jobs.datasets.local import local_parts
-from singa_dask.runtime import prepare
+from singa_dask.runtime import local_cluster, prepare
 from tests.jobs.conftest import KEYS
 
 FRAME = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6), "kind": ["x", "y"] * 3}).assign(
@@ -87,7 +86,7 @@ def test_nothing_is_computed_on_a_cluster_before_columns_are_right(published: bo
     frame = dd.from_map(_never, range(2), meta=FRAME.iloc[:0])
     job = reading({"features": ["a", "bb"], "label": "b"})
     message = r"dask://train/part-\*\.parquet: unknown column 'bb'\. Did you mean 'b'"
-    with Client(processes=False, n_workers=1, dashboard_address=None, set_as_default=False) as client:
+    with local_cluster(1, 1, processes=False) as client:
         with pytest.raises(ConfigError, match=message):
             if published:
                 client.publish_dataset(frame, name="train")
