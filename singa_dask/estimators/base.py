@@ -36,8 +36,8 @@ E = TypeVar("E", bound="SingaEstimator")
 PARAMETERS = """
     Parameters
     ----------
-    hidden_layer_sizes : sequence of int
-        Units of each hidden layer of the default net.
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer of the default net, or of the only one.
     activation : {"identity", "logistic", "tanh", "relu"}
         Activation of its hidden layers.
     job : Job or path, optional
@@ -99,7 +99,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        hidden_layer_sizes: Sequence[int] = (100,),
+        hidden_layer_sizes: Sequence[int] | int = (100,),
         activation: str = "relu",
         *,
         job: Job | str | os.PathLike[str] | None = None,
@@ -162,6 +162,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self: E, x: Any, y: Any, weights: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
+        for name, value in (("batch_size", self.batch_size), ("max_iter", max_iter)):
+            if value is not None and (isinstance(value, str) or value < 1):
+                raise ValueError(f"{name}: {value}. Expected an integer from 1 on, or None.")
         if not goes_on:
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
@@ -241,9 +244,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         if self.job is not None:
             return given_job(self.job, training)
-        return default_job(
-            shape[1], n_outputs, self.kind, self.hidden_layer_sizes, self.activation, training, is_weighted
-        )
+        sizes = self.hidden_layer_sizes
+        hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
+        return default_job(shape[1], n_outputs, self.kind, hidden, self.activation, training, is_weighted)
 
     @contextlib.contextmanager
     def _run_directory(self) -> Iterator[str]:

@@ -123,14 +123,20 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 def _table(records: list[Any]) -> pa.Table:
-    """Return objects as a table; what an object lacks is a missing value."""
-    wrong = next((row for row, record in enumerate(records) if not isinstance(record, dict)), None)
-    if wrong is not None:
-        raise Refused(400, f"records, row {wrong}: not an object, as the first one is.")
+    """Return objects with the same keys as a table."""
+    names = records[0].keys()
+    for row, record in enumerate(records):
+        if not isinstance(record, dict):
+            raise Refused(400, f"records, row {row}: not an object, as the first one is.")
+        # a wrong name must not become a missing value
+        if record.keys() != names:
+            name = min(record.keys() ^ names)
+            found = "a key that the first object lacks" if name in record else "lacks this key of the first object"
+            raise Refused(400, f"records, row {row}, {name[:40]!r}: {found}. Say null for a missing value.")
     columns: dict[str, pa.Array] = {}
-    for name in dict.fromkeys(name for record in records for name in record):
+    for name in names:
         try:
-            columns[name] = pa.array([record.get(name) for record in records])
+            columns[name] = pa.array([record[name] for record in records])
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise Refused(400, f"records, column {name!r}: values of several types: {error}.") from None
     return pa.table(columns)

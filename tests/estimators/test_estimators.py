@@ -196,6 +196,11 @@ def test_fits_in_threads(iris: tuple[Array, Array], temporary: Path, capfd: pyte
     assert "singa" not in err
 
 
+def test_one_hidden_layer_as_a_number(iris: tuple[Array, Array]) -> None:
+    found = [sd.SingaClassifier(sizes, max_iter=1, random_state=0).fit(*iris) for sizes in (7, (7,))]
+    np.testing.assert_array_equal(*(each.predict_proba(iris[0]) for each in found))
+
+
 def test_wrong_parameters_and_data(iris: tuple[Array, Array]) -> None:
     x, y = iris
     cases: list[tuple[dict[str, Any], str]] = [
@@ -203,7 +208,9 @@ def test_wrong_parameters_and_data(iris: tuple[Array, Array]) -> None:
         ({"updater": "Adaam"}, "Did you mean 'Adam'"),
         ({"hidden_layer_sizes": (0,)}, "num_output"),
         ({"cluster": "allreduces"}, "allreduces"),
-        ({"max_iter": -1}, "train_steps"),
+        ({"max_iter": 0}, "max_iter: 0. Expected an integer from 1 on"),
+        ({"batch_size": 0}, "batch_size: 0. Expected an integer from 1 on"),
+        ({"batch_size": "auto"}, "batch_size: auto. Expected an integer from 1 on, or None"),
         ({"init_from": "absent"}, "no complete checkpoint"),
     ]
     for given, message in cases:

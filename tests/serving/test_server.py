@@ -83,9 +83,15 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
             400,
             True,
         )
-        partial = [{"colour": records[0]["colour"]}, records[1]]
         filled = model.predict(frame[:2].assign(mass=[None, records[1]["mass"]])).tolist()
+        partial = [{**records[0], "mass": None}, records[1]]
         assert ask(server.url, given={"records": partial}).json["predictions"] == filled
+        misspelt = [records[0], {"mas": 1.0, "colour": "red"}]
+        answer = ask(server.url, given={"records": misspelt})
+        assert answer.status == 400
+        assert answer.json["error"].startswith("records, row 1, 'mas': a key that the first object lacks.")
+        answer = ask(server.url, given={"records": [records[0], {"colour": "red"}]})
+        assert answer.json["error"].startswith("records, row 1, 'mass': lacks this key of the first object. Say null")
         for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
             assert ask(server.url, given={"records": bad}).status == 400
 
