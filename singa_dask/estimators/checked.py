@@ -120,11 +120,9 @@ def _meta_of(collection: Any) -> Any:
 
 def _array_of(collection: Any, parts: Sequence[Any], facts: Facts) -> Any:
     """Return a collection as an array of Dask of known shape."""
-    if not hasattr(collection, "chunks"):
-        return array_of(parts, facts.lengths, collection._meta)
-    if np.isnan(collection.shape[0]):
-        return array_of(parts, facts.lengths, np.empty((0, *collection.shape[1:]), collection.dtype))
-    return collection
+    if hasattr(collection, "chunks") and not np.isnan(collection.shape[0]):
+        return collection
+    return array_of(parts, facts.lengths, _meta_of(collection))
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:

@@ -18,7 +18,21 @@ __all__ = ["EuclideanLoss", "Loss", "SoftmaxLoss", "SoftmaxLossConf"]
 
 
 class Loss(Layer):
-    """What the loss layers share: weights of records."""
+    """What the loss layers share: the sizes of their sources, and weights of records."""
+
+    def check_sizes(self, expected: str) -> None:
+        """Check that the first two sources have the same number of values for each row.
+
+        Raises
+        ------
+        ConfigError
+            They have not; ``expected`` ends the message.
+        """
+        x, t = self.sources[:2]
+        if (x.shape[0], x.size) != (t.shape[0], t.size):
+            given, wanted, *_ = self.conf.srclayers
+            message = f"{given!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
+            raise ConfigError(Problem(("srclayers",), message))
 
     def check_weights(self) -> None:
         """Check that the third source, if there is one, has one value for each row of the first.
@@ -44,6 +58,12 @@ class Loss(Layer):
     def weights(self) -> Array | None:
         """The weight of each row, (N,), or None."""
         return self.sources[2].data.reshape(-1) if len(self.sources) > 2 else None
+
+    def weigh(self, gradient: Array) -> None:
+        """Multiply each row of a gradient, (N, D), by the weight of its record, if there are weights."""
+        weights = self.weights
+        if weights is not None:
+            self.ops.scale_rows(gradient, weights, out=gradient)
 
 
 class SoftmaxLossConf(Conf):
@@ -110,8 +130,7 @@ class SoftmaxLoss(Loss):
             with self.grad_rows() as gx:
                 scale = self.scale * self.site.n_steps
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
-                if self.weights is not None:
-                    self.ops.scale_rows(gx, self.weights, out=gx)
+                self.weigh(gx)
 
 
 @LAYERS.register()
@@ -126,13 +145,8 @@ class EuclideanLoss(Loss):
     traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
 
     def setup(self) -> None:
-        prediction, target, *_ = self.sources
-        if (prediction.shape[0], prediction.size) != (target.shape[0], target.size):
-            message = (
-                f"{self.conf.srclayers[0]!r} gives {prediction.shape} and {self.conf.srclayers[1]!r} {target.shape}: "
-                "both need the same number of values a record."
-            )
-            raise ConfigError(Problem(("srclayers",), message))
+        prediction = self.sources[0]
+        self.check_sizes(": both need the same number of values a record.")
         self.check_weights()
         self.add_output((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
 
@@ -147,5 +161,4 @@ class EuclideanLoss(Loss):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
                     self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
-                    if self.weights is not None:
-                        self.ops.scale_rows(gx, self.weights, out=gx)
+                    self.weigh(gx)

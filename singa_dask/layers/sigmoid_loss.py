@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import DataError
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.loss import Loss
 from singa_dask.layers.traits import Traits
-from singa_dask.ops.contract import Array
 
 __all__ = ["SigmoidCrossEntropyLoss"]
 
@@ -38,14 +37,8 @@ class SigmoidCrossEntropyLoss(Loss):
     )
 
     def setup(self) -> None:
-        scores, targets, *_ = self.sources
-        if (scores.shape[0], scores.size) != (targets.shape[0], targets.size):
-            given, wanted, *_ = self.conf.srclayers
-            message = (
-                f"{given!r} gives {scores.shape} and {wanted!r} {targets.shape}. "
-                "Expected a target of 0 or 1 for each score, e.g. the columns of a TargetInput."
-            )
-            raise ConfigError(Problem(("srclayers",), message))
+        scores = self.sources[0]
+        self.check_sizes(". Expected a target of 0 or 1 for each score, e.g. the columns of a TargetInput.")
         self.check_weights()
         self.add_output((scores.shape[0], scores.size), dtype=self.context.param_dtype)
 
@@ -70,13 +63,8 @@ class SigmoidCrossEntropyLoss(Loss):
             with self.grad_rows(0) as gx:
                 self.ops.subtract(p, self.rows(1), out=gx)
                 self.ops.multiply(gx, factor, out=gx)
-                self._weight(gx)
+                self.weigh(gx)
         if targets.grad is not None:
             with self.grad_rows(1) as gt:
                 self.ops.multiply(self.rows(0), -factor, out=gt)
-                self._weight(gt)
-
-    def _weight(self, gradient: Array) -> None:
-        """Multiply each row of a gradient by the weight of its record."""
-        if self.weights is not None:
-            self.ops.scale_rows(gradient, self.weights, out=gradient)
+                self.weigh(gt)

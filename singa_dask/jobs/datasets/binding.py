@@ -164,8 +164,7 @@ def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, D
 def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
     weight = [store.weight] if store.weight else []
     columns, outputs = dataset.columns, (*store.label_columns, *store.target, *weight)
-    known = {*columns, *(name for use in ("label", "target") for name in dataset.defaults.get(use, ()))}
-    known.add(dataset.defaults.get("weight", ""))
+    known = {*columns, *dataset.added}
     found = [_matching(columns, name) for name in store.features]
     if not store.features or not all(found) or not known.issuperset(outputs):
         return columns

@@ -48,6 +48,4 @@ def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
     found = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
     if hasattr(meta, "iloc"):
         found |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
-    outputs = {name: "number" for use in ("label", "target") for name in dataset.defaults.get(use, ())}
-    weight = dataset.defaults.get("weight")
-    return {**found, **outputs, **({weight: "number"} if weight else {})}
+    return {**found, **dict.fromkeys(dataset.added, "number")}

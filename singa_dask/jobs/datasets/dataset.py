@@ -89,6 +89,12 @@ class Dataset:
     meta: Any = None
     has_weights: bool = False
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns of y and of weights that are given beside a frame."""
+        names = (*self.defaults.get("label", ()), *self.defaults.get("target", ()))
+        return (*names, self.defaults["weight"]) if "weight" in self.defaults else names
+
     def file_name(self, index: int) -> str:
         """Return the name of the file of a partition; names sort in the order of partitions."""
         width = max(5, len(str(len(self.parts) - 1)))
