@@ -33,16 +33,16 @@ def _nannies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 @pytest.fixture
 def bare(_bare: Machines, tmp_path: Path) -> Iterator[Machines]:
     """Give two workers that stay lost; see that nothing of a job is left."""
-    yield from _whole(_bare, tmp_path)
+    yield from whole(_bare, tmp_path)
 
 
 @pytest.fixture
 def nannies(_nannies: Machines, tmp_path: Path) -> Iterator[Machines]:
     """Give two workers that are started again; see that nothing of a job is left."""
-    yield from _whole(_nannies, tmp_path)
+    yield from whole(_nannies, tmp_path)
 
 
-def _whole(made: Machines, directory: Path) -> Iterator[Machines]:
+def whole(made: Machines, directory: Path) -> Iterator[Machines]:
     made.settle(2)
     # what stays of a first job may stay of all
     assert Run(job("allreduce", 1), made, directory / "first").result.state == "done"
