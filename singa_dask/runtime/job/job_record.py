@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from distributed import Future
 
 from singa_dask.comm.secret import Secret
 from singa_dask.runtime.dashboard.activity import Activity
+from singa_dask.runtime.job.event_log import EventLog
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.report import MetricsMerger, exit_code_of, outcome
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.stalls import Stalls
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["PAGE", "JobRecord", "events_after"]
+__all__ = ["JobRecord"]
 
 KEPT_EVENTS = 10_000
-PAGE = 200
-"""Number of events that are sent at once: the scheduler does nothing else meanwhile."""
 
 
 class JobRecord:
@@ -47,8 +44,8 @@ class JobRecord:
         Seconds since the epoch.
     activity : Activity
         Curves, and what workers do.
-    events : deque of dict
-        The newest events, in the order in which followers get them. The key ``n`` numbers them from 0.
+    events : EventLog
+        The newest events, as followers get them.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -58,9 +55,9 @@ class JobRecord:
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
-        self.began = time.time()
+        self.began, self._began_at = time.time(), time.monotonic()
         self.activity = Activity()
-        self.events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        self.events = EventLog(KEPT_EVENTS)
         self._n_events = 0
         self._train_steps = int(json.loads(spec.job)["train_steps"])
         self._topology = plan_processes(self.state.cluster).describe()
@@ -68,7 +65,8 @@ class JobRecord:
     def add_event(self, what: Mapping[str, Any]) -> dict[str, Any] | None:
         """Keep an event; return it with its number, as followers get it, or None if it adds nothing.
 
-        Metrics of a worker are held back until those of its whole group are there.
+        Metrics of a worker are held back until those of its whole group are there. Steps have no number, and are not
+        kept: newer ones come soon.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
@@ -79,6 +77,8 @@ class JobRecord:
                 return None
             event = merged
         self.activity.add_event(event)
+        if event["event"] == "steps":
+            return event
         event["n"] = self._n_events
         self._n_events += 1
         self.events.append(event)
@@ -87,7 +87,7 @@ class JobRecord:
     def _complete(self, over: dict[str, Any]) -> None:
         """Add to the last event what is known here."""
         last_step = self.merger.last_step
-        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.time() - self.began}
+        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.monotonic() - self._began_at}
         for report in over["reports"].values():
             if report["state"] == "lost":  # it may have told its step in metrics only
                 report["step"] = max(report["step"], last_step)
@@ -126,7 +126,8 @@ class JobRecord:
             "topology": self._topology,
             "n_events": self._n_events,
         }
-        if self.events and (over := self.events[-1])["event"] == "over":
+        over = next(reversed(self.events), None)
+        if over is not None and over["event"] == "over":
             facts["state"], facts["step"], facts["reason"] = outcome(over)
             facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], over)
         return facts
@@ -138,10 +139,3 @@ class JobRecord:
         if phase == "running":
             return "running"
         return "restarting" if self.state.life > 0 or phase == "placing" else "starting"
-
-
-def events_after(events: deque[dict[str, Any]], after: int) -> list[dict[str, Any]]:
-    """Return the first `PAGE` events with numbers higher than ``after``."""
-    first = events[0]["n"] if events else 0
-    skip = max(0, after + 1 - first)
-    return list(islice(events, skip, skip + PAGE))

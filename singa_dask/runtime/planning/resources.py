@@ -9,7 +9,9 @@ import math
 import os
 import resource
 import sys
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -82,10 +84,34 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def limit_process(n: int) -> AbstractContextManager[object]:
-    """Limit BLAS to ``n`` threads in this process, until the context ends."""
-    limits: AbstractContextManager[object] = threadpool_limits(n, user_api="blas")
-    return limits
+class _ProcessLimit:
+    """The limit of BLAS, which is one for all of a process: the lowest that is asked for at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: list[int] = []
+        self._before: threadpool_limits | None = None
+
+    @contextmanager
+    def ask(self, n: int) -> Iterator[None]:
+        """Ask for a limit of ``n`` threads, until the context ends, whoever else's has ended by then."""
+        with self._lock:
+            self._asked.append(n)
+            limits = threadpool_limits(min(self._asked), user_api="blas")
+            self._before = self._before or limits
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asked.remove(n)
+                if self._asked:
+                    threadpool_limits(min(self._asked), user_api="blas")
+                elif self._before is not None:
+                    self._before.restore_original_limits()
+                    self._before = None
+
+
+limit_process = _ProcessLimit().ask
 
 
 def limit_thread(n: int) -> AbstractContextManager[object]:

@@ -1,0 +1,61 @@
+"""EventLog: the events of a job that the scheduler keeps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+__all__ = ["PAGE", "EventLog"]
+
+PAGE = 200
+"""Number of events that are sent at once: the scheduler does nothing else meanwhile."""
+NUMBER = itemgetter("n")
+
+
+class EventLog:
+    """Keeps the newest events of a job, in order of the key ``n``, which numbers them from 0.
+
+    Metrics and messages below warnings, which come with the steps, do not push out what comes seldom: warnings,
+    errors, restarts, checkpoints.
+
+    Parameters
+    ----------
+    limit : int
+        Number of events that are kept of either kind.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._frequent: deque[dict[str, Any]] = deque(maxlen=limit)
+        self._rare: deque[dict[str, Any]] = deque(maxlen=limit)
+
+    def __reversed__(self) -> Iterator[dict[str, Any]]:
+        return merge(reversed(self._frequent), reversed(self._rare), key=NUMBER, reverse=True)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Add the next event."""
+        (self._frequent if _is_frequent(event) else self._rare).append(event)
+
+    def after(self, n: int) -> list[dict[str, Any]]:
+        """Return the first `PAGE` events with numbers higher than ``n``."""
+        found = []
+        for events in (self._frequent, self._rare):
+            start = bisect_right(events, n, key=NUMBER)
+            found.append(islice(events, start, start + PAGE))
+        return list(islice(merge(*found, key=NUMBER), PAGE))
+
+    def newest(self, limit: int) -> EventLog:
+        """Return a log with the newest events of either kind."""
+        log = EventLog(limit)
+        log._frequent.extend(self._frequent)
+        log._rare.extend(self._rare)
+        return log
+
+
+def _is_frequent(event: Mapping[str, Any]) -> bool:
+    kind = event["event"]
+    return kind == "metrics" or (kind == "log" and event.get("level") not in ("WARNING", "ERROR", "CRITICAL"))
