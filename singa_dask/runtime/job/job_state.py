@@ -97,7 +97,7 @@ class JobState(LifeCycle):
         if event.error and event.final:
             self._fail({"reason": event.error, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
         elif event.error:
-            self._placer.barred.add(worker)
+            self._placer.suspects.add(self._now, worker, for_good=event.lasting)
             self._lose(worker, event.error)
         else:
             self._life.endpoints[event.process] = event.endpoint
@@ -146,9 +146,10 @@ class JobState(LifeCycle):
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if report.get("retry"):
-                cause = str(report.get("cause", report["reason"]))
-                self._points.drop_named(cause)
-                self._recover(str(report["reason"]), cause, report)
+                self._points.drop_named(str(report.get("cause", report["reason"])))
+                if "unreachable" in report:
+                    self._part(event.unit, report["unreachable"])
+                self._recover(str(report["reason"]), report)
             else:
                 self._fail(dict(report))
         else:
@@ -166,7 +167,14 @@ class JobState(LifeCycle):
     def _recover_ended(self) -> None:
         """Start the job again after units have ended too early."""
         left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
-        self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
+        self._recover(f"units ended before the job was done: {', '.join(left)}.")
+
+    def _part(self, unit: Address, peer: int) -> None:
+        """Take note that the process of a unit does not reach another one, ``peer``."""
+        mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
+        seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
+        if seconds:
+            self._warn(f"{mine} and {other} do not reach each other: for {seconds:g} s only one of them is used.")
 
     def _are_aborted(self) -> bool:
         """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
@@ -178,6 +186,7 @@ class JobState(LifeCycle):
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
+        self._placer.suspects.forget(event.worker)
         if event.worker not in self._workers:
             self._points.forget(event.worker)
         if self.phase in ("starting", "running"):
@@ -186,7 +195,7 @@ class JobState(LifeCycle):
             self._on_ended(ev.Ended(self.life, event.worker))
 
     def _on_arrived(self, event: ev.Arrived) -> None:
-        self._placer.barred.discard(event.worker)
+        self._placer.suspects.forget(event.worker)
         self._on_tick()
 
     def _on_leaving(self, event: ev.Leaving) -> None:
@@ -195,12 +204,14 @@ class JobState(LifeCycle):
             self._prepare_move(f"the Dask worker at {event.worker} leaves")
 
     def _on_ended(self, event: ev.Ended) -> None:
-        if event.life == self.life and self.phase == "ending" and event.process is None:
+        if event.life == self.life and event.process is None and event.worker in self._life.ending:
             for unit, report in event.reports.items():
                 self._life.reports.setdefault(unit, report)
             self._life.ending.discard(event.worker)
-            if not self._life.ending:
+            if self.phase == "ending" and not self._life.ending:
                 self._after_life()
+            elif self.phase == "placing":  # it was late
+                self._placer.suspects.forget(event.worker)
 
     def _on_signal(self, event: ev.Signal) -> None:
         self._n_signals += not event.by
@@ -249,7 +260,7 @@ class JobState(LifeCycle):
             self._fail(CLIENT_GONE)
         elif self.phase == "ending" and late:
             for worker in self._life.ending:
-                self._placer.barred.add(worker)
+                self._placer.suspects.add(self._now, worker)
             self._after_life()
         elif self.phase in ("starting", "running") and self._moving and late:
             self._move()
@@ -316,21 +327,20 @@ class JobState(LifeCycle):
             self._restarts.resume(self._now)
             self._end_if_done()
 
-    def _recover(self, reason: str, cause: str = "", report: Mapping[str, Any] | None = None) -> None:
+    def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        step = self._life.known_step(self.steps)
-        refusal = self._restarts.refusal(self._now, cause, step)
+        refusal = self._restarts.refusal(self._now)
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self._restarts.reasons)}" if len(self._restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
             self._fail({**failure, "reason": reason + tried})
             return
-        self._count_restart(reason, cause)
+        self._count_restart(reason)
         self._end_life(reason)
 
-    def _count_restart(self, reason: str, cause: str = "") -> None:
+    def _count_restart(self, reason: str) -> None:
         self._restarts.lose(self._now)
-        self._restarts.add(self._now, reason, self._life.known_step(self.steps), cause)
+        self._restarts.add(self._now, reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------

@@ -335,16 +335,18 @@ class Jobs(SchedulerPlugin):
         self.scheduler.loop.add_callback(ask)
 
     async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
-        answer = await self._sites.host(spec, secret, action)
-        if isinstance(answer, BaseException):
-            missing = isinstance(answer, ImportError)
-            what = f"the package cannot be loaded there: {answer}" if missing else f"{type(answer).__name__}: {answer}"
-            answer = {"error": what}
+        def is_over() -> bool:
+            record = self._jobs.get(spec.job_id)
+            return record is None or not record.state.is_current(action.process, action.life)
+
+        answer = await self._sites.host(spec, secret, action, is_over)
         self._handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
-        answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
+        answer: Any = {}  # without a `Site` nothing is there: it may just be installed
+        if action.worker in self._sites.workers:
+            answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
         record = self._jobs.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):

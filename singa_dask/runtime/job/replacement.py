@@ -86,7 +86,7 @@ class Replacement:
         self._missing: set[str] = set()
         self._joining: set[int] = set()
         self._buddies: list[str] = []
-        self._deadline = 0.0
+        self._deadline = self._now = 0.0
 
     @property
     def units(self) -> list[Address]:
@@ -126,6 +126,7 @@ class Replacement:
     def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Take an event of the job; return what is to be done."""
         actions: list[Any] = []
+        self._now = now
         if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
             if event.process is not None and self._life.roster.has(event.process, event.life):
                 actions = self._take_answer(event)
@@ -230,7 +231,8 @@ class Replacement:
             return []
         if event.error:
             if not event.final:
-                self._placer.barred.add(self._life.roster.workers[event.process])
+                worker = self._life.roster.workers[event.process]
+                self._placer.suspects.add(self._now, worker, for_good=event.lasting)
             self.failed = event.error
             return []
         self._hosted[event.process] = event.endpoint

@@ -106,11 +106,11 @@ def test_a_nanny_has_some_seconds() -> None:
     placer.look_at(both, ["w0", "w1"])
     placer.lose("w1", left)
     placer.begin(100.0)
-    assert placer.place(101.0, left, ["w0", "w1"]) is None
-    assert placer.place(102.0, both, ["w0", "w1"]) == (layout, ("w0", "w1"))
+    assert placer.place(101.0, left, ["w0", "w1"], print) is None
+    assert placer.place(102.0, both, ["w0", "w1"], print) == (layout, ("w0", "w1"))
     placer.lose("w1", left)
     placer.begin(200.0)
-    found = placer.place(206.0, left, ["w0", "w1"])
+    found = placer.place(206.0, left, ["w0", "w1"], print)
     assert found is not None
     assert found[1] == ("w0",)
 
@@ -119,9 +119,12 @@ def test_nobody_waits_for_dask_workers_for_ever() -> None:
     layout = LAYOUTS["allreduce"]
     placer = Placer(layout, layout.cluster)
     placer.begin(0.0)
-    assert placer.place(29.0, {}, ["w0", "w1"]) is None
-    with pytest.raises(ClusterError, match="Waited 30 s"):
-        placer.place(30.0, {}, ["w0", "w1"])
+    said: list[str] = []
+    for now in (9.0, 10.0, 599.0):
+        assert placer.place(now, {}, ["w0", "w1"], said.append) is None
+    assert len(said) == 1
+    with pytest.raises(ClusterError, match="Waited 600 s"):
+        placer.place(600.0, {}, ["w0", "w1"], said.append)
 
 
 @pytest.mark.parametrize("mine", [["w0"], ["w0", "w0"]])
@@ -264,18 +267,10 @@ def test_restarts_are_limited_within_an_hour() -> None:
     assert Restarts(0).refusal(0.0) == "cluster.max_restarts is 0."
 
 
-def test_the_same_error_at_the_same_step_is_not_tried_again() -> None:
-    restarts = Restarts(10)
-    restarts.add(0.0, "worker-0-0: broken", 5, "broken")
-    assert restarts.refusal(1.0, "broken", 5) == "The same error came at the same step after a restart."
-    assert not restarts.refusal(1.0, "broken", 6)
-    assert not restarts.refusal(1.0, "other", 5)
-
-
 def test_starts_without_progress_are_further_and_further_apart() -> None:
     restarts = Restarts(100)
     waits = []
     for step in (5, 5, 5, 5, 5, 5, 5, 6):
         restarts.add(0.0, "lost.", step)
         waits.append(restarts.backoff_s())
-    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 0.0]
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 0.0]
