@@ -73,7 +73,7 @@ class PendingCheckpoints:
         self.term = term
         self._left: dict[Address, dict[str, Any]] = {}
         self._in_background = in_background
-        self._retention = Retention(directory, keep) if keep else None
+        self._retention = Retention(directory, keep)
         self._pending: dict[int, _Pending] = {}
 
     def __bool__(self) -> bool:
@@ -206,8 +206,7 @@ class PendingCheckpoints:
         places = checkpoint.write_manifest(url, parts, facts, keep)
         if places:
             return {**self.failure(step, " ".join(sorted(set(places.values())))), "kept_at": sorted(places), "url": url}
-        if self._retention is not None:
-            self._retention.tidy(step, pending)
+        self._retention.tidy(step, pending)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def failure(self, step: int, why: str) -> dict[str, Any]:
