@@ -175,7 +175,7 @@ def test_nobody_who_is_left_reaches_another(net: Network, tmp_path: Path, calm: 
     """All units go to one Dask worker."""
     made = job("allreduce", STEPS)
     summary = run_on(net, made, tmp_path, lambda net: net.part(1, 2, 3), 120)
-    assert summary["restarts"] <= 4
+    assert summary["restarts"] <= 5
     check_params(str(tmp_path / "run"), calm(made))
 
 

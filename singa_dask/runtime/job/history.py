@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.event_log import EventLog
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import EventLog, JobRecord
 
 __all__ = ["History"]
 

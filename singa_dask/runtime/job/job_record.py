@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from distributed import Future
 
 from singa_dask.comm.secret import Secret
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.event_log import EventLog
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.report import MetricsMerger, exit_code_of, outcome
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.stalls import Stalls
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["JobRecord"]
+__all__ = ["PAGE", "EventLog", "JobRecord"]
 
 KEPT_EVENTS = 10_000
+PAGE = 200
+"""Number of events that are sent at once: the scheduler does nothing else meanwhile."""
+NUMBER = itemgetter("n")
 
 
 class JobRecord:
@@ -139,3 +146,47 @@ class JobRecord:
         if phase == "running":
             return "running"
         return "restarting" if self.state.life > 0 or phase == "placing" else "starting"
+
+
+class EventLog:
+    """Keeps the newest events of a job, in order of the key ``n``, which numbers them from 0.
+
+    Metrics and messages below warnings, which come with the steps, do not push out what comes seldom: warnings,
+    errors, restarts, checkpoints.
+
+    Parameters
+    ----------
+    limit : int
+        Number of events that are kept of either kind.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._frequent: deque[dict[str, Any]] = deque(maxlen=limit)
+        self._rare: deque[dict[str, Any]] = deque(maxlen=limit)
+
+    def __reversed__(self) -> Iterator[dict[str, Any]]:
+        return merge(reversed(self._frequent), reversed(self._rare), key=NUMBER, reverse=True)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Add the next event."""
+        (self._frequent if _is_frequent(event) else self._rare).append(event)
+
+    def after(self, n: int) -> list[dict[str, Any]]:
+        """Return the first `PAGE` events with numbers higher than ``n``."""
+        found = []
+        for events in (self._frequent, self._rare):
+            start = bisect_right(events, n, key=NUMBER)
+            found.append(islice(events, start, start + PAGE))
+        return list(islice(merge(*found, key=NUMBER), PAGE))
+
+    def newest(self, limit: int) -> EventLog:
+        """Return a log with the newest events of either kind."""
+        log = EventLog(limit)
+        log._frequent.extend(self._frequent)
+        log._rare.extend(self._rare)
+        return log
+
+
+def _is_frequent(event: Mapping[str, Any]) -> bool:
+    kind = event["event"]
+    return kind == "metrics" or (kind == "log" and event.get("level") not in ("WARNING", "ERROR", "CRITICAL"))

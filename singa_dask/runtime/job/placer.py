@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.events import Host, WorkerFacts
-from singa_dask.runtime.job.suspects import Suspects
+from singa_dask.runtime.job.suspects import EVER, Suspects
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
 __all__ = ["Placer", "Roster", "buddies_of", "host_actions", "limits_of", "place_again", "share"]
@@ -19,7 +18,7 @@ NANNY_S = 6.0
 
 It begins anew when another process is lost meanwhile: the longest pauses of a job have two such waits in a row."""
 HOPELESS_S = 30.0
-"""How long units wait where enough Dask workers are there, but have no package to host them."""
+"""How long units wait where Dask workers are there that have no package to host them."""
 TELL_S = 10.0
 """When it is said that the job waits."""
 STEADY_S = 2.0
@@ -127,7 +126,9 @@ class Placer:
             found = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
         except ClusterError as error:
             why = f"{error} {self._unused(now, workers, before)}".rstrip()
-            if waited >= self._patience(now, workers, before):
+            usable = {address for address, each in workers.items() if each.usable} - self.leaving
+            is_hopeless = usable != self._candidates(EVER, workers, ()).keys()
+            if waited >= (min(HOPELESS_S, self._patience_s) if is_hopeless else self._patience_s):
                 raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
             if waited >= TELL_S and not self._has_told:
                 self._has_told = True
@@ -186,22 +187,13 @@ class Placer:
         return {address for address, each in workers.items() if each.usable or address in self.leaving}
 
     def _candidates(
-        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str], lasting: bool = False
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
     ) -> dict[str, WorkerFacts]:
-        """Return the Dask workers that may be used; with ``lasting`` also those that are suspected for some time."""
+        """Return the Dask workers that may be used."""
         usable = {address: each for address, each in workers.items() if each.usable and address not in self.leaving}
         free = {address: each.nthreads - each.busy for address, each in usable.items()}
-        others = self.suspects.others(now, free, before, lasting)
+        others = self.suspects.others(now, free, before)
         return {address: each for address, each in usable.items() if address in others}
-
-    def _patience(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> float:
-        """Return how long to wait: not long if enough are there, but some of them will never do."""
-        usable = {address: each for address, each in workers.items() if each.usable}
-        with suppress(ClusterError):
-            place_again(self._layout, usable, before, self._limits, packed=True)
-            if not usable.keys() - self.leaving <= self._candidates(now, workers, before, lasting=True).keys():
-                return min(HOPELESS_S, self._patience_s)
-        return self._patience_s
 
     def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
         """Say why Dask workers that are there are not used."""

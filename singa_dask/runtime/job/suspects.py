@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Suspects"]
+__all__ = ["EVER", "Suspects"]
 
 FIRST_S = 5.0
 """How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
 PARTED_S = 60.0
-"""The same for two together that have not reached each other twice: the first time may be a moment's."""
+"""The same for two together that have not reached each other twice, or once while others do not: the first time may be
+a moment's."""
 MAX_S = 600.0
+EVER = sys.float_info.max
+"""A time after all but what is suspected for good."""
 
 
 class Suspects:
@@ -25,30 +29,34 @@ class Suspects:
         """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
-        seconds = FIRST_S * 2**n if len(key) == 1 else PARTED_S * 2 ** (n - 1) if n else 0.0
-        seconds = math.inf if for_good else min(seconds, MAX_S)
-        self._failures[key] = n + 1, now + seconds
-        return seconds
+        pending = [each for each, (_, until) in self._failures.items() if len(each) == len(key) > 1 and until > now]
+        if len(key) == 1:
+            seconds = FIRST_S * 2**n
+        else:
+            seconds = PARTED_S * 2 ** max(n - 1, 0) if n or pending else 0.0
+        end = now + (math.inf if for_good else min(seconds, MAX_S))
+        self._failures[key] = n + 1, end
+        for each in pending:  # the network is not mended yet
+            self._failures[each] = self._failures[each][0], max(end, self._failures[each][1])
+        return end - now
 
     def forget(self, worker: str) -> None:
         """Forget what has been said of a worker."""
         self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
 
-    def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str], lasting: bool = False) -> set[str]:
+    def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
         """Return the workers without suspects, as many as possible that all reach each other.
 
         Parameters
         ----------
         now : float
+            `EVER` leaves out only what is suspected for good.
         workers : mapping of str to int
             Free threads of each.
         kept : sequence of str
             Those to keep rather than others.
-        lasting : bool
-            Only leave out what is suspected for good.
         """
-        end = math.inf if lasting else now
-        pending = [key for key, (_, until) in self._failures.items() if until >= end and until > now]
+        pending = [key for key, (_, until) in self._failures.items() if until > now]
         left = set(workers).difference(*(key for key in pending if len(key) == 1))
         while parted := [key for key in pending if len(key) > 1 and key <= left]:
             n_parted = Counter(worker for key in parted for worker in key)

@@ -11,7 +11,7 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -84,34 +84,27 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-class _ProcessLimit:
-    """The limit of BLAS, which is one for all of a process: the lowest that is asked for at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asked: list[int] = []
-        self._before: threadpool_limits | None = None
-
-    @contextmanager
-    def ask(self, n: int) -> Iterator[None]:
-        """Ask for a limit of ``n`` threads, until the context ends, whoever else's has ended by then."""
-        with self._lock:
-            self._asked.append(n)
-            limits = threadpool_limits(min(self._asked), user_api="blas")
-            self._before = self._before or limits
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._asked.remove(n)
-                if self._asked:
-                    threadpool_limits(min(self._asked), user_api="blas")
-                elif self._before is not None:
-                    self._before.restore_original_limits()
-                    self._before = None
+# limits of BLAS that hold in this process, and what ends the last of them
+_lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 
-limit_process = _ProcessLimit().ask
+@contextmanager
+def limit_process(n: int) -> Iterator[None]:
+    """Limit BLAS to ``n`` threads in this process, until the context ends; of several limits the lowest holds."""
+    with _lock:
+        if not _asked:
+            _restore.enter_context(threadpool_limits(n, user_api="blas"))
+        _asked.append(n)
+        threadpool_limits(min(_asked), user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked.remove(n)
+            if _asked:
+                threadpool_limits(min(_asked), user_api="blas")
+            else:
+                _restore.close()
 
 
 def limit_thread(n: int) -> AbstractContextManager[object]:

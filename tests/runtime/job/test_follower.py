@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from singa_dask.runtime.job.event_log import PAGE, EventLog
 from singa_dask.runtime.job.follower import Follower, ask_jobs
+from singa_dask.runtime.job.job_record import PAGE, EventLog
 from singa_dask.runtime.job.names import JOBS, Op, topic_of
 from tests.runtime.processes import Driven, digits
 

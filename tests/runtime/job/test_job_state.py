@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,18 @@ def test_units_go_to_one_side_of_a_cut_and_come_back_when_it_is_mended(name: str
     what = world.run_until_over(300.0)
     assert what["failure"] is None
     assert what["restarts"] <= 3
+
+
+def test_nobody_reaches_another() -> None:
+    world = running("allreduce", 3, nthreads=8, n_steps=400)
+    for pair in combinations(list(world.nodes), 2):
+        world.part(*pair, 1e6)
+    world.run(70.0)
+    assert world.state.phase == "running"
+    assert len(set(world.state.roster.workers)) == 1
+    what = world.run_until_over(300.0)
+    assert what["failure"] is None
+    assert what["restarts"] <= 6
 
 
 def test_a_link_that_stays_cut_takes_few_restarts() -> None:
