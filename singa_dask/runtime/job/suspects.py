@@ -29,15 +29,16 @@ class Suspects:
         """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
-        pending = [each for each, (_, until) in self._failures.items() if len(each) == len(key) > 1 and until > now]
+        parted = {each: failure for each, failure in self._failures.items() if len(each) == len(key) > 1}
         if len(key) == 1:
             seconds = FIRST_S * 2**n
         else:
-            seconds = PARTED_S * 2 ** max(n - 1, 0) if n or pending else 0.0
+            is_new = not n and all(until <= now for _, until in parted.values())
+            seconds = 0.0 if is_new else PARTED_S * 2 ** max(n - 1, 0)
         end = now + (math.inf if for_good else min(seconds, MAX_S))
+        # the network is not mended yet
+        self._failures |= {each: (m, max(end, until)) for each, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
-        for each in pending:  # the network is not mended yet
-            self._failures[each] = self._failures[each][0], max(end, self._failures[each][1])
         return end - now
 
     def forget(self, worker: str) -> None:
