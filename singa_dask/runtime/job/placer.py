@@ -158,7 +158,7 @@ class Placer:
             facts = {address: each._asdict() for address, each in free.items()}
             found = place(layout, facts, {address: each.busy for address, each in free.items()})
         except ClusterError:
-            if waited < (NANNY_S if self._expects_nanny else 0.0) or (not there and waited < self._patience_s):
+            if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
             found = share(layout, there, others)
         self._expects_nanny = False

@@ -117,6 +117,26 @@ def test_a_job_always_comes_to_an_end(
     world.check_end(what, more.get("max_restarts", 10))
 
 
+PASSING = FAULTS.filter(lambda fault: fault[0].startswith(("freeze", "part", "host-error", "drop-ended")))
+
+
+@settings(max_examples=200)
+@given(
+    name=st.sampled_from(sorted(CLUSTERS)),
+    spare=st.integers(0, 2),
+    nthreads=st.sampled_from([4, 8]),
+    seed=st.integers(0, 10**6),
+    faults=st.lists(PASSING, max_size=5),
+)
+def test_a_job_of_which_nobody_dies_is_done(name: str, spare: int, nthreads: int, seed: int, faults: list[Any]) -> None:
+    n = len(World.layout_of(ClusterConf.model_validate(CLUSTERS[name]).model_dump_json()).processes)
+    world = world_of(name, n + spare, seed, nthreads, max_restarts=50)
+    for fault, index, pause in faults:
+        inflict(world, fault, index)
+        world.run(pause)
+    assert world.run_until_over(3600.0)["failure"] is None, world.history()
+
+
 @pytest.mark.parametrize("name", sorted(CLUSTERS))
 def test_without_faults_nothing_starts_again(name: str) -> None:
     world = world_of(name, 8)
