@@ -21,6 +21,7 @@ HOPELESS_S = 30.0
 """How long units wait where Dask workers are there that have no package to host them."""
 TELL_S = 10.0
 """When it is said that the job waits."""
+FAILED = "it has failed, or does not reach others"
 STEADY_S = 2.0
 """How long new Dask workers must be there before units move to them."""
 
@@ -198,12 +199,12 @@ class Placer:
     def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
         """Say why Dask workers that are there are not used."""
         used = self._candidates(now, workers, before)
-        why = {
-            address: "it closes" if address in self.leaving else "it has failed" if each.usable else "nothing is heard"
+        why = [
+            f"{address} ({'it closes' if address in self.leaving else FAILED if each.usable else 'nothing is heard'})"
             for address, each in workers.items()
             if address not in used
-        }
-        return f"Not used: {', '.join(f'{address} ({text})' for address, text in why.items())}." if why else ""
+        ]
+        return f"Not used: {', '.join(why)}." if why else ""
 
 
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:

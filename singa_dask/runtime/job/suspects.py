@@ -30,16 +30,17 @@ class Suspects:
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
         parted = {each: failure for each, failure in self._failures.items() if len(each) == len(key) > 1}
-        if len(key) == 1:
-            seconds = FIRST_S * 2**n
+        if len(key) > 1 and not n and all(until <= now for _, until in parted.values()):
+            seconds = 0.0
         else:
-            is_new = not n and all(until <= now for _, until in parted.values())
-            seconds = 0.0 if is_new else PARTED_S * 2 ** max(n - 1, 0)
-        end = now + (math.inf if for_good else min(seconds, MAX_S))
+            first_s, n_doubled = (FIRST_S, n) if len(key) == 1 else (PARTED_S, max(n - 1, 0))
+            seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
+        seconds = math.inf if for_good else seconds
+        end = now + seconds
         # the network is not mended yet
         self._failures |= {each: (m, max(end, until)) for each, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
-        return end - now
+        return seconds
 
     def forget(self, worker: str) -> None:
         """Forget what has been said of a worker."""

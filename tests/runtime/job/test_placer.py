@@ -14,6 +14,7 @@ from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.placer import Placer, Roster, buddies_of, place_again, share
 from singa_dask.runtime.job.replacement import processes_to_replace
 from singa_dask.runtime.job.restarting import RestartPoints, Restarts
+from singa_dask.runtime.job.suspects import Suspects
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from tests.runtime.job.test_job_state import CLUSTERS
 
@@ -274,3 +275,30 @@ def test_starts_without_progress_are_further_and_further_apart() -> None:
         restarts.add(0.0, "lost.", step)
         waits.append(restarts.backoff_s())
     assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 0.0]
+
+
+# -- what is not used ----------------------------------------------------------------------------------------------
+
+
+@given(
+    failures=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.floats(0, 1e4)), max_size=30),
+    n_more=st.sampled_from([0, 3000]),
+)
+def test_workers_that_are_used_reach_each_other(failures: list[tuple[int, int, float]], n_more: int) -> None:
+    suspects, now = Suspects(), 0.0
+    workers = {f"w{i}": i for i in range(5)}
+    ends: dict[frozenset[str], float] = {}
+    for a, b, pause in [*failures, *[(0, 0, 0.0)] * n_more]:
+        now += pause
+        key = frozenset((f"w{a}", f"w{b}"))
+        seconds = suspects.add(now, *key)
+        assert 0 <= seconds <= 600
+        ends[key] = now + seconds
+        used = suspects.others(now, workers, ["w1"])
+        assert not any(until > now and each <= used for each, until in ends.items())
+        alone = {each for key, until in ends.items() if until > now and len(key) == 1 for each in key}
+        assert used or alone == set(workers)
+        assert suspects.others(now + 601, workers, []) == set(workers)
+    for worker in workers:
+        suspects.forget(worker)
+    assert suspects.others(now, workers, []) == set(workers)
