@@ -212,8 +212,8 @@ class LifeCycle:
             self._actions.append(ev.Tell({**facts, "reason": reason}))
             self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
         self._tell_placed()
-        buddies = buddies_of(roster, self._workers)
-        self._actions += host_actions(roster, range(len(roster.workers)), start, buddies)
+        self._life.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
         """Tell where units are; ``groups`` of workers that start again while others go on."""

@@ -85,7 +85,6 @@ class Replacement:
         self._hosted: dict[int, str] = {}
         self._missing: set[str] = set()
         self._joining: set[int] = set()
-        self._buddies: list[str] = []
         self._deadline = self._now = 0.0
 
     @property
@@ -219,8 +218,8 @@ class Replacement:
             "left": [list(unit) for unit in self._left()],
             "steps": [list(each) for each in steps.items()],
         }
-        self._buddies = buddies_of(roster, workers)
-        return host_actions(roster, self._processes, start, self._buddies, rejoin)
+        self._life.buddies = buddies_of(roster, workers)
+        return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done, and do not start again."""
@@ -244,7 +243,7 @@ class Replacement:
         roster = self._life.roster
         left = self._left()
         return [
-            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._buddies[p])
+            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._life.buddies[p])
             for p in self._survivors
         ]
 

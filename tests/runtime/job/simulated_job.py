@@ -39,6 +39,7 @@ class SimulatedJob(SimulatedCluster):
         self.delivered: list[Any] = []
         self.done_actions: list[Any] = []
         self.snapshots: list[ev.Said] = []
+        self.is_scheduled = True  # snapshots are taken also where nobody asks for one
         self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
         self.hosts: dict[int, ev.Host] = {}
         self.endpoints: dict[tuple[int, int], str] = {}
@@ -53,7 +54,7 @@ class SimulatedJob(SimulatedCluster):
         self._do(self.state.begin(self.now, self.facts()))
         self._every(TICK_S, self._tick)
         self._every(0.25, self._train)
-        self._every(2.0, self.snapshot)
+        self._every(2.0, lambda: self.snapshot() if self.is_scheduled else None)
 
     @staticmethod
     def layout_of(cluster: str) -> Layout:
@@ -263,6 +264,7 @@ class SimulatedJob(SimulatedCluster):
                 joined("it is not here")
                 return
             each.cut -= set(action.endpoints)
+            each.placement = {**each.placement, "buddy": action.buddy}
             self.soon(joined)
 
         self._ask(action.worker, ASK_S, do, joined)
