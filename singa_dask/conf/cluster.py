@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from singa_dask.conf.model import Conf, Count, Finding, Size, raw_value
+from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, raw_value
 
 __all__ = ["ClusterConf", "ElasticConf", "ListenConf"]
 
@@ -97,6 +97,8 @@ class ClusterConf(Conf):
     """Network interface and ports of the job's processes."""
     max_restarts: Count = 10
     """Restarts within an hour after which the job fails; 0 for none."""
+    wait_for_workers_minutes: NonNegative = 10.0
+    """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:

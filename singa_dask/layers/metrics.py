@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from singa_dask.ops.contract import Ops, Scalar
 
@@ -52,6 +53,16 @@ class Metrics:
         taken = {name: (total, self.counts[name]) for name, total in sums.items()}
         self.counts.clear()
         return taken
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums since the last `take` as plain values, for `restore`; waits for a GPU."""
+        totals = [[*key, self._number(total)] for key, total in self._totals.items()]
+        return {"totals": totals, "counts": dict(self.counts)} if self.counts else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue sums that `state` has returned."""
+        self._totals = {(name, scale, n): total for name, scale, n, total in state["totals"]}
+        self.counts = dict(state["counts"])
 
     def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
         """Yield each name with an unscaled sum; without ``wait`` that of some steps ago, if a GPU is behind."""

@@ -231,6 +231,16 @@ class NeuralNet:
             for name, metric in metrics.items()
         }
 
+    def metrics_state(self) -> dict[str, Any]:
+        """Return the sums of metrics since `take_metrics`, by layer, as plain values; empty if there are none."""
+        return {layer.name: state for layer in self.layers if (state := layer.metrics.state())}
+
+    def restore_metrics(self, state: Mapping[str, Any]) -> None:
+        """Continue the sums that `metrics_state` has returned."""
+        for layer in self.layers:
+            if layer.name in state:
+                layer.metrics.restore(state[layer.name])
+
     def check_sources(self, without: Collection[int] = ()) -> None:
         """Compare what input layers read with what the job says of it, before anything runs.
 

@@ -37,14 +37,16 @@ def test_no_worker_is_left(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     with machines(tmp_path / "cluster", *BARE) as there:
         script = (at_step(20), killed("worker-0-0", "worker-0-1"))
-        result = Run(job("allreduce", 1_000_000), there, tmp_path / "runs", script).result
+        made = job("allreduce", 1_000_000, {"wait_for_workers_minutes": 0.2})
+        result = Run(made, there, tmp_path / "runs", script).result
     assert (result.state, result.exit_code) == ("failed", 4), result
     assert "Lost: worker-0-" in result.reason
 
 
 @pytest.mark.long
 def test_fewer_workers_than_the_job_allows(bare: Machines, tmp_path: Path) -> None:
-    made = job("allreduce", 1_000_000, {"elastic": {"min_processes": 2, "max_processes": 2}})
+    elastic = {"min_processes": 2, "max_processes": 2}
+    made = job("allreduce", 1_000_000, {"elastic": elastic, "wait_for_workers_minutes": 0.2})
     result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result
     assert (result.state, result.exit_code) == ("failed", 4), result
 

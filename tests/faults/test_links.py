@@ -39,7 +39,7 @@ def run_on(net: Network, made: JobConf, directory: Path, cut: Cut, seconds: floa
     options = ["--scheduler-file", str(net.file), "--run-dir", str(directory / "run"), "--wait", "60"]
     command = [*net.inside(0), *program("run", str(directory / "job.yaml"), *options)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    said, healed = [], threading.Timer(seconds, net.mend, [1, 2])
+    said, healed = [], threading.Timer(seconds, net.mend, [1, 2, 3])
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         ends = threading.Timer(LIMIT_S, run.kill)
@@ -160,4 +160,38 @@ def test_two_processes_that_do_not_reach_each_other(net: Network, tmp_path: Path
     """The scheduler reaches both."""
     made = job("allreduce", STEPS)
     run_on(net, made, tmp_path, lambda net: net.part(1, 2), 10)
+    check_params(str(tmp_path / "run"), calm(made))
+
+
+def test_two_processes_that_do_not_reach_each_other_for_long(net: Network, tmp_path: Path, calm: Any) -> None:
+    """A third Dask worker reaches both: it takes the place of one of them."""
+    made = job("allreduce", STEPS)
+    summary = run_on(net, made, tmp_path, lambda net: net.part(1, 2), 120)
+    assert summary["restarts"] <= 2
+    check_params(str(tmp_path / "run"), calm(made))
+
+
+def test_nobody_who_is_left_reaches_another(net: Network, tmp_path: Path, calm: Any) -> None:
+    """All units go to one Dask worker."""
+    made = job("allreduce", STEPS)
+    summary = run_on(net, made, tmp_path, lambda net: net.part(1, 2, 3), 120)
+    assert summary["restarts"] <= 5
+    check_params(str(tmp_path / "run"), calm(made))
+
+
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    """Start three workers that do not give up connections on which nothing comes."""
+    if not has_namespaces():
+        pytest.skip("no network namespaces here, or no veth")
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP", "300s")
+    (tmp_path / "net").mkdir()
+    with network(tmp_path / "net", 3) as made:
+        yield made
+
+
+def test_all_links_are_silent_for_45_s(patient: Network, tmp_path: Path, calm: Any) -> None:
+    made = job("allreduce", STEPS)
+    summary = run_on(patient, made, tmp_path, lambda net: net.cut(1, 2, 3), 45)
+    assert summary["restarts"] == 1
     check_params(str(tmp_path / "run"), calm(made))

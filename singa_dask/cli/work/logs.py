@@ -41,11 +41,11 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
             if over is not None:
                 row_at_end(jobs, row["id"], over)
             return
-        first = None
+        last, n_kept = -1, 0
         for event in jobs.events(row["id"]):
-            first = event["n"] if first is None else first
+            last, n_kept = event["n"], n_kept + 1
             show(event)
-    if first is None:
+    if not n_kept:
         click.echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
-    elif first:
-        click.echo(f"the scheduler has kept the newest events only. {files}", err=True)
+    elif n_kept <= last:
+        click.echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)

@@ -9,6 +9,7 @@ never replaces a file of a newer one. Files that the manifest does not name have
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -210,13 +211,14 @@ class Checkpoint:
         Parameters
         ----------
         manifest : mapping
+            It may have come in messages, which have tuples instead of lists: it is read as from a file.
         read : callable
             File of a part -> its content; None if it is not there.
         name : str
             For messages.
         """
         made = cls.__new__(cls)
-        made._open(manifest, read, name)
+        made._open(json.loads(json.dumps(manifest)), read, name)
         return made
 
     def _open(self, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], url: str) -> None:

@@ -73,7 +73,7 @@ class PendingCheckpoints:
         self.term = term
         self._left: dict[Address, dict[str, Any]] = {}
         self._in_background = in_background
-        self._retention = Retention(directory, keep) if keep else None
+        self._retention = Retention(directory, keep)
         self._pending: dict[int, _Pending] = {}
 
     def __bool__(self) -> bool:
@@ -206,8 +206,7 @@ class PendingCheckpoints:
         places = checkpoint.write_manifest(url, parts, facts, keep)
         if places:
             return {**self.failure(step, " ".join(sorted(set(places.values())))), "kept_at": sorted(places), "url": url}
-        if self._retention is not None:
-            self._retention.tidy(step, pending)
+        self._retention.tidy(step, pending)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def failure(self, step: int, why: str) -> dict[str, Any]:
@@ -258,17 +257,20 @@ def _warning(step: int, message: str) -> dict[str, Any]:
 
 
 def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the position of a group: the step and cursors of all of its workers, of which each may read other layers.
+    """Return the position of a group: the step of all of its workers, and their cursors and unreported metrics.
 
-    Readers of different workers must continue at the same step; if they are at different ones, there are no cursors.
+    Each worker may read other layers. They must continue at the same step; if they are at different ones, there is
+    only the step.
     """
     step = min(position["step"] for position in positions)
     cursors: dict[str, dict[str, Any]] = {}
+    windows: dict[str, Any] = {}
     if all(position["step"] == step for position in positions):
         for position in positions:
+            windows |= position.get("windows", {})
             for phase, found in position["cursors"].items():
                 cursors[phase] = {**found, **cursors.get(phase, {})}
-    return {"step": step, "cursors": cursors}
+    return {"step": step, "cursors": cursors, **({"windows": windows} if windows else {})}
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -24,12 +24,14 @@ class Retention:
     ----------
     directory : str
         URL of the directory with the ``step-<n>`` directories.
-    conf : KeepConf
+    conf : KeepConf, optional
+        By default all that are complete are kept.
     """
 
-    def __init__(self, directory: str, conf: KeepConf) -> None:
+    def __init__(self, directory: str, conf: KeepConf | None) -> None:
         self._directory = directory
-        self._conf = conf
+        self._all = conf is None
+        self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
         # metric of each complete checkpoint that has been read: (value, step of its test)
         self._values: dict[int, tuple[float, int] | None] = {}
@@ -37,17 +39,21 @@ class Retention:
     def tidy(self, step: int, pending: Collection[int] = ()) -> None:
         """Delete older checkpoints that are not to be kept, now that the checkpoint of ``step`` is complete.
 
-        Incomplete checkpoints are deleted too, except those of ``pending`` steps; later ones stay. If that fails, log a
-        warning and continue.
+        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
+        temporary files of this one; later ones stay. If that fails, log a warning and continue.
         """
         try:
             found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
             older = [each for each in found if each < step and each not in pending]
             complete = [each for each in older if self._is_complete(each)]
-            stays = self._kept([*complete, step])
+            stays = complete if self._all else self._kept([*complete, step])
             for each in older:
                 if each not in stays:
                     self._delete(each)
+            url = step_url(self._directory, step)
+            for name in fs.ls(url):
+                if name.startswith(".") and name.endswith(".tmp"):
+                    fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:
             logger.warning("old checkpoints could not be deleted: %s", error)
 

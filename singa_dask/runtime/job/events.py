@@ -76,6 +76,8 @@ class Hosted:
         Why it cannot; empty if it can.
     final : bool
         Whether the error is the job's own, so that no other Dask worker could host it either.
+    lasting : bool
+        Whether this Dask worker could not host it later either.
     """
 
     life: int
@@ -84,6 +86,7 @@ class Hosted:
     threads: int = 0
     error: str = ""
     final: bool = False
+    lasting: bool = False
 
 
 @dataclass(frozen=True)

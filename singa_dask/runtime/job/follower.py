@@ -82,7 +82,7 @@ class Follower:
         self._nobody = threading.Event()
         self._is_subscribed = False
         self._over: dict[str, Any] | None = None
-        self._began = time.time()
+        self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
         self._last_step = -1
 
@@ -187,6 +187,8 @@ class Follower:
         """Take an event that was sent, if it is the next one."""
         if event["event"] == LEFT_LINE:
             self._is_behind = True  # it is not known any more
+        elif "n" not in event:  # it is not kept
+            self._take(event)
         elif event["n"] == self.n + 1:
             self._take(event)
         else:  # one that was taken before, or some are missing
@@ -204,9 +206,10 @@ class Follower:
             self._over = self._give_up("the scheduler does not know the job any more")
             return False
         self._is_behind = bool(events)
+        n_missing = events[-1]["n"] - self.n - len(events) if events and self.n >= 0 else 0
+        if n_missing:
+            self.warn(f"{n_missing} events of the job are missing: the scheduler keeps warnings and the newest others.")
         for event in events:
-            if event["n"] > self.n + 1 and self.n >= 0:
-                self.warn(f"{event['n'] - self.n - 1} events of the job are missing: the scheduler keeps the newest.")
             self._take(event)
         return self._is_behind
 
@@ -218,7 +221,7 @@ class Follower:
         return found
 
     def _take(self, event: dict[str, Any]) -> None:
-        kind, self.n = event["event"], event["n"]
+        kind, self.n = event["event"], event.get("n", self.n)
         if kind == "over":
             self._over = event
         elif kind == "metrics":
@@ -278,5 +281,5 @@ class Follower:
             "lost_s": 0.0,
             "latest": self._latest,
             "last_step": self._last_step,
-            "seconds": time.time() - self._began,
+            "seconds": time.monotonic() - self._began,
         }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import EventLog, JobRecord
 
 __all__ = ["History"]
 
@@ -26,7 +25,7 @@ class History:
 
     def __init__(self) -> None:
         self.facts: dict[str, dict[str, Any]] = {}
-        self._events: dict[str, deque[dict[str, Any]]] = {}
+        self._events: dict[str, EventLog] = {}
         self._activities: dict[str, Activity] = {}
 
     def add(self, record: JobRecord, whole: bool = False) -> None:
@@ -34,7 +33,7 @@ class History:
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
-        self._events[job_id] = record.events if whole else _newest(record.events)
+        self._events[job_id] = record.events if whole else record.events.newest(EVENTS_OF_A_JOB)
         self._activities[job_id] = record.activity
         limits = ((self.facts, KEPT_JOBS), (self._events, JOBS_WITH_EVENTS), (self._activities, JOBS_WITH_EVENTS))
         for kept, limit in limits:
@@ -55,16 +54,12 @@ class History:
     def trim(self, job_id: str) -> None:
         """Keep only the last events of a job."""
         if job_id in self._events:
-            self._events[job_id] = _newest(self._events[job_id])
+            self._events[job_id] = self._events[job_id].newest(EVENTS_OF_A_JOB)
 
-    def events(self, job_id: str) -> deque[dict[str, Any]] | None:
+    def events(self, job_id: str) -> EventLog | None:
         """Return the last events of a job, if they are still kept."""
         return self._events.get(job_id)
 
     def activity(self, job_id: str) -> Activity:
         """Return the activity of a job; an empty one if it is not kept any more."""
         return self._activities.get(job_id) or Activity()
-
-
-def _newest(events: deque[dict[str, Any]]) -> deque[dict[str, Any]]:
-    return deque(events, maxlen=EVENTS_OF_A_JOB)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from distributed import Future
@@ -19,11 +22,12 @@ from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.stalls import Stalls
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["PAGE", "JobRecord", "events_after"]
+__all__ = ["PAGE", "EventLog", "JobRecord"]
 
 KEPT_EVENTS = 10_000
 PAGE = 200
 """Number of events that are sent at once: the scheduler does nothing else meanwhile."""
+NUMBER = itemgetter("n")
 
 
 class JobRecord:
@@ -47,8 +51,8 @@ class JobRecord:
         Seconds since the epoch.
     activity : Activity
         Curves, and what workers do.
-    events : deque of dict
-        The newest events, in the order in which followers get them. The key ``n`` numbers them from 0.
+    events : EventLog
+        The newest events, as followers get them.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -58,9 +62,9 @@ class JobRecord:
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
-        self.began = time.time()
+        self.began, self._began_at = time.time(), time.monotonic()
         self.activity = Activity()
-        self.events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        self.events = EventLog(KEPT_EVENTS)
         self._n_events = 0
         self._train_steps = int(json.loads(spec.job)["train_steps"])
         self._topology = plan_processes(self.state.cluster).describe()
@@ -68,7 +72,8 @@ class JobRecord:
     def add_event(self, what: Mapping[str, Any]) -> dict[str, Any] | None:
         """Keep an event; return it with its number, as followers get it, or None if it adds nothing.
 
-        Metrics of a worker are held back until those of its whole group are there.
+        Metrics of a worker are held back until those of its whole group are there. Steps have no number, and are not
+        kept: newer ones come soon.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
@@ -79,6 +84,8 @@ class JobRecord:
                 return None
             event = merged
         self.activity.add_event(event)
+        if event["event"] == "steps":
+            return event
         event["n"] = self._n_events
         self._n_events += 1
         self.events.append(event)
@@ -87,7 +94,7 @@ class JobRecord:
     def _complete(self, over: dict[str, Any]) -> None:
         """Add to the last event what is known here."""
         last_step = self.merger.last_step
-        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.time() - self.began}
+        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.monotonic() - self._began_at}
         for report in over["reports"].values():
             if report["state"] == "lost":  # it may have told its step in metrics only
                 report["step"] = max(report["step"], last_step)
@@ -126,7 +133,8 @@ class JobRecord:
             "topology": self._topology,
             "n_events": self._n_events,
         }
-        if self.events and (over := self.events[-1])["event"] == "over":
+        over = next(reversed(self.events), None)
+        if over is not None and over["event"] == "over":
             facts["state"], facts["step"], facts["reason"] = outcome(over)
             facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], over)
         return facts
@@ -140,8 +148,45 @@ class JobRecord:
         return "restarting" if self.state.life > 0 or phase == "placing" else "starting"
 
 
-def events_after(events: deque[dict[str, Any]], after: int) -> list[dict[str, Any]]:
-    """Return the first `PAGE` events with numbers higher than ``after``."""
-    first = events[0]["n"] if events else 0
-    skip = max(0, after + 1 - first)
-    return list(islice(events, skip, skip + PAGE))
+class EventLog:
+    """Keeps the newest events of a job, in order of the key ``n``, which numbers them from 0.
+
+    Metrics and messages below warnings, which come with the steps, do not push out what comes seldom: warnings,
+    errors, restarts, checkpoints.
+
+    Parameters
+    ----------
+    limit : int
+        Number of events that are kept of either kind.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._frequent: deque[dict[str, Any]] = deque(maxlen=limit)
+        self._rare: deque[dict[str, Any]] = deque(maxlen=limit)
+
+    def __reversed__(self) -> Iterator[dict[str, Any]]:
+        return merge(reversed(self._frequent), reversed(self._rare), key=NUMBER, reverse=True)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Add the next event."""
+        (self._frequent if _is_frequent(event) else self._rare).append(event)
+
+    def after(self, n: int) -> list[dict[str, Any]]:
+        """Return the first `PAGE` events with numbers higher than ``n``."""
+        found = []
+        for events in (self._frequent, self._rare):
+            start = bisect_right(events, n, key=NUMBER)
+            found.append(islice(events, start, start + PAGE))
+        return list(islice(merge(*found, key=NUMBER), PAGE))
+
+    def newest(self, limit: int) -> EventLog:
+        """Return a log with the newest events of either kind."""
+        log = EventLog(limit)
+        log._frequent.extend(self._frequent)
+        log._rare.extend(self._rare)
+        return log
+
+
+def _is_frequent(event: Mapping[str, Any]) -> bool:
+    kind = event["event"]
+    return kind == "metrics" or (kind == "log" and event.get("level") not in ("WARNING", "ERROR", "CRITICAL"))

@@ -10,7 +10,7 @@ from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.life_cycle import LifeCycle
 from singa_dask.runtime.job.names import SIGNAL_CODES
-from singa_dask.runtime.job.placer import Roster
+from singa_dask.runtime.job.placer import Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.spec import JobSpec
 
@@ -18,7 +18,7 @@ __all__ = ["JobState"]
 
 FIRST = Address.worker(0, 0)
 HAND_OVER_S = 5.0
-"""How long a snapshot may take before units move."""
+"""How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
 ABORTED_S = 5.0
 """How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
 STOP_TIMEOUT_S = 60.0
@@ -39,12 +39,14 @@ class JobState(LifeCycle):
 
     def __init__(self, spec: JobSpec) -> None:
         super().__init__(spec)
-        self._trains = False
+        self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
         self._moving = ""
+        self._is_urgent = False  # a Dask worker that leaves does not wait long
         self._aborted_since: float | None = None  # units of this life, which it has not ended
         self._n_signals = 0  # of the job's client
-        self._stop_until: float | None = None  # nobody is there who would end the job at once
+        self._is_alone = False  # nobody is there who would end the job at once
+        self._stop_until: float | None = None
         self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
 
     def needs(self, workers: Collection[str]) -> bool:
@@ -97,7 +99,7 @@ class JobState(LifeCycle):
         if event.error and event.final:
             self._fail({"reason": event.error, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
         elif event.error:
-            self._placer.barred.add(worker)
+            self._placer.suspects.add(self._now, worker, for_good=event.lasting)
             self._lose(worker, event.error)
         else:
             self._life.endpoints[event.process] = event.endpoint
@@ -121,17 +123,16 @@ class JobState(LifeCycle):
             if len(self._life.started) == len(self._layout.units) and self.phase == "running":
                 if not self._moving:
                     self._deadline = None
-                if self._signal:
-                    self._stop_units()
+                self._stop_units()
         elif kind == "training":
-            self._trains = True
+            self._trains = self._has_trained = True
             self._restarts.resume(self._now)
         elif kind == "steps":
             self.steps = dict(what["steps"])
         elif kind == "snapshot":
             self._points.add_snapshot(what["step"], what["manifest"], self._workers)
-            if self._moving and self.phase == "running":
-                self._move()
+        if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
+            self._move()
 
     def _on_reported(self, event: ev.Reported) -> None:
         if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
@@ -146,9 +147,10 @@ class JobState(LifeCycle):
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if report.get("retry"):
-                cause = str(report.get("cause", report["reason"]))
-                self._points.drop_named(cause)
-                self._recover(str(report["reason"]), cause, report)
+                self._points.drop_named(str(report.get("cause", report["reason"])))
+                if "unreachable" in report:
+                    self._part(event.unit, report["unreachable"])
+                self._recover(str(report["reason"]), report)
             else:
                 self._fail(dict(report))
         else:
@@ -166,7 +168,14 @@ class JobState(LifeCycle):
     def _recover_ended(self) -> None:
         """Start the job again after units have ended too early."""
         left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
-        self._recover(f"units ended before the job was done: {', '.join(left)}.", cause="ended early")
+        self._recover(f"units ended before the job was done: {', '.join(left)}.")
+
+    def _part(self, unit: Address, peer: int) -> None:
+        """Take note that the process of a unit does not reach another one, ``peer``."""
+        mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
+        seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
+        if seconds:
+            self._warn(f"{mine} and {other} do not reach each other: for {seconds:g} s only one of them is used.")
 
     def _are_aborted(self) -> bool:
         """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
@@ -178,29 +187,38 @@ class JobState(LifeCycle):
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
+        self._placer.suspects.forget(event.worker)
         if event.worker not in self._workers:
             self._points.forget(event.worker)
         if self.phase in ("starting", "running"):
             self._lose(event.worker, event.reason)
+            self._replace_buddies()
         elif self.phase == "ending" and event.worker in self._life.ending:
             self._on_ended(ev.Ended(self.life, event.worker))
 
     def _on_arrived(self, event: ev.Arrived) -> None:
-        self._placer.barred.discard(event.worker)
+        self._placer.suspects.forget(event.worker)
+        self._replace_buddies()
         self._on_tick()
+
+    def _on_joined(self, event: ev.Joined) -> None:
+        if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
+            self._actions.append(ev.RequestSnapshot(self._first_worker))
 
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
         if self.phase in ("starting", "running") and event.worker in self.roster.workers:
-            self._prepare_move(f"the Dask worker at {event.worker} leaves")
+            self._prepare_move(f"the Dask worker at {event.worker} leaves", urgent=True)
 
     def _on_ended(self, event: ev.Ended) -> None:
-        if event.life == self.life and self.phase == "ending" and event.process is None:
+        if event.life == self.life and event.process is None and event.worker in self._life.ending:
             for unit, report in event.reports.items():
                 self._life.reports.setdefault(unit, report)
             self._life.ending.discard(event.worker)
-            if not self._life.ending:
+            if self.phase == "ending" and not self._life.ending:
                 self._after_life()
+            elif self.phase == "placing":  # it was late
+                self._placer.suspects.forget(event.worker)
 
     def _on_signal(self, event: ev.Signal) -> None:
         self._n_signals += not event.by
@@ -216,8 +234,7 @@ class JobState(LifeCycle):
         self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
         if not self._signal:
             self._signal, self._stopped_by = event.name, event.by
-        if self.phase == "running" and self._deadline is None:
-            self._stop_units()
+        self._stop_units()
 
     def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
         self._checkpoint_from = self.reached
@@ -226,21 +243,30 @@ class JobState(LifeCycle):
 
     def _request_checkpoint(self) -> None:
         if self._checkpoint_from >= 0:
-            first = self.roster.layout.process_of[FIRST]
-            self._actions.append(ev.RequestCheckpoint(self.roster.workers[first]))
+            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+
+    @property
+    def _first_worker(self) -> str:
+        """The Dask worker with the unit that takes checkpoints and snapshots."""
+        return self.roster.workers[self.roster.layout.process_of[FIRST]]
 
     def _stop_units(self) -> None:
+        """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
+        if not self._signal or self.phase != "running" or (self._deadline is not None and not self._moving):
+            return
+        self._moving, self._deadline = "", None
+        if self._is_alone:
+            self._stop_until = self._now + STOP_TIMEOUT_S
         self._actions += [ev.StopUnits(worker) for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
-        if self.phase != "running" or not self._trains:
+        if not self._has_trained:
             self._fail(CLIENT_GONE)
             return
+        self._is_alone = True
         if not self._signal:
             self._signal, self._stopped_by = "SIGHUP", "the loss of its client"
-            if self._deadline is None:
-                self._stop_units()
-        self._stop_until = self._now + STOP_TIMEOUT_S
+        self._stop_units()
 
     def _on_tick(self, event: ev.Tick | None = None) -> None:
         late = self._deadline is not None and self._now >= self._deadline
@@ -249,10 +275,10 @@ class JobState(LifeCycle):
             self._fail(CLIENT_GONE)
         elif self.phase == "ending" and late:
             for worker in self._life.ending:
-                self._placer.barred.add(worker)
+                self._placer.suspects.add(self._now, worker)
             self._after_life()
         elif self.phase in ("starting", "running") and self._moving and late:
-            self._move()
+            self._move_without_snapshot()
         elif self.phase in ("starting", "running") and late:
             self._fail_to_start()
         elif self.phase == "placing" and self._now >= self._place_at:
@@ -314,23 +340,24 @@ class JobState(LifeCycle):
         elif replacement.phase == "done":
             self._replacement = None
             self._restarts.resume(self._now)
+            self._stop_units()
+            self._replace_buddies()
             self._end_if_done()
 
-    def _recover(self, reason: str, cause: str = "", report: Mapping[str, Any] | None = None) -> None:
+    def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        step = self._life.known_step(self.steps)
-        refusal = self._restarts.refusal(self._now, cause, step)
+        refusal = self._restarts.refusal(self._now)
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self._restarts.reasons)}" if len(self._restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
             self._fail({**failure, "reason": reason + tried})
             return
-        self._count_restart(reason, cause)
+        self._count_restart(reason)
         self._end_life(reason)
 
-    def _count_restart(self, reason: str, cause: str = "") -> None:
+    def _count_restart(self, reason: str) -> None:
         self._restarts.lose(self._now)
-        self._restarts.add(self._now, reason, self._life.known_step(self.steps), cause)
+        self._restarts.add(self._now, reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -340,14 +367,32 @@ class JobState(LifeCycle):
         if self._deadline is None:
             n = self._placer.room(self._now, self._workers, self.roster.workers)
             if n:
-                self._prepare_move(f"there is room for {n} processes")
+                self._prepare_move(f"there is room for {n} processes", urgent=False)
 
-    def _prepare_move(self, why: str) -> None:
+    def _prepare_move(self, why: str, urgent: bool) -> None:
         """Have a snapshot taken, after which the units are placed anew."""
-        self._moving = why
+        self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + HAND_OVER_S
-        first = self.roster.layout.process_of[FIRST]
-        self._actions.append(ev.RequestSnapshot(self.roster.workers[first]))
+        self._actions.append(ev.RequestSnapshot(self._first_worker))
+
+    def _move_without_snapshot(self) -> None:
+        """Move from a Dask worker that leaves; else wait for a checkpoint, which jobs without snapshots take, too."""
+        if self._is_urgent:
+            self._move()
+        else:
+            self._deadline = self._now + HAND_OVER_S
+            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+
+    def _replace_buddies(self) -> None:
+        """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`."""
+        if self.phase != "running" or self._replacement is not None:
+            return
+        roster, there = self.roster, self._placer.reachable(self._workers)
+        for process, buddy in enumerate(buddies_of(roster, self._workers)):
+            before = self._life.buddies[process]
+            if before and before not in there and buddy:
+                self._life.buddies[process], worker = buddy, roster.workers[process]
+                self._actions.append(ev.Join(roster.lives[process], worker, process, {}, (), buddy))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Status
-from distributed.scheduler import WorkerState, heartbeat_interval
+from distributed.scheduler import WorkerState
 
 from singa_dask.comm.secret import Secret
 from singa_dask.errors import A_BUG, ClusterError
@@ -18,8 +18,9 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.clock import read_clock
 from singa_dask.runtime.job.departures import Departures
 from singa_dask.runtime.job.drivers import Drivers
+from singa_dask.runtime.job.heartbeats import SILENT_S, Heartbeats
 from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord, events_after
+from singa_dask.runtime.job.job_record import JobRecord
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.placer import place_again
@@ -34,9 +35,6 @@ from singa_dask.runtime.planning.placement import plan_processes
 __all__ = ["Jobs"]
 
 TICK_S = 0.5
-SILENT_S = 5.0
-"""A Dask worker that has not been heard of for so long is given up. Its heartbeats come each half second, and more
-rarely in clusters of more than ten workers."""
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
 END_TIMEOUT_S = 10.0
@@ -64,7 +62,7 @@ class Jobs(SchedulerPlugin):
         self.history = History()
         self._sites = Sites(scheduler)
         self._tasks = UnitTasks(scheduler, self._handle)
-        self._ticked_at = time.monotonic()
+        self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
         self._waiting = Waiting(scheduler, self.history)
         self._drivers = Drivers(scheduler, self._jobs, self.history, self._sites, self._waiting, self._tell)
@@ -155,7 +153,7 @@ class Jobs(SchedulerPlugin):
         if record is None and is_waiting:
             return []
         kept = record.events if record else self.history.events(job_id)
-        return None if kept is None else events_after(kept, after)
+        return None if kept is None else kept.after(after)
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         if what["event"] in DECISIVE:
@@ -204,24 +202,20 @@ class Jobs(SchedulerPlugin):
     def _keep_ticking(self) -> None:
         if not self._is_ticking:
             self._is_ticking = True
-            self._ticked_at = time.monotonic()
             self.scheduler.loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._is_ticking = False
-        now = time.monotonic()
-        # a scheduler that was held up itself has heard of nobody
-        was_held_up, self._ticked_at = now - self._ticked_at > 2 * TICK_S + 1, now
+        self._heartbeats.look()
         seen = self._look_at_workers()  # once for all jobs: it takes longer than anything else here
         for job_id, record in list(self._jobs.items()):
-            if not was_held_up:
-                for address in record.state.workers:
-                    if self._is_silent(address):
-                        self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
+            for address in record.state.workers:
+                if self._heartbeats.is_silent(address):
+                    self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
             self._tell_steps(job_id, record, seen)
             self._handle(job_id, ev.Tick(), seen)
-        for address in self._drivers.workers if not was_held_up else ():
-            if self._is_silent(address):
+        for address in self._drivers.workers:
+            if self._heartbeats.is_silent(address):
                 self._drivers.lose(address)
         is_left = self._drivers.tick() | self._waiting.tick(self._drivers.is_driven) | self._end_left_over()
         if (self._jobs or is_left) and self.scheduler.status != Status.closed:
@@ -237,16 +231,11 @@ class Jobs(SchedulerPlugin):
                     if record is not None and record.state.roster.has(told["process"], told["life"]):
                         continue
                     is_left = True
-                    if not self._is_silent(address):
+                    if not self._heartbeats.is_silent(address):
                         reason = "the job goes on elsewhere" if record else "the job is over"
                         facts = {"life": told["life"], "process": told["process"], "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
-
-    def _is_silent(self, address: str) -> bool:
-        known = self.scheduler.workers.get(address)
-        limit = max(SILENT_S, 3 * heartbeat_interval(len(self.scheduler.workers)))
-        return known is not None and time.time() - known.last_seen > limit
 
     def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, ev.WorkerFacts]) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
@@ -280,7 +269,7 @@ class Jobs(SchedulerPlugin):
                 host=known.host,
                 name=str(known.name),
                 has_nanny=bool(known.nanny),
-                usable=known.status == Status.running and not self._is_silent(address),
+                usable=known.status == Status.running and not self._heartbeats.is_silent(address),
             )
             for address, known in self.scheduler.workers.items()
         }
@@ -346,16 +335,18 @@ class Jobs(SchedulerPlugin):
         self.scheduler.loop.add_callback(ask)
 
     async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
-        answer = await self._sites.host(spec, secret, action)
-        if isinstance(answer, BaseException):
-            missing = isinstance(answer, ImportError)
-            what = f"the package cannot be loaded there: {answer}" if missing else f"{type(answer).__name__}: {answer}"
-            answer = {"error": what}
+        def is_over() -> bool:
+            record = self._jobs.get(spec.job_id)
+            return record is None or not record.state.is_current(action.process, action.life)
+
+        answer = await self._sites.host(spec, secret, action, is_over)
         self._handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
-        answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
+        answer: Any = {}  # without a `Site` nothing is there: it may just be installed
+        if action.worker in self._sites.workers:
+            answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
         record = self._jobs.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
@@ -384,6 +375,15 @@ class Jobs(SchedulerPlugin):
             self._tell(job_id, action.what)
             self.history.add(record, whole=self._drivers.is_driven(job_id))
             self._jobs.pop(job_id, None)  # as long as a client may look for it, it is known
+            self._drop_topics()
+
+    def _drop_topics(self) -> None:
+        """Have Dask forget the topics of jobs that have ended: it keeps the last events of every topic."""
+        topics, prefix = self.scheduler._broker._topics, topic_of("")
+        for topic in [each for each in topics if each.startswith(prefix)]:
+            job_id = topic.removeprefix(prefix)
+            if job_id not in self._jobs and not self._waiting.has(job_id):
+                del topics[topic]
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""

@@ -30,6 +30,8 @@ class Life:
         Dask workers that have not ended their units yet.
     threads : set of int
         Numbers of threads that workers have.
+    buddies : list of str
+        Of each process: the Dask worker that keeps a second copy of its snapshots; empty if there is none.
     """
 
     roster: Roster
@@ -38,6 +40,7 @@ class Life:
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
     threads: set[int] = field(default_factory=set)
+    buddies: list[str] = field(default_factory=list)
 
     def take_threads(self, n: int) -> None:
         """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""

@@ -103,6 +103,10 @@ class LifeCycle:
         """Dask workers with units of the current life."""
         return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
 
+    def is_current(self, process: int, life: int) -> bool:
+        """Return whether a life of a process has begun, and is not over."""
+        return self.phase in ("starting", "running") and self.roster.has(process, life)
+
     def _recover(self, reason: str) -> None:
         """End this life, and begin another one if the job may."""
         raise NotImplementedError
@@ -129,10 +133,15 @@ class LifeCycle:
             self._finish()
 
     def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part, because other tasks took the threads; try again if it ran."""
-        missing = self._life.give_up_missing()
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}. "
-        reason += "Other tasks hold the threads."
+        """End a job that Dask has started only in part; try again if it ran."""
+        roster, missing = self.roster, self._life.give_up_missing()
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}."
+        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
+        busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
+        if late:
+            reason += f" No answer yet of {', '.join(sorted(late))}."
+        if busy:
+            reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
         if self.life > 0:
             self._recover(reason)
         else:
@@ -181,7 +190,7 @@ class LifeCycle:
     def _place(self) -> None:
         """Place the units anew, or wait for Dask workers as long as that can help."""
         try:
-            found = self._placer.place(self._now, self._workers, self.roster.workers)
+            found = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
             reason = f"{' '.join(self._restarts.reasons)} {error}"
             self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
@@ -203,8 +212,8 @@ class LifeCycle:
             self._actions.append(ev.Tell({**facts, "reason": reason}))
             self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
         self._tell_placed()
-        buddies = buddies_of(roster, self._workers)
-        self._actions += host_actions(roster, range(len(roster.workers)), start, buddies)
+        self._life.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
         """Tell where units are; ``groups`` of workers that start again while others go on."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.events import Host, WorkerFacts
+from singa_dask.runtime.job.suspects import EVER, Suspects
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
 __all__ = ["Placer", "Roster", "buddies_of", "host_actions", "limits_of", "place_again", "share"]
@@ -16,8 +17,11 @@ NANNY_S = 6.0
 """How long units wait for a nanny to start their Dask worker again, before they share the others.
 
 It begins anew when another process is lost meanwhile: the longest pauses of a job have two such waits in a row."""
-RESTART_TIMEOUT_S = 30.0
-"""How long units wait for any Dask worker."""
+HOPELESS_S = 30.0
+"""How long units wait where Dask workers are there that have no package to host them."""
+TELL_S = 10.0
+"""When it is said that the job waits."""
+FAILED = "it has failed, or does not reach others"
 STEADY_S = 2.0
 """How long new Dask workers must be there before units move to them."""
 
@@ -75,17 +79,19 @@ class Placer:
 
     Attributes
     ----------
-    barred : set of str
-        Dask workers that cannot host the job.
+    suspects : Suspects
+        Dask workers that have failed to host the job, and those that do not reach each other.
     leaving : set of str
         Dask workers that are about to close.
     """
 
     def __init__(self, layout: Layout, cluster: ClusterConf) -> None:
-        self.barred: set[str] = set()
+        self.suspects = Suspects()
         self.leaving: set[str] = set()
         self._layout = layout
         self._limits = limits_of(cluster, layout)
+        self._patience_s = 60 * cluster.wait_for_workers_minutes
+        self._has_told = False
         self._with_nanny: set[str] = set()
         self._expects_nanny = False
         self._since = 0.0
@@ -101,12 +107,14 @@ class Placer:
 
     def begin(self, now: float) -> None:
         """Begin to look for Dask workers."""
-        self._since = now
+        self._since, self._has_told = now, False
 
     def place(
-        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str], warn: Callable[[str], None]
     ) -> tuple[Layout, tuple[str, ...]] | None:
         """Return the units of each process and their Dask workers; None if it is better to wait.
+
+        ``warn`` is told when that takes long.
 
         Raises
         ------
@@ -116,11 +124,17 @@ class Placer:
         waited = now - self._since
         packed = waited >= (NANNY_S if self._expects_nanny else 0.0)
         try:
-            found = place_again(self._layout, self._candidates(workers), before, self._limits, packed)
+            found = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
         except ClusterError as error:
-            if waited < RESTART_TIMEOUT_S:
-                return None
-            raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
+            why = f"{error} {self._unused(now, workers, before)}".rstrip()
+            usable = {address for address, each in workers.items() if each.usable} - self.leaving
+            is_hopeless = usable != self._candidates(EVER, workers, ()).keys()
+            if waited >= (min(HOPELESS_S, self._patience_s) if is_hopeless else self._patience_s):
+                raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
+            if waited >= TELL_S and not self._has_told:
+                self._has_told = True
+                warn(f"the job waits for Dask workers, {self._patience_s / 60:g} minutes at most: {why}")
+            return None
         self._expects_nanny = False
         return found
 
@@ -137,18 +151,16 @@ class Placer:
         ClusterError
             There are too few.
         """
-        there = self._candidates(workers)
+        there = self._candidates(now, workers, list(others))
         free = {address: each for address, each in there.items() if address not in others}
         layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
         waited = now - self._since
         try:
             facts = {address: each._asdict() for address, each in free.items()}
             found = place(layout, facts, {address: each.busy for address, each in free.items()})
-        except ClusterError as error:
-            if waited < (NANNY_S if self._expects_nanny else 0.0) or (not there and waited < RESTART_TIMEOUT_S):
+        except ClusterError:
+            if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
-            if not there:
-                raise ClusterError(f"Waited {RESTART_TIMEOUT_S:g} s for Dask workers: {error}") from error
             found = share(layout, there, others)
         self._expects_nanny = False
         return found
@@ -159,7 +171,7 @@ class Placer:
         if n >= self._limits[1]:
             return 0
         try:
-            layout, _ = place_again(self._layout, self._candidates(workers), mine, self._limits, packed=True)
+            layout, _ = place_again(self._layout, self._candidates(now, workers, mine), mine, self._limits, packed=True)
         except ClusterError:
             return 0
         if len(layout.processes) <= n:
@@ -175,9 +187,24 @@ class Placer:
         """Return the Dask workers that answer: those that are about to close do, too."""
         return {address for address, each in workers.items() if each.usable or address in self.leaving}
 
-    def _candidates(self, workers: Mapping[str, WorkerFacts]) -> dict[str, WorkerFacts]:
-        barred = self.barred | self.leaving
-        return {address: each for address, each in workers.items() if each.usable and address not in barred}
+    def _candidates(
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
+    ) -> dict[str, WorkerFacts]:
+        """Return the Dask workers that may be used."""
+        usable = {address: each for address, each in workers.items() if each.usable and address not in self.leaving}
+        free = {address: each.nthreads - each.busy for address, each in usable.items()}
+        others = self.suspects.others(now, free, before)
+        return {address: each for address, each in usable.items() if address in others}
+
+    def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
+        """Say why Dask workers that are there are not used."""
+        used = self._candidates(now, workers, before)
+        why = [
+            f"{address} ({'it closes' if address in self.leaving else FAILED if each.usable else 'nothing is heard'})"
+            for address, each in workers.items()
+            if address not in used
+        ]
+        return f"Not used: {', '.join(why)}." if why else ""
 
 
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:

@@ -85,8 +85,7 @@ class Replacement:
         self._hosted: dict[int, str] = {}
         self._missing: set[str] = set()
         self._joining: set[int] = set()
-        self._buddies: list[str] = []
-        self._deadline = 0.0
+        self._deadline = self._now = 0.0
 
     @property
     def units(self) -> list[Address]:
@@ -126,6 +125,7 @@ class Replacement:
     def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
         """Take an event of the job; return what is to be done."""
         actions: list[Any] = []
+        self._now = now
         if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
             if event.process is not None and self._life.roster.has(event.process, event.life):
                 actions = self._take_answer(event)
@@ -218,8 +218,8 @@ class Replacement:
             "left": [list(unit) for unit in self._left()],
             "steps": [list(each) for each in steps.items()],
         }
-        self._buddies = buddies_of(roster, workers)
-        return host_actions(roster, self._processes, start, self._buddies, rejoin)
+        self._life.buddies = buddies_of(roster, workers)
+        return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done, and do not start again."""
@@ -230,7 +230,8 @@ class Replacement:
             return []
         if event.error:
             if not event.final:
-                self._placer.barred.add(self._life.roster.workers[event.process])
+                worker = self._life.roster.workers[event.process]
+                self._placer.suspects.add(self._now, worker, for_good=event.lasting)
             self.failed = event.error
             return []
         self._hosted[event.process] = event.endpoint
@@ -242,7 +243,7 @@ class Replacement:
         roster = self._life.roster
         left = self._left()
         return [
-            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._buddies[p])
+            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._life.buddies[p])
             for p in self._survivors
         ]
 

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["RestartPoints", "Restarts"]
 
 WINDOW_S = 3600.0
-MAX_BACKOFF_S = 8.0
+MAX_BACKOFF_S = 30.0
 KEPT = 2
 KEYS = "parts", "states"
 
@@ -151,7 +151,6 @@ class Restarts:
         self.lost_s = 0.0
         self._max = max_restarts
         self._times: list[float] = []
-        self._causes: set[tuple[str, int]] = set()
         self._n_in_place = 0
         self._best = -1
         self._lost_at: float | None = None
@@ -159,31 +158,20 @@ class Restarts:
     def __len__(self) -> int:
         return len(self.reasons)
 
-    def refusal(self, now: float, cause: str = "", step: int = -1) -> str:
-        """Return why the job may not be restarted once more; empty if it may.
-
-        Parameters
-        ----------
-        now : float
-        cause, step : str, int
-            Of an error; the same error at the same step is not tried again.
-        """
-        if cause and (cause, step) in self._causes:
-            return "The same error came at the same step after a restart."
+    def refusal(self, now: float) -> str:
+        """Return why the job may not be restarted once more; empty if it may."""
         if not self._max:
             return "cluster.max_restarts is 0."
         if sum(now - each < WINDOW_S for each in self._times) >= self._max:
             return f"The job was restarted {self._max} times within an hour (cluster.max_restarts)."
         return ""
 
-    def add(self, now: float, reason: str, step: int, cause: str = "") -> None:
+    def add(self, now: float, reason: str, step: int) -> None:
         """Count a restart; ``step`` is the newest step that is known."""
         self.reasons.append(reason)
         self._times.append(now)
         self._n_in_place = 0 if step > self._best else self._n_in_place + 1
         self._best = max(step, self._best)
-        if cause:
-            self._causes.add((cause, step))
 
     def backoff_s(self) -> float:
         """Return how long to wait before the next start: longer each time that the job made no progress."""

@@ -102,11 +102,16 @@ class Sites:
         answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
         return dict(zip(workers, answers, strict=True))
 
-    async def host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> Any:
-        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process."""
+    async def host(self, spec: JobSpec, secret: Secret, action: ev.Host, is_over: Callable[[], bool]) -> dict[str, Any]:
+        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
+
+        It is not asked if the life ``is_over`` by then. Return the fields of `ev.Hosted`.
+        """
         failed = await self.install(action.worker)
         if failed is not None:
-            return failed
+            return _explain(failed)
+        if is_over():
+            return {"error": f"life {action.life} of the job is over"}
         if buddy := action.placement["buddy"]:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
@@ -114,7 +119,8 @@ class Sites:
         keys = ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from", "datasets")
         job = {key: getattr(spec, key) for key in keys}
         facts = {**job, "life": action.life, "process": action.process, "secret": to_serialize(secret)}
-        return await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})
+        answer = await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})
+        return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, plugin: Plugin = SITE_PLUGIN) -> BaseException | None:
         """Install a plug-in on a Dask worker if it is not there; return the error if that fails."""
@@ -175,3 +181,10 @@ class Sites:
         await self._scheduler.restart_workers(
             alone, timeout=RESTART_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
         )
+
+
+def _explain(error: BaseException) -> dict[str, Any]:
+    """Return the fields of `ev.Hosted` for an error of a Dask worker."""
+    missing = isinstance(error, ImportError)
+    what = "the package cannot be loaded there" if missing else type(error).__name__
+    return {"error": f"{what}: {error}", "lasting": missing}

@@ -22,8 +22,8 @@ STACK_TIMEOUT_S = 5.0
 PAGE = 200
 """Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
 SHOWN_EVENTS = 20
-"""Number of events that `Views.view` returns; metrics and steps do not count."""
-NOT_SHOWN = frozenset(("metrics", "steps", "unit", "over"))
+"""Number of events that `Views.view` returns; metrics do not count."""
+NOT_SHOWN = frozenset(("metrics", "unit", "over"))
 ROW = (
     "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
     "exit_code", "n_events",
@@ -117,15 +117,15 @@ class Views:
         -------
         dict
             A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
-            ``processes``, see `processes_of`; ``events``, the last that are neither metrics nor steps.
+            ``processes``, see `processes_of`; ``events``, the last that are no metrics.
         """
         record = self._jobs.get(job_id)
         ended = self._history.facts.get(job_id)
         facts = record.facts() if record else self._waiting.facts().get(job_id, ended)
         if facts is None:
             return None
-        kept = record.events if record else self._history.events(job_id) or ()
-        shown = (event for event in reversed(kept) if event["event"] not in NOT_SHOWN)
+        kept = record.events if record else self._history.events(job_id)
+        shown = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
         found = {**row_of(facts), **facts, "events": list(islice(shown, SHOWN_EVENTS))[::-1]}
         if record is not None:
             found["life"], found["reasons"] = record.state.life, list(record.state.restart_reasons)

@@ -145,7 +145,7 @@ def place(
         there = ", ".join(f"{address}: {free[address]} of {workers[address]['nthreads']}" for address in order)
         raise ClusterError(
             f"the job does not fit: it needs {len(layout.processes)} Dask workers with {wanted} free threads; "
-            f"the cluster has {len(workers)} (free threads: {there or 'none'}). "
+            f"{len(workers)} can be used (free threads: {there or 'none'}). "
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:

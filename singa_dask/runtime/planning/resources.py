@@ -9,7 +9,9 @@ import math
 import os
 import resource
 import sys
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -82,10 +84,27 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def limit_process(n: int) -> AbstractContextManager[object]:
-    """Limit BLAS to ``n`` threads in this process, until the context ends."""
-    limits: AbstractContextManager[object] = threadpool_limits(n, user_api="blas")
-    return limits
+# limits of BLAS that hold in this process, and what ends the last of them
+_lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
+
+
+@contextmanager
+def limit_process(n: int) -> Iterator[None]:
+    """Limit BLAS to ``n`` threads in this process, until the context ends; of several limits the lowest holds."""
+    with _lock:
+        if not _asked:
+            _restore.enter_context(threadpool_limits(n, user_api="blas"))
+        _asked.append(n)
+        threadpool_limits(min(_asked), user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked.remove(n)
+            if _asked:
+                threadpool_limits(min(_asked), user_api="blas")
+            else:
+                _restore.close()
 
 
 def limit_thread(n: int) -> AbstractContextManager[object]:

@@ -329,10 +329,9 @@ class Checkpointing:
         """Say what is lost without the last checkpoint, and how to go on."""
         if "kept_at" in event:
             places, url = " and ".join(event["kept_at"]), event["url"]
-            return f"Its files are kept at {places}: copy all of them to {url} to complete it, and --resume {url}"
+            return f"Its files are kept at {places}: copy all of them to {url} to complete it, and resume then."
         if self._written:
-            step, url = self._written["step"], self._written["url"]
-            return f"What was trained after step {step} is lost. To train it again: --resume {url}"
+            return f"What was trained after step {self._written['step']} is lost."
         since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
         return f"What was trained {since} is lost. Expected a run directory that can be written at the end, too."
 

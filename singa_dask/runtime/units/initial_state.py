@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import ParamSlice
+from singa_dask.comm import Address, ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Param
@@ -71,6 +71,18 @@ class InitialState:
         if self.resumed and group in self.resumed.groups:
             return int(self.resumed.groups[group]["step"])
         return self.step
+
+    def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
+        """Return the metrics that a worker of the run had not reported; empty if others read its records now."""
+        cluster, group = plan.layout.cluster, worker.group
+        if self.resumed is None or self.step_of(group) != self._resumed_step(group):
+            return {}
+        if (len(self.resumed.groups), self.resumed.manifest.get("workers")) != (
+            cluster.nworker_groups, cluster.nworkers_per_group
+        ):  # fmt: skip
+            return {}
+        window: Mapping[str, Any] = self.resumed.groups[group].get("windows", {}).get(str(worker.id), {})
+        return window
 
     def manifest_of(self, group: int) -> dict[str, Any]:
         """Return the manifest that a worker group goes on from; empty for a new run."""

@@ -35,6 +35,8 @@ class Trainer:
         First step.
     emit : callable
         Takes an event, a dict.
+    window : mapping
+        Metrics that the run which is continued had not reported, see `WorkerMetrics`.
 
     Attributes
     ----------
@@ -50,6 +52,7 @@ class Trainer:
         params: WorkerParams,
         step: int,
         emit: Callable[[dict[str, Any]], None],
+        window: Mapping[str, Any],
     ) -> None:
         self.address = address
         self.nets = nets
@@ -58,7 +61,7 @@ class Trainer:
         self._params = params
         self._emit = emit
         self._calendar = Calendar(job)
-        self._metrics = WorkerMetrics(address, job, nets, params, step)
+        self._metrics = WorkerMetrics(address, job, nets, params, step, window)
         self._timer = StepTimer(self.net.ops)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
@@ -94,9 +97,10 @@ class Trainer:
             layer.reader.wait()
 
     def position(self, step: int) -> dict[str, Any]:
-        """Return a step and, by phase and layer, where the readers are."""
+        """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""
         cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
-        return {"step": step, "cursors": cursors}
+        window = self._metrics.window()
+        return {"step": step, "cursors": cursors, "windows": {str(self.address.id): window} if window else {}}
 
     def states(self) -> list[LayerState]:
         """Return copies of what the layers of all nets keep from one batch to the next."""

@@ -297,7 +297,8 @@ class UnitHost:
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
-        self.abort({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True})
+        failure = {"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True}
+        self.abort({**failure, "unreachable": process})
 
     def close(self) -> None:
         """End every thread and close every port of this process. May be called twice."""

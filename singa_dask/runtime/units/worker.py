@@ -88,7 +88,7 @@ class Worker:
         step = initial_state.step_of(address.group)
         manifest = initial_state.manifest_of(address.group)
         self._channel = channel
-        self._trainer = Trainer(address, job, nets, params, step, emit)
+        self._trainer = Trainer(address, job, nets, params, step, emit, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
             channel.on(kind, self._answer_late)
         for kind in ("start", "go"):  # answers to a message that was sent again

@@ -32,6 +32,8 @@ class WorkerMetrics:
     params : WorkerParams
     step : int
         First step.
+    window : mapping
+        What `window` returned in the run that is continued; empty for a new run.
 
     Attributes
     ----------
@@ -42,7 +44,13 @@ class WorkerMetrics:
     """
 
     def __init__(
-        self, address: Address, job: JobConf, nets: Mapping[Phase, NeuralNet], params: WorkerParams, step: int
+        self,
+        address: Address,
+        job: JobConf,
+        nets: Mapping[Phase, NeuralNet],
+        params: WorkerParams,
+        step: int,
+        window: Mapping[str, Any],
     ) -> None:
         self._address = address
         self._net = nets[Phase.TRAIN]
@@ -53,7 +61,9 @@ class WorkerMetrics:
         self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
         reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
         self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
-        self.shown = step
+        self.shown = window.get("shown", step)
+        self._net.restore_metrics(window.get("metrics", {}))
+        self._timed = step  # first step of those that `_since` and the waits are about
         self.bad_records = self._n_found = 0
         self._reported: set[tuple[Any, ...]] = set()
         self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
@@ -79,13 +89,19 @@ class WorkerMetrics:
     def of_training(self, last: int) -> dict[str, Any]:
         """Return the event with the metrics of training since the last one; ``last`` is the last step done."""
         now, data_s, params_s = time.perf_counter(), self._data_wait_s(), self._params.wait_s
-        n_steps = max(last + 1 - self.shown, 1)
+        n_steps = max(last + 1 - self._timed, 1)
         event = self.of(Phase.TRAIN, last, self._net.take_metrics())
         event["samples_per_s"] = n_steps * self._n_rows / max(now - self._since, 1e-9)
         event["wait_data_ms"] = 1e3 * (data_s - self._data_s) / n_steps
         event["wait_params_ms"] = 1e3 * (params_s - self._params_s) / n_steps
-        self.shown, self._since, self._data_s, self._params_s = last + 1, now, data_s, params_s
+        self.shown = self._timed = last + 1
+        self._since, self._data_s, self._params_s = now, data_s, params_s
         return event
+
+    def window(self) -> dict[str, Any]:
+        """Return the metrics of the steps that have not been reported, as plain values; empty if there are none."""
+        metrics = self._net.metrics_state()
+        return {"shown": self.shown, "metrics": metrics} if metrics else {}
 
     def take_bad(self) -> Iterator[dict[str, Any]]:
         """Yield the facts of each bad record since the last call, once if several layers read the same store."""

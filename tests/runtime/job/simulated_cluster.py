@@ -21,6 +21,7 @@ class Hosting:
     life: int
     process: int
     placement: Mapping[str, Any]
+    since: float = 0.0
     running: set[Address] = field(default_factory=set)
     waiting: list[tuple[Address, ...]] = field(default_factory=list)
     n_threads: int = 0
@@ -82,6 +83,7 @@ class SimulatedCluster:
         self.log: list[str] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._n = 0
+        self._cuts: dict[frozenset[str], float] = {}
 
     def deliver(self, event: Any) -> None:
         """Give the job an event."""
@@ -176,6 +178,18 @@ class SimulatedCluster:
         later, node.later = node.later, []
         for do in later if not node.is_dead else ():
             do()
+
+    def part(self, first: str, second: str, seconds: float) -> None:
+        """Let two Dask workers not reach each other for some time; the scheduler reaches both."""
+        pair = frozenset((first, second))
+        self._cuts[pair] = self.now
+        self.log.append(f"{self.now - 1000:.2f} {first} and {second} are parted for {seconds:g} s")
+        self.at(seconds, lambda: self._cuts.pop(pair, None))
+
+    def parted_s(self, *addresses: str) -> float:
+        """Return for how long two Dask workers have not reached each other; 0 if they do."""
+        since = self._cuts.get(frozenset(addresses))
+        return 0.0 if since is None else self.now - since
 
     def leave(self, node: Node) -> None:
         """Close a Dask worker, once its units are elsewhere or some seconds have passed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations, product
 from typing import Any
 
 from singa_dask.comm import Address
@@ -13,7 +14,7 @@ from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 
-TICK_S, ASK_S, HOST_S = 0.5, 5.0, 50.0
+TICK_S, ASK_S, HOST_S, LOST_S = 0.5, 5.0, 50.0, 10.0
 RESUME = "file:///before/checkpoint/step-0"
 
 
@@ -38,6 +39,7 @@ class SimulatedJob(SimulatedCluster):
         self.delivered: list[Any] = []
         self.done_actions: list[Any] = []
         self.snapshots: list[ev.Said] = []
+        self.is_scheduled = True  # snapshots are taken also where nobody asks for one
         self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
         self.hosts: dict[int, ev.Host] = {}
         self.endpoints: dict[tuple[int, int], str] = {}
@@ -52,7 +54,7 @@ class SimulatedJob(SimulatedCluster):
         self._do(self.state.begin(self.now, self.facts()))
         self._every(TICK_S, self._tick)
         self._every(0.25, self._train)
-        self._every(2.0, self.snapshot)
+        self._every(2.0, lambda: self.snapshot() if self.is_scheduled else None)
 
     @staticmethod
     def layout_of(cluster: str) -> Layout:
@@ -159,10 +161,11 @@ class SimulatedJob(SimulatedCluster):
                 fail("this life is over")
             elif node.host_error:
                 error, node.host_error = node.host_error, ""
-                hosted = ev.Hosted(action.life, action.process, error=error, final=error == "final")
+                facts = {"final": error == "final", "lasting": error == "lasting"}
+                hosted = ev.Hosted(action.life, action.process, error=error, **facts)
                 self.soon(lambda: self.deliver(hosted))
             else:
-                node.hostings[action.process] = Hosting(action.life, action.process, action.placement)
+                node.hostings[action.process] = Hosting(action.life, action.process, action.placement, self.now)
                 endpoint = f"{action.worker}/{action.process}/{action.life}"
                 self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, endpoint)))
 
@@ -261,6 +264,7 @@ class SimulatedJob(SimulatedCluster):
                 joined("it is not here")
                 return
             each.cut -= set(action.endpoints)
+            each.placement = {**each.placement, "buddy": action.buddy}
             self.soon(joined)
 
         self._ask(action.worker, ASK_S, do, joined)
@@ -315,10 +319,24 @@ class SimulatedJob(SimulatedCluster):
         if not all(unit in where and unit in where[unit][1].running for unit in mine):
             return False
         processes = {where[unit][1].process for unit in mine}
+        places = {where[unit][0].address for unit in mine}
+        if any(self.parted_s(*pair) for pair in combinations(places, 2)):
+            return False
         return not any(where[unit][1].cut & processes for unit in mine)
+
+    def _lose_peers(self, where: Mapping[Address, tuple[Node, Hosting]]) -> None:
+        """Let a process fail that has not reached another one for long."""
+        for (unit, (node, mine)), (far, other) in product(sorted(where.items()), where.values()):
+            begun_s = self.now - max(mine.since, other.since)
+            if min(self.parted_s(node.address, far.address), begun_s) > LOST_S and unit in mine.running:
+                reason = f"process {other.process} cannot be reached."
+                facts = {"reason": reason, "exit_code": 4, "retry": True, "unreachable": other.process}
+                self.report(node, mine, unit, state="failed", **facts)
+                return
 
     def _train(self) -> None:
         where = self._where()
+        self._lose_peers(where)
         for group in self.groups:
             if self.trains(group, where):
                 self.position[group] += 1

@@ -196,7 +196,7 @@ def test_an_elastic_job_begins_on_fewer_workers(client: Client, tmp_path: Path) 
 
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
-    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; the cluster has 2"):
+    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; 2 can be used"):
         Driven(job, client, tmp_path)
 
 
@@ -267,7 +267,7 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
         result = Driven(job, client, tmp_path, kill_worker(-1)).result
         assert (result.exit_code, result.state) == (4, "failed")
         assert "Lost: server-0-0, server-0-1." in result.reason
-        with pytest.raises(ClusterError, match="the cluster has 1"):
+        with pytest.raises(ClusterError, match="1 can be used"):
             Driven(digits("allreduce"), client, tmp_path)
         assert Driven(digits("single"), client, tmp_path).result.state == "done"
 

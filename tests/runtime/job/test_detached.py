@@ -108,7 +108,7 @@ def test_a_detached_job_that_does_not_fit_is_refused_as_another_is(client: Clien
     whole = command(client, tmp_path / "run", "--detach", "--set", "cluster.nworker_groups=5")
     done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "the cluster has 2" in done.stderr
+    assert "2 can be used" in done.stderr
     assert not done.stdout
     assert not (tmp_path / "run/job.yaml").exists()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,39 @@ import pytest
 from distributed import Client
 
 from singa_dask.runtime.job.follower import Follower, ask_jobs
-from singa_dask.runtime.job.job_record import PAGE, events_after
-from singa_dask.runtime.job.names import JOBS, Op
+from singa_dask.runtime.job.job_record import PAGE, EventLog
+from singa_dask.runtime.job.names import JOBS, Op, topic_of
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster
 
 
+def log_of(*kinds: str, limit: int) -> EventLog:
+    """Return a log of metrics and of messages of some levels."""
+    log = EventLog(limit)
+    for n, kind in enumerate(kinds):
+        log.append({"event": "metrics", "n": n} if kind == "metrics" else {"event": "log", "level": kind, "n": n})
+    return log
+
+
 def test_events_come_in_pages() -> None:
-    kept = deque([{"n": n} for n in range(3 * PAGE)], maxlen=2 * PAGE)
-    first = events_after(kept, -1)
+    kept = log_of(*["metrics"] * (3 * PAGE), limit=2 * PAGE)
+    first = kept.after(-1)
     assert [event["n"] for event in first] == list(range(PAGE, 2 * PAGE))
-    assert events_after(kept, 3 * PAGE - 2) == [{"n": 3 * PAGE - 1}]
-    assert events_after(kept, 3 * PAGE) == []
-    assert events_after(deque(), -1) == []
+    assert kept.after(3 * PAGE - 2) == [{"event": "metrics", "n": 3 * PAGE - 1}]
+    assert kept.after(3 * PAGE) == []
+    assert EventLog(1).after(-1) == []
+
+
+def test_warnings_outlive_the_metrics_of_a_day() -> None:
+    kinds = ["metrics", "INFO", "WARNING", "metrics"] * 50 + ["ERROR"] + ["metrics", "INFO"] * 500
+    kept = log_of(*kinds, limit=60)
+    assert sum(event.get("level") in ("WARNING", "ERROR") for event in kept.after(-1)) == 51
+    numbers = [event["n"] for event in kept.after(-1)]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == len(kinds) - 1
+    assert [event["n"] for event in reversed(kept)] == numbers[::-1]
+    assert len(kept.newest(10).after(-1)) == 20
 
 
 class FakeClient:
@@ -67,6 +85,17 @@ def test_events_that_are_missing_late_or_doubled_are_put_in_order() -> None:
     assert follower.n == 7
 
 
+def test_an_event_without_a_number_is_taken_at_once() -> None:
+    got: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = [{"event": "steps", "steps": {"0": 3}}, {"event": "over", "n": 1}]
+    client: Any = FakeClient([{"event": "log", "n": 0}], sent)
+    follower = Follower(client, "job", got.append)
+    follower.subscribe()
+    follower.follow()
+    assert got == [{"event": "log"}, {"event": "steps", "steps": {"0": 3}}]
+    assert follower.n == 1
+
+
 def test_what_is_not_kept_any_more_is_said() -> None:
     events = [{"event": "log", "n": n} for n in (5, 6)] + [{"event": "over", "n": 7}]
     got: list[dict[str, Any]] = []
@@ -97,15 +126,21 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     driven = Driven(digits("downpour", "disp_freq=1", "train_steps=300"), client, tmp_path, come_late)
     threads[0].join()
     assert driven.result.state == "done"
-    told = [event for event in driven.events if event["event"] != "started"]
-    assert late == told
+    told = [event for event in driven.events if event["event"] not in ("started", "steps")]
+    assert [event for event in late if event["event"] != "steps"] == told
     again: list[dict[str, Any]] = []
     Follower(client, driven.job_id, again.append).follow()
-    assert again == told
+    assert again == told  # steps are not kept
     facts = client.run_on_scheduler(facts_of, driven.job_id)
     assert (facts["state"], facts["step"], facts["run_url"]) == ("done", 300, driven.url)
     assert facts["metrics"]["train"] == driven.result.train
     assert ask_jobs(client, Op.EVENTS, job_id="nobody") is None
+    assert client.run_on_scheduler(n_events_of_topics) == 0
+
+
+def n_events_of_topics(dask_scheduler: Any) -> int:
+    topics = dask_scheduler.get_events()
+    return sum(len(events) for name, events in topics.items() if name.startswith(topic_of("")))
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> Any:

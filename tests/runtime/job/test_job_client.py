@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_state import JobState
 from tests.runtime.job.test_job_state import running
@@ -31,3 +33,15 @@ def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:
     assert isinstance(over, ev.Over)
     assert over.what["failure"]["reason"] == "the client that ran the job is gone"
     assert state.phase == "over"
+
+
+@pytest.mark.parametrize("name", ["allreduce", "hogwild"])
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 1.0])
+def test_a_job_whose_client_is_gone_during_a_recovery_stops_with_a_checkpoint(name: str, seconds: float) -> None:
+    world = running(name, 2, n_steps=100_000)
+    world.kill(world.nodes["w1"])
+    world.run(seconds)
+    world.deliver(ev.ClientGone())
+    what = world.run_until_over(60.0)
+    assert (what["failure"], what["signal"]) == (None, "SIGHUP")
+    assert {report["state"] for report in what["reports"].values()} == {"done"}

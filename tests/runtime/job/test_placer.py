@@ -14,6 +14,7 @@ from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.placer import Placer, Roster, buddies_of, place_again, share
 from singa_dask.runtime.job.replacement import processes_to_replace
 from singa_dask.runtime.job.restarting import RestartPoints, Restarts
+from singa_dask.runtime.job.suspects import Suspects
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from tests.runtime.job.test_job_state import CLUSTERS
 
@@ -106,11 +107,11 @@ def test_a_nanny_has_some_seconds() -> None:
     placer.look_at(both, ["w0", "w1"])
     placer.lose("w1", left)
     placer.begin(100.0)
-    assert placer.place(101.0, left, ["w0", "w1"]) is None
-    assert placer.place(102.0, both, ["w0", "w1"]) == (layout, ("w0", "w1"))
+    assert placer.place(101.0, left, ["w0", "w1"], print) is None
+    assert placer.place(102.0, both, ["w0", "w1"], print) == (layout, ("w0", "w1"))
     placer.lose("w1", left)
     placer.begin(200.0)
-    found = placer.place(206.0, left, ["w0", "w1"])
+    found = placer.place(206.0, left, ["w0", "w1"], print)
     assert found is not None
     assert found[1] == ("w0",)
 
@@ -119,9 +120,12 @@ def test_nobody_waits_for_dask_workers_for_ever() -> None:
     layout = LAYOUTS["allreduce"]
     placer = Placer(layout, layout.cluster)
     placer.begin(0.0)
-    assert placer.place(29.0, {}, ["w0", "w1"]) is None
-    with pytest.raises(ClusterError, match="Waited 30 s"):
-        placer.place(30.0, {}, ["w0", "w1"])
+    said: list[str] = []
+    for now in (9.0, 10.0, 599.0):
+        assert placer.place(now, {}, ["w0", "w1"], said.append) is None
+    assert len(said) == 1
+    with pytest.raises(ClusterError, match="Waited 600 s"):
+        placer.place(600.0, {}, ["w0", "w1"], said.append)
 
 
 @pytest.mark.parametrize("mine", [["w0"], ["w0", "w0"]])
@@ -264,18 +268,37 @@ def test_restarts_are_limited_within_an_hour() -> None:
     assert Restarts(0).refusal(0.0) == "cluster.max_restarts is 0."
 
 
-def test_the_same_error_at_the_same_step_is_not_tried_again() -> None:
-    restarts = Restarts(10)
-    restarts.add(0.0, "worker-0-0: broken", 5, "broken")
-    assert restarts.refusal(1.0, "broken", 5) == "The same error came at the same step after a restart."
-    assert not restarts.refusal(1.0, "broken", 6)
-    assert not restarts.refusal(1.0, "other", 5)
-
-
 def test_starts_without_progress_are_further_and_further_apart() -> None:
     restarts = Restarts(100)
     waits = []
     for step in (5, 5, 5, 5, 5, 5, 5, 6):
         restarts.add(0.0, "lost.", step)
         waits.append(restarts.backoff_s())
-    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 0.0]
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 0.0]
+
+
+# -- what is not used ----------------------------------------------------------------------------------------------
+
+
+@given(
+    failures=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.floats(0, 1e4)), max_size=30),
+    n_more=st.sampled_from([0, 3000]),
+)
+def test_workers_that_are_used_reach_each_other(failures: list[tuple[int, int, float]], n_more: int) -> None:
+    suspects, now = Suspects(), 0.0
+    workers = {f"w{i}": i for i in range(5)}
+    ends: dict[frozenset[str], float] = {}
+    for a, b, pause in [*failures, *[(0, 0, 0.0)] * n_more]:
+        now += pause
+        key = frozenset((f"w{a}", f"w{b}"))
+        seconds = suspects.add(now, *key)
+        assert 0 <= seconds <= 600
+        ends[key] = now + seconds
+        used = suspects.others(now, workers, ["w1"])
+        assert not any(until > now and each <= used for each, until in ends.items())
+        alone = {each for key, until in ends.items() if until > now and len(key) == 1 for each in key}
+        assert used or alone == set(workers)
+        assert suspects.others(now + 601, workers, []) == set(workers)
+    for worker in workers:
+        suspects.forget(worker)
+    assert suspects.others(now, workers, []) == set(workers)

@@ -179,11 +179,11 @@ def test_each_process_gets_a_dask_worker_with_room_for_its_units() -> None:
 @pytest.mark.parametrize(
     ("there", "busy", "said"),
     [
-        ((), {}, "the cluster has 0 (free threads: none)"),
-        ((2,), {}, "the cluster has 1 (free threads: tcp://host:9000: 2 of 2)"),
+        ((), {}, "0 can be used (free threads: none)"),
+        ((2,), {}, "1 can be used (free threads: tcp://host:9000: 2 of 2)"),
         ((2, 1), {}, "tcp://host:9001: 1 of 1"),
         ((2, 2), {"tcp://host:9000": 1}, "tcp://host:9000: 1 of 2"),
-        ((1, 1, 1, 1), {}, "the cluster has 4"),
+        ((1, 1, 1, 1), {}, "4 can be used"),
     ],
 )
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(

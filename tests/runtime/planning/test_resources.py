@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -12,7 +13,7 @@ from dask.system import cpu_count
 from threadpoolctl import threadpool_info
 
 from singa_dask.runtime.planning import resources
-from singa_dask.runtime.planning.resources import n_threads, peak_memory
+from singa_dask.runtime.planning.resources import limit_process, n_threads, peak_memory
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 
@@ -53,6 +54,24 @@ def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collect
         assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {given}
     finally:
         host.close()
+    assert threadpool_info() == before
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_limits_of_jobs_that_overlap_end_in_any_order(order: tuple[int, ...]) -> None:
+    def n_of_blas() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    wanted, before = [3, 1, 2], threadpool_info()
+    limits = [limit_process(n) for n in wanted]
+    for limit in limits:
+        limit.__enter__()
+    assert n_of_blas() == {1}
+    left = list(wanted)
+    for i in order:
+        limits[i].__exit__(None, None, None)
+        left.remove(wanted[i])
+        assert not left or n_of_blas() == {min(left)}
     assert threadpool_info() == before
 
 

@@ -227,7 +227,7 @@ def test_a_last_checkpoint_that_cannot_be_kept_either_is_lost(run_job: Run, tmp_
     reason = run_job(job_with_checkpoints(SINGLE)).reports["worker-0-0"]["reason"]
     assert re.search(r"[^.]\. What was trained", reason)
     assert re.search(r"Nor could part-0-of-1.safetensors be kept on .*Not a directory", reason)
-    assert re.search(r"What was trained after step 8 is lost. To train it again: --resume .*/step-8$", reason)
+    assert reason.endswith("What was trained after step 8 is lost.")
 
 
 def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed.protocol import dumps, loads
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -51,7 +52,8 @@ def steps(outcome: Outcome) -> list[int]:
 
 def go_on(run_job: Run, job: JobConf, kept: Kept, event: dict[str, Any]) -> Outcome:
     """Run a job from one of its snapshots to the end, in its next life."""
-    resumed = Checkpoint.from_manifest(event["manifest"], kept.read, f"snapshot of step {event['step']}")
+    manifest = loads(dumps(event["manifest"]))  # it comes through the scheduler
+    resumed = Checkpoint.from_manifest(manifest, kept.read, f"snapshot of step {event['step']}")
     outcome = run_job(job, resumed, keep=Kept().keep, life=event["life"] + 1)
     assert set(states(outcome).values()) == {"done"}, outcome.reports
     return outcome

@@ -1,0 +1,49 @@
+"""Moves of units to other Dask workers, and of snapshots to other holders; all of it is simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from singa_dask.runtime.job import events as ev
+from tests.runtime.job.simulated_cluster import Node
+from tests.runtime.job.test_job_state import running, world_of
+
+
+def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> None:
+    world = world_of("allreduce", 1, nthreads=4, n_steps=100_000)
+    world.snapshot = lambda: None  # type: ignore[method-assign]  # it takes long
+    world.run(7.0)
+    assert len(set(world.state.workers)) == 1
+    world.join(Node("more", "host-of-more", 4))
+    world.run(30.0)
+    assert world.state.life == 0, "it would start from the beginning"
+    assert world.asked_for_checkpoints
+    step = world.position[0]
+    world.deliver(ev.Said(0, {"event": "checkpoint", "step": step, "url": f"step-{step}"}))
+    world.run(2.0)
+    assert (world.state.life, len(set(world.state.workers))) == (1, 2)
+    assert world.position[0] >= step
+
+
+def test_a_job_that_is_to_move_can_be_stopped() -> None:
+    world = world_of("allreduce", 1, nthreads=4, n_steps=100_000)
+    world.snapshot = lambda: None  # type: ignore[method-assign]
+    world.run(7.0)
+    world.join(Node("more", "host-of-more", 4))
+    world.run(4.0)
+    world.deliver(ev.Signal("SIGTERM"))
+    assert world.run_until_over(10.0)["failure"] is None
+
+
+@pytest.mark.parametrize("name", ["single"])
+def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
+    world = running(name, 4, n_steps=100_000)
+    holders = {each.placement["buddy"] for each in world.done_actions if isinstance(each, ev.Host)}
+    spare = next(address for address in sorted(holders) if address not in world.state.workers)
+    world.is_scheduled = False  # only those that are asked for are taken
+    world.kill(world.nodes[spare])
+    world.run(1.0)
+    for address in set(world.state.workers):
+        world.kill(world.nodes[address])
+    world.run(10.0)
+    assert [each["step"] > 0 for each in world.told if each["event"] == "restart"] == [True]
