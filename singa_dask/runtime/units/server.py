@@ -33,8 +33,8 @@ __all__ = ["Server"]
 class _Held:
     """One slice that this server holds.
 
-    Of each worker group, ``applied`` is the newest step that it has, and ``given`` the version of the values that the
-    group was given last; -1 before.
+    Of each worker group, ``applied`` is the newest step that the values have the gradient of, from the group itself or
+    by another server group, and ``given`` the version of the values that the group was given last; -1 before.
     """
 
     slice: ParamSlice
@@ -48,6 +48,10 @@ class _Held:
     last: np.ndarray | None = None
     n_since_sync: int = 0
     syncing: bool = False
+
+    def merge(self, applied: Sequence[int]) -> None:
+        """Take note of the steps that came with values of another server group."""
+        self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
 
 
 class Server:
@@ -107,6 +111,8 @@ class Server:
             self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied, given)
         self._asked: set[Address] = set()
         self._asked_servers = False
+        self._settling: Message | None = None
+        self._unsettled: set[int] = set()
 
     def _new_state(self, piece: ParamSlice, values: Any) -> dict[str, Any]:
         names = self.updater.state_names if self.scales[piece.param] else ()
@@ -244,18 +250,24 @@ class Server:
         held.n_since_sync += 1
         if held.n_since_sync < self.sync_freq or held.syncing:
             return []
+        return [self._push(held)]
+
+    def _push(self, held: _Held) -> Message:
+        """Return the change of a slice since the last time, for its master."""
+        assert held.last is not None
         change = held.value - held.last
         np.copyto(held.last, held.value)
         held.n_since_sync = 0
         held.syncing = True
-        to = Address.server(held.slice.master, self.address.id)
-        return [Message("sync", self.address, to, slice=held.slice.id, arrays=(change,))]
+        to, info = Address.server(held.slice.master, self.address.id), {"applied": list(held.applied)}
+        return Message("sync", self.address, to, slice=held.slice.id, info=info, arrays=(change,))
 
     def _on_sync(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
         held.value += message.arrays[0]
-        values = (held.value.copy(),)
-        return [Message("r-sync", self.address, message.src, slice=message.slice, arrays=values)]
+        held.merge(message.info["applied"])
+        info, values = {"applied": list(held.applied)}, (held.value.copy(),)
+        return [Message("r-sync", self.address, message.src, slice=message.slice, info=info, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
         """Take the values of the master group, plus the changes made here meanwhile."""
@@ -264,8 +276,25 @@ class Server:
         meanwhile = held.value - held.last
         np.copyto(held.last, message.arrays[0])
         np.add(message.arrays[0], meanwhile, out=held.value)
+        held.merge(message.info["applied"])
         held.syncing = False
-        return []
+        return self._settle()
+
+    def _on_settle(self, message: Message) -> list[Message]:
+        """Exchange all changes with the masters of slices, and then answer; no worker sends gradients meanwhile."""
+        self._settling = message
+        self._unsettled = {number for number, held in self._held.items() if held.last is not None}
+        return self._settle()
+
+    def _settle(self) -> list[Message]:
+        if self._settling is None:
+            return []
+        pushes = [self._push(self._held[each]) for each in sorted(self._unsettled) if not self._held[each].syncing]
+        self._unsettled -= {push.slice for push in pushes}
+        if self._unsettled or any(held.syncing for held in self._held.values()):
+            return pushes
+        asked, self._settling = self._settling, None
+        return [Message("r-settle", self.address, asked.src, step=asked.step, info={"term": asked.info["term"]})]
 
     # -- replicas ----------------------------------------------------------------------------------
 
