@@ -106,26 +106,21 @@ class PendingCheckpoints:
         return {"url": checkpoint.step_url(self.directory, step)}
 
     def to_ask(self, units: Collection[Address]) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that units which start anew have not answered: (step, unit, what it has to know).
+        """Return the requests that workers which start anew have not answered: (step, worker, what it has to know).
 
         Reports of a worker group are of one step: the whole group is asked again.
 
         Parameters
         ----------
         units : collection of Address
-            Servers that write parts, and all workers of other groups.
+            All workers of other groups that start anew.
         """
         again = []
         for step, pending in self._pending.items():
             n_reports = Counter(worker.group for worker in pending.reports)
             for unit in units:
-                if unit.kind == "server":
-                    is_there = unit in pending.parts
-                else:
-                    is_there = n_reports[unit.group] == self.n_workers
-                    if not is_there:
-                        pending.reports.pop(unit, None)
-                if not is_there:
+                if n_reports[unit.group] < self.n_workers:
+                    pending.reports.pop(unit, None)
                     again.append((step, unit, pending.asked))
         return again
 

@@ -269,7 +269,7 @@ class Checkpointing:
         self._asked = info["term"], step
         self._arrived.clear()
         for worker in others:
-            self._ask(worker, step, info)
+            self._channel.send("progress", worker, step=step, info=info)
         while not self._gone.union(self._arrived).issuperset(others):
             self._channel.receive("the other worker groups")
         if cluster.nserver_groups > 1:
@@ -298,17 +298,13 @@ class Checkpointing:
         else:
             self._channel.send("taken", message.src, step=message.step, info=message.info)
 
-    def _ask(self, unit: Address, step: int, info: Mapping[str, Any]) -> None:
-        self._channel.send("snapshot" if unit.kind == "server" else "progress", unit, step=step, info=info)
-
     def _ask_again(self, message: Message) -> None:
         """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
-        server_group = self._plan.layout.server_group_of(0)
-        units = [unit for unit in message.info["units"] if unit.group == server_group or unit.kind == "worker"]
+        workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         for pending in self._all_pending():
-            for step, unit, info in pending.to_ask(units):
-                self._arrived.discard(unit)
-                self._ask(unit, step, info)
+            for step, worker, info in pending.to_ask(workers):
+                self._arrived.discard(worker)
+                self._channel.send("progress", worker, step=step, info=info)
         self.leave(message.info["left"])
 
     def _all_pending(self) -> list[PendingCheckpoints]:

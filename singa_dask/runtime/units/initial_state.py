@@ -154,14 +154,6 @@ class InitialState:
             return {group: self._resumed_step(group) - 1 for group in range(n_groups)}
         return self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)[1]
 
-    def slice_values(self, plan: JobPlan, piece: ParamSlice) -> tuple[np.ndarray, int] | None:
-        """Return the values of a slice and their version; None if the run starts without a checkpoint."""
-        values = self.updater_state(plan, "value", piece)
-        if self.resumed is None or values is None:
-            return None
-        version, _ = self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)
-        return values, version if version >= 0 else self.resumed.version(plan.owners[piece.param])
-
     def release(self) -> None:
         """Release the memory of what has been read, once a unit has begun."""
         if self.resumed:
