@@ -314,9 +314,7 @@ class JobState(LifeCycle):
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._restarts.refusal(self._now):
             return False
-        replacement = Replacement(self._life, processes, self._points, self._placer, self.steps)
-        if replacement.loses_servers and not self._points.has_snapshot:
-            return False
+        replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
         self._replacement = replacement
         self._actions += replacement.begin(self._now, self._workers, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 __all__ = ["RestartPoints", "Restarts"]
@@ -26,11 +26,6 @@ class RestartPoints:
         self._resume = resume
         self._checkpoint: tuple[int, str] | None = None
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
-
-    @property
-    def has_snapshot(self) -> bool:
-        """Whether there is a snapshot."""
-        return bool(self._snapshots)
 
     def add_checkpoint(self, step: int, url: str) -> None:
         """Add a checkpoint that is complete; news of an older one may come late."""
@@ -90,31 +85,21 @@ class RestartPoints:
             return step, {"url": url}, f"the checkpoint of step {step}"
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
-    def of_groups(
-        self, steps: Mapping[int, int], groups: Iterable[int], present: Collection[str], needs_parts: bool
-    ) -> tuple[dict[str, Any], dict[int, int]] | None:
-        """Return the newest point from which some worker groups can start again, and their steps at it.
+    def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
+        """Return the newest point from which worker groups can start again whose servers go on.
 
         Parameters
         ----------
         steps : mapping of int to int
-            The step that a group has to start at, for those of which it is known: no point after it will do.
-        groups : iterable of int
+            The step that each group has to start at: no snapshot after it will do. Checkpoints are of earlier moments.
         present : collection of str
             Dask workers that can be reached.
-        needs_parts : bool
-            Whether all parts must be there. Then there may be no such point, and the result is None.
         """
         for _, manifest in reversed(self._snapshots):
-            known = {int(group): int(facts["step"]) for group, facts in manifest["groups"].items()}
-            if any(known.get(group, 0) > step for group, step in steps.items()):
-                continue
-            left = _held(manifest, present)
-            if not needs_parts or all(part["holders"] for parts in left.values() for part in parts):
-                return {"manifest": {**manifest, **left}}, {group: known.get(group, 0) for group in groups}
-        if needs_parts:
-            return None
-        return {"url": self._resume} if self._resume else {}, dict.fromkeys(groups, 0)
+            if all(int(manifest["groups"][str(group)]["step"]) <= step for group, step in steps.items()):
+                return {"manifest": {**manifest, **_held(manifest, present)}}
+        url = self._checkpoint[1] if self._checkpoint is not None else self._resume
+        return {"url": url} if url else {}
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:

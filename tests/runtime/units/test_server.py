@@ -70,7 +70,8 @@ class Host:
 
     def from_server(self, kind: str, values: np.ndarray, group: int = 1) -> list[Message]:
         src = Address.server(group, 0)
-        return self.server.handle(Message(kind, src, self.server.address, slice=0, arrays=(values,)))
+        info = {"applied": [-1] * len(self.server._held[0].applied)}
+        return self.server.handle(Message(kind, src, self.server.address, slice=0, info=info, arrays=(values,)))
 
 
 def kinds(messages: list[Message]) -> list[tuple[str, Address]]:
@@ -249,7 +250,6 @@ def test_an_update_that_comes_twice_is_applied_once_and_answered_twice() -> None
     (answer,) = host.update(1.0, group=0, step=4)
     assert (answer.kind, answer.dst, answer.version) == ("r-update", Address.stub(0), 2)
     assert answer.arrays[0].tolist() == [8.0] * SIZE
-    assert answer.info["applied"] == (4, 4)
     assert host.server.duplicates == 1
     assert (host.server.applied(0), host.server.applied(1)) == (4, 4)
     host.update(1.0, group=0, step=5)
@@ -318,6 +318,22 @@ def test_an_exchange_does_not_start_while_one_is_on_its_way() -> None:
     assert sync.arrays[0].tolist() == [-4.0] * SIZE
 
 
+def test_half_an_update_of_a_group_that_starts_again_is_forgotten() -> None:
+    host = Host(nworker_groups=2, n_shares=2)
+    host.put(0.0)
+    host.update(1.0, group=0, process=0, total=2)
+    host.update(1.0, group=1, process=0, total=2)
+    host.send("get", group=0, version=1)
+    units = [list(Address.worker(0, i)) for i in range(2)]
+    host.server.handle(Message("replaced", Address.stub(0), host.server.address, info={"units": units}))
+    assert host.update(5.0, group=0, process=1, total=2) == []
+    assert kinds(host.update(3.0, group=1, process=1, total=2)) == [
+        ("r-update", Address.stub(0)),
+        ("r-update", Address.stub(1)),
+    ]
+    assert set(host.values) == {-2.0}
+
+
 @given(
     st.lists(st.sampled_from(["update-0", "update-1", "update-2", "sync", "r-sync"]), max_size=40), st.integers(1, 3)
 )
@@ -357,3 +373,47 @@ def test_no_change_is_lost_whenever_messages_arrive(events: list[str], sync_freq
                 carry(hosts[group].update(0.0, group=group))
             settle()
     assert [set(host.values) for host in hosts] == [{-total}] * 3
+
+
+@given(
+    st.lists(st.sampled_from(["update-0", "update-1", "update-2", "sync", "r-sync"]), max_size=40), st.integers(1, 9)
+)
+def test_after_servers_have_settled_the_first_group_has_all_changes_and_says_so(events: list[str], freq: int) -> None:
+    """Gradients of each group have digits of their own, so that the values tell how many they have of it."""
+    hosts = [Host(group, nworker_groups=3, nserver_groups=3, sync_freq=freq, master=1) for group in range(3)]
+    for host in hosts:
+        host.put(0.0)
+    first, n_steps, on_the_way = Address.worker(0, 0), [0, 0, 0], list[Message]()
+    settled: list[Address] = []
+
+    def carry(messages: list[Message]) -> None:
+        settled.extend(message.src for message in messages if message.kind == "r-settle")
+        on_the_way.extend(message for message in messages if message.dst.kind == "server")
+
+    def deliver(kind: str) -> None:
+        if found := next((message for message in on_the_way if message.kind == kind), None):
+            on_the_way.remove(found)
+            carry(hosts[found.dst.group].server.handle(found))
+
+    def settle(group: int) -> None:
+        carry(hosts[group].server.handle(Message("settle", first, Address.server(group, 0), info={"term": "t"})))
+
+    def deliver_all() -> None:
+        while on_the_way:
+            deliver(on_the_way[0].kind)
+
+    for event in events:
+        if event.startswith("update"):
+            group = int(event[-1])
+            n_steps[group] += 1
+            carry(hosts[group].update(float(100**group), group=group))
+        else:
+            deliver(event)
+    settle(1)
+    settle(2)
+    deliver_all()
+    settle(0)
+    deliver_all()
+    assert sorted(settled) == [Address.server(group, 0) for group in range(3)]
+    assert set(hosts[0].values) == {-float(sum(n * 100**group for group, n in enumerate(n_steps)))}
+    assert [hosts[0].server.applied(group) for group in range(3)] == [n - 1 for n in n_steps]
