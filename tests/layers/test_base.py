@@ -120,7 +120,7 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
             self.add_param((2,))
 
     layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
-    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Named: none\."):
+    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Say Traits"):
         layer.wire([], None)
 
 

@@ -40,7 +40,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     x = source((2, 3))
     layer = wire("Split", [x], split_conf={"num_splits": 2})
     for feature in layer.features:
-        feature.grad = None
+        feature._grad = None
     layer.features[1].requires_grad = False
     layer.allocate()
     forward(layer)
@@ -87,7 +87,7 @@ def test_slices_are_as_equal_as_can_be(axis: int, sizes: list[int]) -> None:
 def test_a_piece_that_nothing_learns_from_gives_no_gradient() -> None:
     x = source((4, 6))
     layer = wire("Slice", [x], slice_conf={"slice_dim": 1, "num_slices": 2})
-    layer.features[1].grad = None
+    layer.features[1]._grad = None
     x.grad[...] = 7
     layer.features[0].grad[...] = 3
     backward(layer)

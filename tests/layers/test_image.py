@@ -112,7 +112,7 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
     forward(made)
     first = made.features[0].data.copy()
     shuffled = np.random.default_rng(0).permutation(50)
-    x.data, x.records = x.data[shuffled], replace(x.records, ids=x.records.ids[shuffled])
+    x.data[...], x.records = x.data[shuffled], replace(x.records, ids=x.records.ids[shuffled])
     forward(made)
     np.testing.assert_array_equal(made.features[0].data, first[shuffled])
     x.records = replace(x.records, epochs=np.repeat([0, 1], 25))

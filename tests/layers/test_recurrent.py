@@ -141,7 +141,7 @@ def test_places_of_ones_do_as_one_hot_rows(kind: str, bias: bool) -> None:
         x = source((len(numbers), D), grad=False)
         x.data[...] = np.eye(D)[numbers]
         if by_place:
-            x.data, x.one_hot_index = None, numbers
+            x._data, x.one_hot_index = None, numbers
         layer = recurrent(kind, [x], 2, bias_term=bias)
         forward(layer)
         layer.features[0].grad[...] = np.random.default_rng(3).normal(size=layer.features[0].shape)
