@@ -80,7 +80,7 @@ class JobConf(Conf):
     mlflow: str = ""
     """URI of an MLflow server that gets params, metrics and files of the run, e.g. http://host:5000."""
     debug: bool = False
-    """Check in each step that layers write all of what is theirs, and nothing else; and write the mean absolute values of
+    """Check in each step that layers write all of what is theirs, and nothing else. Write the mean absolute values of
     each layer and its params to the workers' logs, at the steps of disp_freq."""
     profile: Profile = None
     """Record when each unit computes, waits and sends in a few steps, as trace.json in the run directory, and the time

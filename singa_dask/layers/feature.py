@@ -129,7 +129,9 @@ class Feature:
     @property
     def data(self) -> Array:
         if self._data is None:
-            raise RuntimeError(f"feature {self.shape}: it has no data. Expected memory, or a layer that sets it.")
+            raise RuntimeError(
+                f"feature {self.shape}: it has no data. Does its reader state that it consumes data? See Traits."
+            )
         return self._data
 
     @data.setter

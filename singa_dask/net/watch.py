@@ -108,9 +108,10 @@ def _source_gradients(layer: Layer) -> Named:
 
 
 def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return the data of sources that the layer may not overwrite, with copies."""
+    """Return the data of sources, with copies, but for those in whose memory the layer computes."""
     named = zip(layer.conf.srclayers, layer.sources, strict=False)
-    read = [(name, source.data) for name, source in named if source.has_data and not source.overwritable]
+    in_place = not all(feature.own_data for feature in layer.features)
+    read = [(name, each.data) for name, each in named if each.has_data and not (in_place and each.overwritable)]
     return [(name, data, _copy(layer, data)) for name, data in read]
 
 

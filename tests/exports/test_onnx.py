@@ -15,8 +15,9 @@ from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exporting import CONVERTERS, encode_onnx
 from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.layers import LAYERS, Context, Layer
+from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, Values, compute, exported, layer_cases, read_job, wired
-from tests.layers.cases import Case, shown
+from tests.layers.cases import shown
 
 CONFIGS = ROOT / "configs"
 # What ONNX cannot say, and a word of the error.

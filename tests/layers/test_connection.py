@@ -9,7 +9,9 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Records
-from tests.layers.exam import backward, check_gradients, check_layouts, forward, source, wire
+from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 
 @pytest.mark.parametrize("n", [2, 5])

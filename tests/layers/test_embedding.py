@@ -13,7 +13,8 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Site
 from singa_dask.layers.traits import Consumed
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
-from tests.layers.exam import backward, check_gradients, forward, wire
+from singa_dask.testing.case import backward, forward, wire
+from singa_dask.testing.layers import check_gradients
 
 WINDOW = [[0, 3, 1, 4], [2, 2, 0, 1]]
 

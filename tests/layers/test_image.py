@@ -14,8 +14,8 @@ from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature, Layer, Raw, Records
 from singa_dask.net import NeuralNet
+from singa_dask.testing.case import forward, source, wire
 from tests.contracts.foreign import png
-from tests.layers.exam import forward, source, wire
 from tests.net.jobs import build, layer
 
 SHAPE = (3, 9, 8)

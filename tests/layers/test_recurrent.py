@@ -14,8 +14,9 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
+from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
 from singa_dask.training import BP
-from tests.layers.exam import backward, check_gradients, forward, source, wire
 
 Array = np.ndarray[Any, Any]
 BLOCKS = {"GRU": "gru_conf", "LSTM": "lstm_conf", "RNN": "rnn_conf"}

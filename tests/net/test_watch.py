@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from singa_dask.layers import LAYERS
-from tests.layers.cases import Case, all_cases, shown
+from singa_dask.testing.case import Case
+from tests.layers.cases import shown
 from tests.net.group import Group
 from tests.net.jobs import job
 from tests.net.recurrent import Columns
-from tests.net.test_partition_cases import net
+from tests.net.test_partition_cases import learning_cases, net
 from tests.net.test_random_graphs import same
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("case", [case for case in all_cases() if not case.fixed], ids=shown)
+@pytest.mark.parametrize("case", learning_cases(), ids=shown)
 def test_watching_changes_no_bit(monkeypatch: pytest.MonkeyPatch, case: Case, n_workers: int) -> None:
     monkeypatch.setitem(LAYERS._classes, "Columns", Columns)
     found = []

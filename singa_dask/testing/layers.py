@@ -1,0 +1,343 @@
+"""The exam of layers: what they write and leave alone, gradients, rows, time steps, partition and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.errors import ConfigError, PartError
+from singa_dask.layers import Connection, Context, Feature, Layer, Param, Shard, Span
+from singa_dask.net.copies import Copies
+from singa_dask.net.watch import watch_backward, watch_forward
+from singa_dask.ops import BFLOAT16
+from singa_dask.ops.contract import Array
+from singa_dask.testing.case import CPU, Case, forward, metric, results
+from singa_dask.testing.examined import Unavailable, compare, device, examine
+
+__all__ = ["ASPECTS", "check_gradients", "check_layer"]
+
+EPSILON = 1e-5
+TOLERANCE = 1e-6
+BACKWARD = Phase.TRAIN | Phase.BACKWARD
+PARTS = 2
+
+
+def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **more: Any) -> list[str]:
+    """Examine a type of layer: gradients in float64, devices, partition, time steps, bfloat16, and its contract.
+
+    Parameters
+    ----------
+    kind : str or type of Layer
+        The class, or its name in a job file.
+    shapes : sequence of tuple of int
+        Of its sources, batch first. Small ones: gradients are compared value by value.
+    more
+        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``: see `Case`.
+
+    Returns
+    -------
+    list of str
+        What could not be examined here, and why.
+
+    Raises
+    ------
+    PartError
+        All that is wrong with the layer, and what to do.
+    """
+    case = Case(kind, shapes, **more)
+    return examine(case.cls.__name__, {name: partial(check, case) for name, check in ASPECTS.items()})
+
+
+# -- what it writes ----------------------------------------------------------------------------------------
+
+
+def check_contract(case: Case) -> None:
+    """Check what a layer declares, writes and leaves alone, and that the same batch gives the same values."""
+    layer = case.wired()
+    _check_declared(layer)
+    values, learns = [param.data.copy() for param in layer.params], _learns(layer)
+    watch_forward(layer, Phase.TRAIN | Phase.FORWARD)
+    added = tuple(layer.metrics.take())
+    if set(added) != set(layer.traits.metrics):
+        raise PartError(f"forward() adds the metrics {added}, the traits name {layer.traits.metrics}. Name those.")
+    for feature in layer.features:
+        if feature.grad is not None:
+            layer.ops.copy(feature.data, out=feature.grad)
+    if learns:
+        watch_backward(layer, BACKWARD, type(layer).backward, False)
+    found = results(layer, back=learns)
+    remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
+    for when, other in (("after another one", layer), ("in another process", case.wired())):
+        _negate(other)
+        results(other, back=learns)
+        _negate(other)
+        for name, actual in results(other, back=learns).items():
+            compare(f"{name} of the same batch {when}", actual, found[name], 0, remedy)
+    if learns:
+        learnt = [k for k, source in enumerate(layer.sources) if source.requires_grad]
+        for without in [{k} for k in learnt if len(learnt) > 1] + [set(learnt)] * bool(learnt and layer.params):
+            for name, actual in results(case.wired(sources=case.sources(without=without))).items():
+                remedy = "Write the gradient of a source only if source.grad is not None."
+                compare(f"{name}, where source {max(without)} has no gradient,", actual, found[name], 0, remedy)
+    for param, wanted in zip(layer.params, values, strict=True):
+        remedy = "Only updaters change params. Write param.grad[...], or copy the values first."
+        compare(f"after a step the value of param {param.name!r}", param.data, wanted, 0, remedy)
+
+
+def _negate(layer: Layer) -> None:
+    for source in layer.sources:
+        if source.has_data and source.requires_grad:
+            source.data[...] = -source.data
+
+
+def _learns(layer: Layer) -> bool:
+    return type(layer).backward is not Layer.backward
+
+
+def _check_declared(layer: Layer) -> None:
+    if not _learns(layer) and not layer.traits.is_input and any(each.requires_grad for each in layer.features):
+        remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
+        raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
+    named = [(f"output {k}", feature.dtype) for k, feature in enumerate(layer.features)]
+    for name, dtype in named + [(f"buffer {name!r}", buffer.dtype) for name, buffer in layer.buffers.items()]:
+        if dtype.kind == "f" and dtype.itemsize < layer.context.dtype.itemsize:
+            remedy = "Leave dtype out, or say self.context.dtype, so that it follows the job's precision."
+            raise PartError(f"{name} is {dtype} in a net of {layer.context.dtype}. {remedy}")
+
+
+# -- gradients -----------------------------------------------------------------------------------------------
+
+
+def check_case_gradients(case: Case) -> None:
+    """Compare gradients with central differences; those of a loss are of its first metric."""
+    layer = case.wired()
+    if not _learns(layer) or not (layer.params or any(source.requires_grad for source in layer.sources)):
+        return
+    objective = None
+    if layer.traits.is_loss:
+        if not layer.traits.metrics:
+            raise PartError(
+                "a loss has to add what it differentiates, by add_metric, and name it: Traits(metrics=...)."
+            )
+        loss, factor = metric(layer, layer.traits.metrics[0]), case.loss_factor * case.n_steps
+        objective = lambda: factor * loss()  # noqa: E731
+    check_gradients(layer, objective)
+
+
+def check_gradients(
+    layer: Layer, objective: Callable[[], float] | None = None, params: Sequence[Param] | None = None
+) -> None:
+    """Compare the gradient of every source and param with central differences.
+
+    Parameters
+    ----------
+    layer : Layer
+        From `wire`, with float64 sources.
+    objective : callable, optional
+        What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
+    params : sequence of Param, optional
+        Those that have a gradient; all but running statistics if not given.
+    """
+    random = np.random.default_rng(5)
+    weights = [random.normal(size=feature.shape) for feature in layer.features]
+
+    def weighted() -> float:
+        return sum(float((w * f.data).sum()) for w, f in zip(weights, layer.features, strict=True))
+
+    results(layer, weights)
+    params = [param for param in layer.params if not param.running_statistic] if params is None else params
+    named = [(f"source {k}", s.data, s.grad.copy()) for k, s in enumerate(layer.sources) if s.grad is not None]
+    named += [(f"param {param.name!r}", param.data, param.grad.copy()) for param in params]
+    if not named:
+        raise PartError("nothing to differentiate: no source needs a gradient, and there are no params.")
+    for name, values, analytic in named:
+        remedy = "That is the slope of what forward() computes: mend backward()."
+        numeric = _differences(layer, values, objective or weighted)
+        compare(f"the gradient of {name}", analytic, numeric, TOLERANCE, remedy)
+    if not layer.traits.recurrent:  # whose copies hand on states as well
+        _check_two_copies(layer, weights)
+    forward(layer)
+
+
+def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any:
+    numeric = np.empty_like(values)
+    layer.metrics.take()
+    for place in np.ndindex(values.shape):
+        kept, sides = values[place], []
+        for sign in (1, -1):
+            values[place] = kept + sign * EPSILON
+            forward(layer)
+            sides.append(measure())
+        values[place] = kept
+        numeric[place] = (sides[0] - sides[1]) / (2 * EPSILON)
+    return numeric
+
+
+def _check_two_copies(layer: Layer, weights: Sequence[Any]) -> None:
+    """Check that the gradients of two copies in an unrolled net, which read the same sources here, are added up."""
+    alone = [param.grad.copy() for param in layer.params]
+    copy = type(layer)(layer.conf, layer.context, replace(layer.site, name="1#layer", prototype=layer))
+    copy.wire(layer.sources, layer.ops)
+    copy.learns = True
+    copy.allocate()
+    copies = Copies([layer, copy], {layer: [], copy: []})
+    copies.allocate(layer.ops)
+    for each in (layer, copy):
+        forward(each)
+        for feature, weight in zip(each.features, weights, strict=True):
+            if feature.grad is not None:
+                feature.grad[...] = weight
+    for each in (copy, layer):
+        copies.backward(each, BACKWARD)
+    for param, grad in zip(layer.params, alone, strict=True):
+        sum_of = 1 if param.running_statistic else 2  # which the net averages over the copies
+        remedy = "Take the trait accumulates out, or add to it where phase & Phase.AGGREGATE_GRADIENT."
+        compare(f"the gradient of param {param.name!r} over two time steps", param.grad, sum_of * grad, 1e-9, remedy)
+
+
+# -- rows, time steps, parts -----------------------------------------------------------------------------------
+
+
+def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Span | None = None) -> Feature:
+    """Return a source with some rows of another one, or with a span of its features."""
+    part = Feature(take(np.empty(whole.shape)).shape, whole.dtype, whole.requires_grad)
+    if whole.has_data:
+        part.allocate("data", CPU.features)
+        part.data[...] = take(whole.data)
+    if whole.grad is not None:
+        part.allocate("grad", CPU.features)
+    part.n_steps, part.span, part.records = n_steps, span, whole.records if span else whole.records.slice(take)
+    return part
+
+
+def _outputs(layer: Layer) -> list[Array]:
+    found = results(layer, back=False)
+    return [found[f"output {k}"] for k in range(len(layer.features))]
+
+
+def check_rows(case: Case) -> None:
+    """Check that a test computes a row alike wherever it stands, and whatever the others are."""
+    traits = case.cls.traits
+    if traits.forwards or traits.is_output or not case.shapes:
+        return
+    sources, n_rows = case.sources(without=range(len(case.shapes))), case.shapes[0][0] // case.n_steps
+
+    def test(wired: Sequence[Feature]) -> Layer:
+        context = Context(phase=Phase.TEST, dtype=np.dtype(np.float64), seed=3, step=7)
+        return case.wired(sources=wired, context=context)
+
+    def taken(values: Array, rows: slice, n_steps: int) -> Array:
+        kept = values.reshape(n_steps, -1, *values.shape[1:])[:, rows]
+        return np.ascontiguousarray(kept.reshape(-1, *values.shape[1:]))
+
+    whole = test(sources)
+    for rows, where in ((slice(None, None, -1), "in another row"), (slice((n_rows + 1) // 2), "in a smaller batch")):
+        parts = [_part(each, partial(taken, rows=rows, n_steps=each.n_steps), each.n_steps) for each in sources]
+        for k, (values, actual) in enumerate(zip(_outputs(whole), _outputs(test(parts)), strict=True)):
+            wanted = taken(values, rows, whole.features[k].n_steps)
+            remedy = "In a test compute each row from that row alone."
+            compare(f"output {k} of the same record {where} of a test", actual, wanted, 1e-9, remedy)
+
+
+def check_time_steps(case: Case) -> None:
+    """Check that a `time_foldable` layer computes two time steps in one call as it does in two."""
+    traits = case.cls.traits
+    if not traits.time_foldable or traits.recurrent or traits.time_from_columns or case.n_steps > 1 or not case.shapes:
+        return
+    labels = None if case.labels is None else [*case.labels, *case.labels]
+    both = case._replace(shapes=[(2 * n, *rest) for n, *rest in case.shapes], labels=labels, n_steps=2)
+    sources, folded = both.sources(without=range(len(case.shapes))), []
+    for phase in (Phase.TRAIN, Phase.TEST):
+        step = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=8)
+        if phase == Phase.TRAIN and _is_random(case):
+            continue
+        folded = _outputs(both.wired(sources=sources, context=replace(step)))
+        alone = []
+        for t in range(2):
+            parts = [_part(each, lambda x, t=t: x[t * len(x) // 2 : (t + 1) * len(x) // 2], 1) for each in sources]
+            alone.append(_outputs(case.wired(sources=parts, context=replace(step), first_step=t)))
+        for k, (first, second) in enumerate(zip(*alone, strict=True)):
+            remedy = "A row depends on others, or on its place: take the trait time_foldable out."
+            compare(f"output {k} of two time steps at once", folded[k], np.concatenate([first, second]), 1e-9, remedy)
+
+
+def _is_random(case: Case) -> bool:
+    """Tell whether a layer draws random numbers: other ones at another step."""
+    at = (Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64), seed=3, step=step) for step in (7, 8))
+    one, other = (_outputs(case.wired(context=context)) for context in at)
+    return any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def check_features(case: Case) -> None:
+    """Check that the parts of a `feature_parallel` layer, ``partition_dim: 1``, compute what the whole does."""
+    connection = case.cls.traits.feature_parallel
+    if connection is None or case.cls.traits.recurrent or not case.shapes or _is_random(case):
+        return
+    random, whole = np.random.default_rng(5), case.wired()
+    weights = [random.normal(size=feature.shape) for feature in whole.features]
+    wanted, sums = results(whole, weights), {}
+    remedy = "Mend feature_span and axis of add_param, or take the trait feature_parallel out."
+    for k in range(PARTS):
+        sources = case.sources()
+        spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
+        cuts = [(slice(None), slice(span.start, span.stop)) for span in spans]
+        if connection is Connection.ONE_TO_ONE:
+            made = zip(sources, cuts, spans, strict=True)
+            sources = [_part(each, lambda x, cut=cut: x[cut], case.n_steps, span) for each, cut, span in made]
+        try:
+            part = case.wired(sources=sources, feature_shard=Shard(k, PARTS))
+        except ConfigError as error:
+            raise Unavailable(str(error)) from None
+        own = [(slice(None), slice(f.span.start, f.span.stop)) for f in part.features if f.span]
+        found = results(part, [w[cut] for w, cut in zip(weights, own, strict=True)])
+        for i, cut in enumerate(own):
+            compare(f"output {i} of part {k}", found[f"output {i}"], wanted[f"output {i}"][cut], 1e-9, remedy)
+        for param in part.params:
+            name = f"the gradient of param {param.name!r}"
+            total = param.shard.of(wanted[name]) if param.shard else wanted[name]
+            compare(f"{name} of part {k}", found[name], total, 1e-9, remedy)
+        for i, cut in enumerate(cuts):
+            name = f"the gradient of source {i}"
+            if name in wanted and connection is Connection.ONE_TO_ONE:
+                compare(f"{name} of part {k}", found[name], wanted[name][cut], 1e-9, remedy)
+            elif name in wanted:
+                sums[name] = sums.get(name, 0) + found[name]
+    for name, total in sums.items():
+        compare(f"{name}, added over the parts,", total, wanted[name], 1e-9, remedy)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+
+
+def check_device(case: Case, name: str, precision: str, within: float) -> None:
+    """Compare what a device computes with NumPy in float64; ``within`` is of the largest value of each array."""
+    ops = device(name, precision)
+    dtype = BFLOAT16 if precision == "bf16" else np.dtype(precision)
+    remedy = "Use kernels, self.ops, arithmetic and x[...] = values; leave dtypes to singa-dask."
+    with ops.activate():
+        try:
+            layer = case.wired(ops, dtype)
+        except ConfigError as error:
+            raise Unavailable(str(error)) from None
+        found = results(layer, back=_learns(layer))
+    wanted = results(case.wired(), back=_learns(layer))
+    for what, values in wanted.items():
+        compare(f"{what} in {precision} by {ops.name}", found[what], values, within, remedy)
+
+
+ASPECTS: dict[str, Callable[[Case], None]] = {
+    "contract": check_contract,
+    "gradients": check_case_gradients,
+    "rows of a test": check_rows,
+    "time steps": check_time_steps,
+    "partition_dim 1": check_features,
+    "oneDNN": partial(check_device, name="onednn", precision="float32", within=2e-5),
+    "bfloat16": partial(check_device, name="onednn", precision="bf16", within=2.0**-4),
+    "GPU": partial(check_device, name="cupy", precision="float64", within=1e-6),
+}
+"""What is examined of a layer, each by a function of a case."""
