@@ -168,7 +168,8 @@ def results(layer: Layer, weights: Sequence[Array] | None = None, back: bool = T
     back : bool
         Run it backward too.
     """
-    random, found = np.random.default_rng(5), {}
+    random = np.random.default_rng(5)
+    found: dict[str, Any] = {}
     layer.context.states.clear()
     for feature in layer.features:
         feature.consumed_as.add("data")

@@ -43,10 +43,10 @@ def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
         All that is wrong with it, and what to do.
     """
     cls = STORES.find(kind) if isinstance(kind, str) else kind
-    open_store = partial(cls, **options)
-    with open_store(url) as store:
+    opened: Callable[[str], Store] = partial(cls, **options)
+    with opened(url) as store:
         checks = {name: partial(check, store) for name, check in ASPECTS.items()}
-        return examine(cls.__name__, checks | {"a missing file": partial(check_missing, open_store, url)})
+        return examine(cls.__name__, checks | {"a missing file": partial(check_missing, opened, url)})
 
 
 def check_blocks(store: Store) -> None:
@@ -71,11 +71,6 @@ def check_reading(store: Store) -> None:
             ("read_block, the second time", store.read_block(block.id), slice(None)),
             ("read_rows", store.read_rows(block.id, rows), rows),
         ]
-        if store.copies_rows(block.id):
-            parts.append(
-                ("copy_rows", {name: np.empty_like(values[1:]) for name, values in arrays.items()}, slice(1, None))
-            )
-            store.copy_rows(block.id, 1, parts[-1][1])
         if "label" in arrays:
             parts.append(("read_labels", {"label": store.read_labels(block.id)}, slice(None)))
         for what, part, taken in parts:
