@@ -57,6 +57,11 @@ class Case(NamedTuple):
         """The class of the layer."""
         return LAYERS.find(self.kind) if isinstance(self.kind, str) else self.kind
 
+    @property
+    def every(self) -> range:
+        """Indices of all sources."""
+        return range(len(self.shapes))
+
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
         """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
         made = []

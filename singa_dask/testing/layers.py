@@ -11,7 +11,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, PartError
-from singa_dask.layers import Connection, Context, Feature, Layer, Param, Shard, Span
+from singa_dask.layers import Connection, Context, Feature, Layer, Shard, Span
 from singa_dask.net.copies import Copies
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16
@@ -129,10 +129,8 @@ def check_case_gradients(case: Case) -> None:
     check_gradients(layer, objective)
 
 
-def check_gradients(
-    layer: Layer, objective: Callable[[], float] | None = None, params: Sequence[Param] | None = None
-) -> None:
-    """Compare the gradient of every source and param with central differences.
+def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
+    """Compare the gradient of every source and param, but running statistics, with central differences.
 
     Parameters
     ----------
@@ -140,8 +138,6 @@ def check_gradients(
         From `wire`, with float64 sources.
     objective : callable, optional
         What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
-    params : sequence of Param, optional
-        Those that have a gradient; all but running statistics if not given.
     """
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
@@ -150,9 +146,12 @@ def check_gradients(
         return sum(float((w * f.data).sum()) for w, f in zip(weights, layer.features, strict=True))
 
     results(layer, weights)
-    params = [param for param in layer.params if not param.running_statistic] if params is None else params
     named = [(f"source {k}", s.data, s.grad.copy()) for k, s in enumerate(layer.sources) if s.grad is not None]
-    named += [(f"param {param.name!r}", param.data, param.grad.copy()) for param in params]
+    named += [
+        (f"param {param.name!r}", param.data, param.grad.copy())
+        for param in layer.params
+        if not param.running_statistic
+    ]
     if not named:
         raise PartError("nothing to differentiate: no source needs a gradient, and there are no params.")
     for name, values, analytic in named:
@@ -215,9 +214,20 @@ def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Sp
     return part
 
 
-def _outputs(layer: Layer) -> list[Array]:
+def _outputs(
+    case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7, at: int = 0
+) -> list[Array]:
+    """Return what a layer computes, in a net of a phase, at a step of training and a time step."""
+    context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
+    layer = case.wired(sources=sources, context=context, first_step=at)
     found = results(layer, back=False)
     return [found[f"output {k}"] for k in range(len(layer.features))]
+
+
+def _is_random(case: Case) -> bool:
+    """Tell whether a layer draws random numbers: other ones at another step."""
+    steps = zip(_outputs(case, Phase.TRAIN), _outputs(case, Phase.TRAIN, step=8), strict=True)
+    return any(not np.array_equal(one, other) for one, other in steps)
 
 
 def check_rows(case: Case) -> None:
@@ -225,23 +235,18 @@ def check_rows(case: Case) -> None:
     traits = case.cls.traits
     if traits.forwards or traits.is_output or not case.shapes:
         return
-    sources, n_rows = case.sources(without=range(len(case.shapes))), case.shapes[0][0] // case.n_steps
 
-    def test(wired: Sequence[Feature]) -> Layer:
-        context = Context(phase=Phase.TEST, dtype=np.dtype(np.float64), seed=3, step=7)
-        return case.wired(sources=wired, context=context)
-
-    def taken(values: Array, rows: slice, n_steps: int) -> Array:
+    def taken(values: Array, rows: slice, n_steps: int = case.n_steps) -> Array:
         kept = values.reshape(n_steps, -1, *values.shape[1:])[:, rows]
         return np.ascontiguousarray(kept.reshape(-1, *values.shape[1:]))
 
-    whole = test(sources)
-    for rows, where in ((slice(None, None, -1), "in another row"), (slice((n_rows + 1) // 2), "in a smaller batch")):
+    sources, half = case.sources(without=case.every), slice((case.shapes[0][0] // case.n_steps + 1) // 2)
+    whole = _outputs(case, Phase.TEST, sources)
+    for rows, where in ((slice(None, None, -1), "in another row"), (half, "in a smaller batch")):
         parts = [_part(each, partial(taken, rows=rows, n_steps=each.n_steps), each.n_steps) for each in sources]
-        for k, (values, actual) in enumerate(zip(_outputs(whole), _outputs(test(parts)), strict=True)):
-            wanted = taken(values, rows, whole.features[k].n_steps)
+        for k, (values, actual) in enumerate(zip(whole, _outputs(case, Phase.TEST, parts), strict=True)):
             remedy = "In a test compute each row from that row alone."
-            compare(f"output {k} of the same record {where} of a test", actual, wanted, 1e-9, remedy)
+            compare(f"output {k} of the same record {where} of a test", actual, taken(values, rows), 1e-9, remedy)
 
 
 def check_time_steps(case: Case) -> None:
@@ -249,28 +254,19 @@ def check_time_steps(case: Case) -> None:
     traits = case.cls.traits
     if not traits.time_foldable or traits.recurrent or traits.time_from_columns or case.n_steps > 1 or not case.shapes:
         return
-    labels = None if case.labels is None else [*case.labels, *case.labels]
+    phase, labels = Phase.TEST if _is_random(case) else Phase.TRAIN, case.labels and [*case.labels, *case.labels]
     both = case._replace(shapes=[(2 * n, *rest) for n, *rest in case.shapes], labels=labels, n_steps=2)
-    sources, folded = both.sources(without=range(len(case.shapes))), []
-    for phase in (Phase.TRAIN, Phase.TEST):
-        step = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=8)
-        if phase == Phase.TRAIN and _is_random(case):
-            continue
-        folded = _outputs(both.wired(sources=sources, context=replace(step)))
-        alone = []
-        for t in range(2):
-            parts = [_part(each, lambda x, t=t: x[t * len(x) // 2 : (t + 1) * len(x) // 2], 1) for each in sources]
-            alone.append(_outputs(case.wired(sources=parts, context=replace(step), first_step=t)))
-        for k, (first, second) in enumerate(zip(*alone, strict=True)):
-            remedy = "A row depends on others, or on its place: take the trait time_foldable out."
-            compare(f"output {k} of two time steps at once", folded[k], np.concatenate([first, second]), 1e-9, remedy)
+    sources, alone = both.sources(without=case.every), []
+    for t in range(2):
+        parts = [_part(each, partial(_half, t=t), 1) for each in sources]
+        alone.append(_outputs(case, phase, parts, at=t))
+    for k, (folded, first, second) in enumerate(zip(_outputs(both, phase, sources), *alone, strict=True)):
+        remedy = "A row depends on others, or on its place: take the trait time_foldable out."
+        compare(f"output {k} of two time steps at once", folded, np.concatenate([first, second]), 1e-9, remedy)
 
 
-def _is_random(case: Case) -> bool:
-    """Tell whether a layer draws random numbers: other ones at another step."""
-    at = (Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64), seed=3, step=step) for step in (7, 8))
-    one, other = (_outputs(case.wired(context=context)) for context in at)
-    return any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+def _half(values: Array, t: int) -> Array:
+    return values[t * len(values) // 2 : (t + 1) * len(values) // 2]
 
 
 def check_features(case: Case) -> None:
@@ -280,35 +276,42 @@ def check_features(case: Case) -> None:
         return
     random, whole = np.random.default_rng(5), case.wired()
     weights = [random.normal(size=feature.shape) for feature in whole.features]
-    wanted, sums = results(whole, weights), {}
+    wanted, sums = results(whole, weights), dict[str, Array]()
     remedy = "Mend feature_span and axis of add_param, or take the trait feature_parallel out."
     for k in range(PARTS):
         sources = case.sources()
         spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
-        cuts = [(slice(None), slice(span.start, span.stop)) for span in spans]
         if connection is Connection.ONE_TO_ONE:
-            made = zip(sources, cuts, spans, strict=True)
-            sources = [_part(each, lambda x, cut=cut: x[cut], case.n_steps, span) for each, cut, span in made]
+            parts = zip(sources, spans, strict=True)
+            sources = [_part(each, partial(_columns, span=span), case.n_steps, span) for each, span in parts]
         try:
             part = case.wired(sources=sources, feature_shard=Shard(k, PARTS))
         except ConfigError as error:
             raise Unavailable(str(error)) from None
-        own = [(slice(None), slice(f.span.start, f.span.stop)) for f in part.features if f.span]
-        found = results(part, [w[cut] for w, cut in zip(weights, own, strict=True)])
-        for i, cut in enumerate(own):
-            compare(f"output {i} of part {k}", found[f"output {i}"], wanted[f"output {i}"][cut], 1e-9, remedy)
+        own = [feature.span for feature in part.features if feature.span is not None]
+        if len(own) < len(weights):
+            raise PartError(
+                "a part does not say which features it computes: add_output(..., span=self.feature_span(n))."
+            )
+        found = results(part, [_columns(w, span) for w, span in zip(weights, own, strict=True)])
+        expected = {f"output {i}": _columns(wanted[f"output {i}"], span) for i, span in enumerate(own)}
         for param in part.params:
             name = f"the gradient of param {param.name!r}"
-            total = param.shard.of(wanted[name]) if param.shard else wanted[name]
-            compare(f"{name} of part {k}", found[name], total, 1e-9, remedy)
-        for i, cut in enumerate(cuts):
+            expected[name] = param.shard.of(wanted[name]) if param.shard else wanted[name]
+        for i, span in enumerate(spans):
             name = f"the gradient of source {i}"
             if name in wanted and connection is Connection.ONE_TO_ONE:
-                compare(f"{name} of part {k}", found[name], wanted[name][cut], 1e-9, remedy)
+                expected[name] = _columns(wanted[name], span)
             elif name in wanted:
                 sums[name] = sums.get(name, 0) + found[name]
+        for name, values in expected.items():
+            compare(f"{name} of part {k}", found[name], values, 1e-9, remedy)
     for name, total in sums.items():
         compare(f"{name}, added over the parts,", total, wanted[name], 1e-9, remedy)
+
+
+def _columns(values: Array, span: Span) -> Array:
+    return values[:, span.start : span.stop]
 
 
 # -- devices -----------------------------------------------------------------------------------------------------
