@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError, PartError, SingaError
-from singa_dask.ops import NumpyOps, get_ops
 
-__all__ = ["Unavailable", "compare", "device", "examine"]
-
-
-class Unavailable(Exception):
-    """What a check needs is not here."""
+__all__ = ["compare", "examine"]
 
 
 def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
-    """Make all checks of a part; return those that could not be made, and why.
+    """Make all checks of a part; return those that it or this machine refuses, all but the first, and why.
 
     Raises
     ------
@@ -32,10 +27,11 @@ def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
     for title, check in checks.items():
         try:
             check()
-        except Unavailable as error:
-            left_out.append(f"{title}: {error}")
         except Exception as error:
-            problems.setdefault(_told(error), title)
+            if isinstance(error, ConfigError) and title != next(iter(checks)):
+                left_out.append(f"{title}: {error}")
+            else:
+                problems.setdefault(_told(error), title)
     if problems:
         raise PartError("\n".join(f"{name}: {title}: {text}" for text, title in problems.items()))
     return left_out
@@ -69,11 +65,3 @@ def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> 
         ratio = float((actual * wanted).sum() / (wanted**2).sum()) if wanted.any() else 0.0
         hint = f" All of it is {ratio:.4g} times what it should be." if np.allclose(actual, ratio * wanted) else ""
         raise PartError(f"{what} is {actual[place]:.6g} at {list(place)}, expected {wanted[place]:.6g}.{hint} {remedy}")
-
-
-def device(name: str, precision: str = "float32") -> NumpyOps:
-    """Return the kernels of a device; Unavailable if it is not here."""
-    try:
-        return get_ops(name, precision)
-    except ConfigError as error:
-        raise Unavailable(str(error)) from None
