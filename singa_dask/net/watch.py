@@ -64,7 +64,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     _check(layer, "backward", gradients, kept, "grad[...] = values")
     if not adds:
         check_overwritable(layer, phase)
-    elif layer.traits.accumulates:
+    elif layer.traits.accumulates and not layer.traits.recurrent:  # whose backward uses up what forward has kept
         check_accumulates(layer, phase, before)
 
 
@@ -74,7 +74,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
     layer.backward(phase)
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
-        if not np.allclose(total, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(initial=0)):
+        if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
             what = f"its trait accumulates is false: {name} is not added to what was there."
             raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
         grad[...] = layer.ops.from_host(total.astype(grad.dtype))

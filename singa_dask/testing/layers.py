@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Connection, Context, Feature, Layer, Shard, Span
-from singa_dask.net.copies import Copies
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
@@ -70,6 +68,8 @@ def check_contract(case: Case) -> None:
             layer.ops.copy(feature.data, out=feature.grad)
     if learns:
         watch_backward(layer, BACKWARD, type(layer).backward, False)
+        if layer.traits.accumulates:
+            watch_backward(layer, BACKWARD, lambda each, phase: each.backward(phase | Phase.AGGREGATE_GRADIENT), True)
     found = results(layer, back=learns)
     remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
     for when, other in (("after another one", layer), ("in another process", case.wired())):
@@ -158,8 +158,6 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
         remedy = "That is the slope of what forward() computes: mend backward()."
         numeric = _differences(layer, values, objective or weighted)
         compare(f"the gradient of {name}", analytic, numeric, TOLERANCE, remedy)
-    if not layer.traits.recurrent:  # whose copies hand on states as well
-        _check_two_copies(layer, weights)
     forward(layer)
 
 
@@ -175,28 +173,6 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
         values[place] = kept
         numeric[place] = (sides[0] - sides[1]) / (2 * EPSILON)
     return numeric
-
-
-def _check_two_copies(layer: Layer, weights: Sequence[Any]) -> None:
-    """Check that the gradients of two copies in an unrolled net, which read the same sources here, are added up."""
-    alone = [param.grad.copy() for param in layer.params]
-    copy = type(layer)(layer.conf, layer.context, replace(layer.site, name="1#layer", prototype=layer))
-    copy.wire(layer.sources, layer.ops)
-    copy.learns = True
-    copy.allocate()
-    copies = Copies([layer, copy], {layer: [], copy: []})
-    copies.allocate(layer.ops)
-    for each in (layer, copy):
-        forward(each)
-        for feature, weight in zip(each.features, weights, strict=True):
-            if feature.grad is not None:
-                feature.grad[...] = weight
-    for each in (copy, layer):
-        copies.backward(each, BACKWARD)
-    for param, grad in zip(layer.params, alone, strict=True):
-        sum_of = 1 if param.running_statistic else 2  # which the net averages over the copies
-        remedy = "Take the trait accumulates out, or add to it where phase & Phase.AGGREGATE_GRADIENT."
-        compare(f"the gradient of param {param.name!r} over two time steps", param.grad, sum_of * grad, 1e-9, remedy)
 
 
 # -- rows, time steps, parts -----------------------------------------------------------------------------------

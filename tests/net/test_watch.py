@@ -13,9 +13,14 @@ from tests.net.recurrent import Columns
 from tests.net.test_partition_cases import learning_cases, net
 from tests.net.test_random_graphs import same
 
+RECURRENT = [
+    Case("GRU", [(6, 4)], {"gru_conf": {"dim_hidden": 4}}, n_steps=3),
+    Case("LSTM", [(6, 4)], {"lstm_conf": {"dim_hidden": 4}}, n_steps=3),
+]
+
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("case", learning_cases(), ids=shown)
+@pytest.mark.parametrize("case", [*learning_cases(), *RECURRENT], ids=shown)
 def test_watching_changes_no_bit(monkeypatch: pytest.MonkeyPatch, case: Case, n_workers: int) -> None:
     monkeypatch.setitem(LAYERS._classes, "Columns", Columns)
     found = []

@@ -95,7 +95,10 @@ WRONG = [
     Wrong(AliasedGrad, REBOUND, REBOUND),
     Wrong(AddsToSource, SOURCE, SOURCE.replace("src0", "fc1")),
     Wrong(AddsToParam, GAIN, GAIN.replace("layer", "tested")),
-    Wrong(FalseAccumulates, "Take the trait accumulates out, or add to it where phase & Phase.AGGREGATE_GRADIENT"),
+    Wrong(
+        FalseAccumulates,
+        "the gradient of param 'layer.gain' is not added to what was there. Do so if phase & Phase.AGGREGATE",
+    ),
     Wrong(FalseOverwritable, "Leave overwritable=True out of add_output", "Leave overwritable=True out of add_output"),
     Wrong(Centred, "In a test compute each row from that row alone"),
     Wrong(FalseTimeFoldable, "take the trait time_foldable out"),
