@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -83,28 +83,10 @@ class _Outgoing:
         return pack(taken)
 
 
-class _Answered(NamedTuple):
-    """What the newest answer about a slice has brought, in a job of several worker groups.
-
-    Attributes
-    ----------
-    version : int
-    group : int
-        Worker group that has the values.
-    applied : sequence of int
-        Newest step of each worker group that the values have; see `Server`.
-    """
-
-    version: int
-    group: int
-    applied: Sequence[int]
-
-
 class Stub:
     """The params of a job in one process: values, local gradients, and requests to servers.
 
-    It keeps requests until they are answered. If servers start again in other processes, `replace` returns the
-    requests that they have to have again, and a server asks by ``replica`` for the values of the last answers.
+    It knows which requests are not answered yet: a worker group that starts again ignores answers to the one before.
 
     Parameters
     ----------
@@ -160,7 +142,6 @@ class Stub:
         self._requested: dict[tuple[int, int], int] = {}
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
         self._unanswered = UnansweredRequests()
-        self._newest: dict[Address, dict[int, _Answered]] = defaultdict(dict)
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
     # -- memory ------------------------------------------------------------------------------------
@@ -225,33 +206,14 @@ class Stub:
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
-    def replace(self, units: Collection[Address]) -> list[Message]:
-        """Take note that units start again in fresh processes; return the requests that their servers have to have.
-
-        A request may reach a server twice; a server knows an update that it has applied.
-        """
+    def replace(self, units: Collection[Address]) -> None:
+        """Take note that workers start again in fresh processes."""
         processes = {self.process_of[unit] for unit in units}
         for key in [key for key in self._receive_buffers if self._process_with(key[1]) in processes]:
             del self._receive_buffers[key]  # what was read there may still be in use
-        for (_, server), outgoing in self._outgoing.items():
-            if server in units:
-                outgoing.take()  # they are among the requests without an answer
-        return pack(self._unanswered.of(units))
 
     def _process_with(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self.process_of[unit]
-
-    def _on_replica(self, message: Message) -> list[Message]:
-        """Answer a server that starts again with the newest values of its slices that it has sent to this process.
-
-        If the old server was lost in the middle of an answer, part of the values may be one update newer.
-        """
-        newest = self._newest.get(message.src, {})
-        described = [[number, each.version, list(each.applied)] for number, each in newest.items()]
-        pieces = [(self._all[number], each.group) for number, each in newest.items()]
-        arrays = tuple(self.worker_values(group, piece.param)[piece.start : piece.stop] for piece, group in pieces)
-        info = {"slices": described}
-        return [Message("r-replica", src=self.address, dst=message.src, info=info, arrays=arrays)]
 
     def _on_put(self, message: Message) -> list[Message]:
         values = message.arrays[0]
@@ -357,8 +319,6 @@ class Stub:
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
             if message.arrays[0].ctypes.data != values.ctypes.data:  # else the transport has read them there
                 np.copyto(values, message.arrays[0])
-            if "applied" in message.info:
-                self._newest[message.src][piece.id] = _Answered(message.version, group, message.info["applied"])
         if not self._unanswered.discard(message):
             return []
         answered = self._answered[group, piece.param]

@@ -280,38 +280,7 @@ def test_answers_that_come_in_one_message_are_all_taken(post: Post) -> None:
     assert [post.versions[WORKERS[0][0], param] for param in range(2)] == [[4], [4]]
 
 
-# -- servers that start again ------------------------------------------------------------------------
-
-
-def replaced(post: Post, *units: Address) -> list[Message]:
-    return [part for message in post.stub.replace(units) for part in message.parts or (message,)]
-
-
-def facts(message: Message) -> tuple[str, Address, int, int, int]:
-    return message.kind, message.dst, message.slice, message.info["group"], message.step
-
-
-def test_requests_that_are_not_answered_are_sent_again_to_a_server_that_starts_again() -> None:
-    post = Post(remote=(0, 1))
-    for group in WORKERS:
-        post.attach(group[0])
-    post.grads[WORKERS[0][0], 0][:] = 5
-    sent = post.update(WORKERS[0][0]) + post.say("get", WORKERS[1][0], param=1, version=0)
-    first = [message for message in sent if message.dst == table(2)[0]]
-    again = replaced(post, table(2)[0])
-    assert list(map(facts, again)) == list(map(facts, first))
-    assert any(message.arrays and set(message.arrays[0]) == {5.0} for message in again)
-    for message in sent:
-        post.answer("r-" + message.kind, message.slice, message.info["group"], 1, values=0.0, step=message.step)
-    assert replaced(post, *table(2)) == []
-
-
-def test_gradients_that_wait_for_others_are_sent_once() -> None:
-    post = Post(n_servers=1, remote=(0,))
-    post.attach(WORKERS[0][0])
-    post.say("update", WORKERS[0][0])
-    assert [message.slice for message in replaced(post, *table(1))] == post.of(0)
-    assert post.say("flush", WORKERS[0][0]) == []
+# -- workers that start again ------------------------------------------------------------------------
 
 
 def test_of_two_answers_to_a_request_that_was_sent_again_the_second_counts_for_nothing() -> None:
@@ -319,7 +288,6 @@ def test_of_two_answers_to_a_request_that_was_sent_again_the_second_counts_for_n
     post.attach(WORKERS[0][0])
     (number,) = post.of(0)
     post.update(WORKERS[0][0])
-    replaced(post, *table(1))
     for _ in range(2):
         post.answer("r-update", number, 0, version=1, values=1.0)
     assert post.versions[WORKERS[0][0], 0] == [1]
@@ -343,25 +311,6 @@ def test_every_update_brings_a_new_version_whatever_the_server_says(versions: li
     assert len(told) == 1 + len(versions)
     assert all(before < after for before, after in pairwise(told))
     assert all(version <= after for version, after in zip(versions, told[1:], strict=True))
-
-
-@pytest.mark.parametrize("share_memory", [True, False])
-def test_a_server_that_starts_again_gets_the_newest_values_that_a_process_has(share_memory: bool) -> None:
-    post = Post(n_servers=1, remote=(0,), share_memory=share_memory)
-    for group in WORKERS:
-        post.attach(group[0])
-        for param in range(2):
-            post.update(group[0], param)
-    (first,), (second,) = post.of(0), post.of(1)
-    post.answer("r-update", first, 0, version=5, values=5.0, applied=[3, 1])
-    post.answer("r-update", first, 1, version=6, values=6.0, applied=[3, 2])
-    post.answer("r-update", second, 0, version=4, values=4.0, applied=(2, 2))
-    (answer,) = post.stub.handle(Message("replica", table(1)[0], post.stub.address))
-    assert (answer.kind, answer.dst) == ("r-replica", table(1)[0])
-    assert answer.info["slices"] == [[first, 6, [3, 2]], [second, 4, [2, 2]]]
-    assert [set(values) for values in answer.arrays] == [{6.0}, {4.0}]
-    (answer,) = Post().stub.handle(Message("replica", table(1)[0], post.stub.address))
-    assert (answer.info["slices"], answer.arrays) == ([], ())
 
 
 def test_what_comes_from_a_fresh_process_has_a_buffer_of_its_own() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -154,7 +154,10 @@ class Running:
         return lost
 
     def replace(self, lost: Collection[int]) -> dict[int, int]:
-        """End processes, and start them again while the others go on; return the first steps of their groups."""
+        """End processes without servers, and start them again while the others go on.
+
+        Return the first steps of their groups.
+        """
         units = [unit for process in lost for unit in self.layout.processes[process]]
         for process in lost:
             self.hosts[process].close()
@@ -162,7 +165,7 @@ class Running:
         groups = {unit.group for unit in units if unit.kind == "worker"}
         applied = [host.cut(lost, groups) for host in others]
         snapshot = self._newest_snapshot()
-        steps = {group: _first_step(group, applied, snapshot) for group in groups}
+        steps = {group: 1 + min(steps[group] for steps in applied if group in steps) for group in groups}
         rejoin = Rejoin(frozenset(unit for host in others for unit in host.local), frozenset(), steps)
         fresh = [self._new_host(process, rejoin) for process in lost]
         for host in fresh:
@@ -191,10 +194,3 @@ class Running:
         for unit, thread in self._threads.items():
             thread.join(TIMEOUT_S)
             assert not thread.is_alive(), f"{unit} hangs; {self.waits()}; reports so far: {self.reports}"
-
-
-def _first_step(group: int, applied: Sequence[Mapping[int, int]], snapshot: Checkpoint | None) -> int:
-    found = [steps[group] for steps in applied if group in steps]
-    if found:
-        return min(found) + 1
-    return int(snapshot.groups[group]["step"]) if snapshot else 0

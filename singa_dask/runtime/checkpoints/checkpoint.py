@@ -23,7 +23,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints.kept_files import write_or_keep
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, write_manifest
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, what_is_no_cut, write_manifest
 from singa_dask.runtime.checkpoints.tensors import encode_tensors, tensor_chunks
 
 __all__ = [
@@ -355,13 +355,15 @@ class Checkpoint:
         self._parts.clear()
 
     def verify(self) -> None:
-        """Read every file, and compare it with its checksum.
+        """Read every file, and compare it with its checksum; check that it is a consistent cut, if it says so.
 
         Raises
         ------
         CheckpointError
             One cannot be read, or is damaged.
         """
+        if self.manifest.get("cut") and (why := what_is_no_cut(self.manifest["parts"], self.manifest["groups"])):
+            raise CheckpointError(f"{self.url}: {why}")
         for file in self._files:
             self._content(file)
 

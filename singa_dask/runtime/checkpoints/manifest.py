@@ -15,7 +15,15 @@ from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints.kept_files import keep_file, places_of, without_places
 
-__all__ = ["MANIFEST", "decode_manifest", "encode_manifest", "make_manifest", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "decode_manifest",
+    "encode_manifest",
+    "make_manifest",
+    "newest_step",
+    "what_is_no_cut",
+    "write_manifest",
+]
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
@@ -31,7 +39,8 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
         [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known;
-        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`.
+        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`; ``cut``: whether it is a consistent
+        cut, of several worker groups, see `what_is_no_cut`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
@@ -41,6 +50,32 @@ def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) 
     """Return a manifest, see `encode_manifest`, without the checksum that its bytes have."""
     # "checksum" says that there has to be one, should its own key be damaged
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
+
+
+def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why a checkpoint of several worker groups is no consistent cut; empty if it is one.
+
+    It is, if all values have of each group the gradients of just the steps before its position.
+    """
+    for tensor in _trained(parts):
+        for group, position in groups.items():
+            n_steps = int(tensor["applied"].get(group, -1)) + 1
+            if n_steps != position["step"]:
+                return (
+                    f"not a consistent cut: worker group {group} is before step {position['step']}, "
+                    f"{tensor['key']} has its gradients before step {n_steps}."
+                )
+    return ""
+
+
+def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
+    """Return the newest step of a worker group that all values have the gradient of; -1 if none."""
+    return min((int(tensor["applied"].get(group, -1)) for tensor in _trained(parts)), default=-1)
+
+
+def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the values that have gradients of any worker group."""
+    return [tensor for part in parts for tensor in part["tensors"] if tensor.get("applied")]
 
 
 def _checksum_lines(body: bytes) -> bytes:

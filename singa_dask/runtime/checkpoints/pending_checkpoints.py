@@ -14,7 +14,7 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf.watched import KeepConf
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut
 from singa_dask.runtime.checkpoints.retention import Retention
 
 __all__ = ["PendingCheckpoints", "PendingSnapshots", "describe_params", "merge_positions"]
@@ -71,7 +71,7 @@ class PendingCheckpoints:
         self.n_workers = n_workers
         self.n_reports = n_groups * n_workers
         self.term = term
-        self._left: dict[Address, dict[str, Any]] = {}
+        self._left: set[Address] = set()
         self._in_background = in_background
         self._retention = Retention(directory, keep)
         self._pending: dict[int, _Pending] = {}
@@ -97,8 +97,8 @@ class PendingCheckpoints:
         """
         where = {**self._where(step), **({"keep": True} if last else {})}
         asked = self._pending[step] = _Pending(dict(facts), {**where, "term": self.term})
-        for worker, position in self._left.items():
-            asked.reports[worker] = self._report_of(worker, step, position)
+        for worker in self._left:
+            asked.reports[worker] = self._report_of(worker, step)
         return asked.asked
 
     def _where(self, step: int) -> dict[str, Any]:
@@ -106,45 +106,36 @@ class PendingCheckpoints:
         return {"url": checkpoint.step_url(self.directory, step)}
 
     def to_ask(self, units: Collection[Address]) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that units which start anew have not answered: (step, unit, what it has to know).
+        """Return the requests that workers which start anew have not answered: (step, worker, what it has to know).
 
         Reports of a worker group are of one step: the whole group is asked again.
 
         Parameters
         ----------
         units : collection of Address
-            Servers that write parts, and all workers of other groups.
+            All workers of other groups that start anew.
         """
         again = []
         for step, pending in self._pending.items():
             n_reports = Counter(worker.group for worker in pending.reports)
             for unit in units:
-                if unit.kind == "server":
-                    is_there = unit in pending.parts
-                else:
-                    is_there = n_reports[unit.group] == self.n_workers
-                    if not is_there:
-                        pending.reports.pop(unit, None)
-                if not is_there:
+                if n_reports[unit.group] < self.n_workers:
+                    pending.reports.pop(unit, None)
                     again.append((step, unit, pending.asked))
         return again
 
-    def leave(self, worker: Address, position: dict[str, Any]) -> list[dict[str, Any]]:
+    def leave(self, worker: Address) -> list[dict[str, Any]]:
         """Expect no report of a worker that is done and cannot be asked any more; return events as `take`.
 
-        Parameters
-        ----------
-        worker : Address
-        position : dict
-            Its last ``step``, and its ``cursors`` as far as they are known.
+        Where it read is not known, unless the others of its group say so; its last step is what servers have applied.
         """
-        self._left[worker] = position
+        self._left.add(worker)
         steps = [step for step, pending in self._pending.items() if worker not in pending.reports]
-        events = [self.take(self._report_of(worker, step, position)) for step in steps]
+        events = [self.take(self._report_of(worker, step)) for step in steps]
         return [event for event in events if event is not None]
 
-    def _report_of(self, worker: Address, step: int, position: dict[str, Any]) -> Message:
-        info = {"term": self.term, "position": position, "states": None}
+    def _report_of(self, worker: Address, step: int) -> Message:
+        info = {"term": self.term, "position": None, "states": None}
         return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> dict[str, Any] | None:
@@ -179,18 +170,26 @@ class PendingCheckpoints:
         for each in (*parts, *reports):
             if "error" in each.info:
                 return self.failure(message.step, f"{each.src}: {each.info['error']}")
-        facts = {**pending.facts, **self._merge(pending.facts["groups"], reports)}
-        return self._complete(message.step, [_without_term(part.info) for part in parts], facts)
+        described = [_without_term(part.info) for part in parts]
+        facts = {**pending.facts, **self._merge(pending.facts["groups"], reports, described)}
+        if facts.get("cut") and (why := what_is_no_cut(described, facts["groups"])):
+            return self.failure(message.step, why)
+        return self._complete(message.step, described, facts)
 
-    def _merge(self, known: Mapping[str, Any], reports: Sequence[Message]) -> dict[str, Any]:
+    def _merge(
+        self, known: Mapping[str, Any], reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
         """Return positions and layer states of all workers, for the manifest; some positions are known."""
         groups, states = dict(known), []
         for group, found in groupby(reports, key=lambda message: message.src.group):
             infos = [message.info for message in found]
-            position = groups.setdefault(str(group), merge_positions([info["position"] for info in infos]))
-            if all(info["position"]["step"] == position["step"] for info in infos):
+            positions = [info["position"] for info in infos if info["position"]]
+            positions = positions or [{"step": newest_step(parts, str(group)) + 1, "cursors": {}}]
+            position = groups.setdefault(str(group), merge_positions(positions))
+            if all(each["step"] == position["step"] for each in positions):
                 states += [info["states"] for info in infos if info["states"]]
-        return {"groups": groups, "workers": self.n_workers, "states": states}
+        cut = {"cut": True} if len(groups) > 1 else {}
+        return {"groups": groups, "workers": self.n_workers, "states": states, **cut}
 
     def _complete(
         self, step: int, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
@@ -206,7 +205,7 @@ class PendingCheckpoints:
         places = checkpoint.write_manifest(url, parts, facts, keep)
         if places:
             return {**self.failure(step, " ".join(sorted(set(places.values())))), "kept_at": sorted(places), "url": url}
-        self._retention.tidy(step, pending)
+        self._retention.tidy(step, pending, last=keep)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def failure(self, step: int, why: str) -> dict[str, Any]:

@@ -146,8 +146,8 @@ class JobState(LifeCycle):
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
-            if report.get("retry"):
-                self._points.drop_named(str(report.get("cause", report["reason"])))
+            cause = str(report.get("cause", report["reason"]))
+            if self._points.drop_named(cause) or report.get("retry"):
                 if "unreachable" in report:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)
@@ -314,9 +314,7 @@ class JobState(LifeCycle):
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._restarts.refusal(self._now):
             return False
-        replacement = Replacement(self._life, processes, self._points, self._placer, self.steps)
-        if replacement.loses_servers and not self._points.has_snapshot:
-            return False
+        replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
         self._replacement = replacement
         self._actions += replacement.begin(self._now, self._workers, reason)

@@ -23,9 +23,10 @@ TIMEOUT_S = 60.0
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the lost processes and all that share a worker group with them; None if no worker group is left then.
+    """Return the lost processes and all that share a worker group with them; None if the whole job has to restart.
 
-    None also for a job with one worker group: it restarts as a whole, from a snapshot, so that its bits stay.
+    It has to if no worker group is left then, or if servers are lost: the newest moment of which all is known is that
+    of the newest snapshot or checkpoint.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -38,6 +39,8 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
     }:
         found |= more
     if not any(mine for process, mine in enumerate(groups) if process not in found):
+        return None
+    if any(unit.kind == "server" for process in found for unit in layout.processes[process]):
         return None
     return sorted(found)
 
@@ -58,8 +61,6 @@ class Replacement:
         The processes to start again.
     points : RestartPoints
     placer : Placer
-    steps : mapping of str to int
-        Last known step of each worker group.
 
     Attributes
     ----------
@@ -69,9 +70,7 @@ class Replacement:
         Whether that is so because the processes cannot be placed, not because anything more was lost.
     """
 
-    def __init__(
-        self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer, steps: Mapping[str, int]
-    ) -> None:
+    def __init__(self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer) -> None:
         self.phase: Literal["ending", "placing", "hosting", "joining", "running", "done"] = "ending"
         self.failed = ""
         self.is_refused = False
@@ -80,7 +79,6 @@ class Replacement:
         self._survivors = [p for p in range(len(life.roster.workers)) if p not in processes]
         self._points = points
         self._placer = placer
-        self._steps = {int(group): step for group, step in steps.items()}
         self._applied: dict[int, int] = {}
         self._hosted: dict[int, str] = {}
         self._missing: set[str] = set()
@@ -96,11 +94,6 @@ class Replacement:
     def groups(self) -> list[int]:
         """The worker groups that start again."""
         return sorted({unit.group for unit in self.units if unit.kind == "worker"})
-
-    @property
-    def loses_servers(self) -> bool:
-        """Whether servers start again."""
-        return any(unit.kind == "server" for unit in self.units)
 
     def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts], reason: str) -> list[Any]:
         """Cut the processes off."""
@@ -194,17 +187,10 @@ class Replacement:
         if found is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
-        if 0 in steps.values():  # it may not have sent its initial values
+        if 0 in steps.values() or len(steps) < len(self.groups):  # it may not have sent its initial values
             self.failed, self.is_refused = "a lost worker group had not trained a step yet.", True
             return []
-        point = self._points.of_groups(steps, self.groups, self._placer.reachable(workers), self.loses_servers)
-        if point is None:
-            self.failed, self.is_refused = "there is no snapshot of the lost servers.", True
-            return []
-        start, begun = point
-        for group in self.groups:
-            # its servers are lost too: where it was when it was last heard of
-            steps.setdefault(group, max(self._steps.get(group, 0), begun[group]))
+        start = self._points.of_groups(steps, self._placer.reachable(workers))
         self.phase = "hosting"
         mine = dict(zip(self._processes, found, strict=True))
         life = 1 + max(roster.lives)

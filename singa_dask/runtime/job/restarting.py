@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 __all__ = ["RestartPoints", "Restarts"]
@@ -10,11 +10,12 @@ __all__ = ["RestartPoints", "Restarts"]
 WINDOW_S = 3600.0
 MAX_BACKOFF_S = 30.0
 KEPT = 2
+MAX_CHECKPOINTS = 8
 KEYS = "parts", "states"
 
 
 class RestartPoints:
-    """The newest snapshots and the newest checkpoint of a job.
+    """The newest snapshots and checkpoints of a job.
 
     Parameters
     ----------
@@ -24,18 +25,12 @@ class RestartPoints:
 
     def __init__(self, resume: str | None) -> None:
         self._resume = resume
-        self._checkpoint: tuple[int, str] | None = None
+        self._checkpoints: list[tuple[int, str]] = []
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
-
-    @property
-    def has_snapshot(self) -> bool:
-        """Whether there is a snapshot."""
-        return bool(self._snapshots)
 
     def add_checkpoint(self, step: int, url: str) -> None:
         """Add a checkpoint that is complete; news of an older one may come late."""
-        if self._checkpoint is None or step >= self._checkpoint[0]:
-            self._checkpoint = (step, url)
+        self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
         """Add a snapshot that is complete; those of later steps, from an older life, are replaced by it.
@@ -54,13 +49,19 @@ class RestartPoints:
             kept.append((step, {**manifest, **_held(manifest, others)}))
         self._snapshots = kept
 
-    def drop_named(self, text: str) -> None:
-        """Drop snapshots that cannot be read: ``text``, the cause of a failure, names a file of them."""
+    def drop_named(self, text: str) -> bool:
+        """Drop what cannot be read: ``text``, the cause of a failure, names a file of it. Return whether there is any.
+
+        The job starts from an older one next.
+        """
+        before = len(self._checkpoints) + len(self._snapshots)
+        self._checkpoints = [each for each in self._checkpoints if f"{each[1]}/" not in text]
         self._snapshots = [
             (step, manifest)
             for step, manifest in self._snapshots
             if not any(part["file"] in text for key in KEYS for part in manifest.get(key, ()))
         ]
+        return len(self._checkpoints) + len(self._snapshots) < before
 
     def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
         """Return the newest point that can still be read.
@@ -80,41 +81,31 @@ class RestartPoints:
             In words.
         """
         for step, manifest in reversed(self._snapshots):
-            if self._checkpoint is not None and self._checkpoint[0] >= step:
+            if self._checkpoints and self._checkpoints[-1][0] >= step:
                 break
             left = _held(manifest, present)
             if all(part["holders"] for parts in left.values() for part in parts):
                 return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
-        if self._checkpoint is not None:
-            step, url = self._checkpoint
+        if self._checkpoints:
+            step, url = self._checkpoints[-1]
             return step, {"url": url}, f"the checkpoint of step {step}"
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
-    def of_groups(
-        self, steps: Mapping[int, int], groups: Iterable[int], present: Collection[str], needs_parts: bool
-    ) -> tuple[dict[str, Any], dict[int, int]] | None:
-        """Return the newest point from which some worker groups can start again, and their steps at it.
+    def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
+        """Return the newest point from which worker groups can start again whose servers go on.
 
         Parameters
         ----------
         steps : mapping of int to int
-            The step that a group has to start at, for those of which it is known: no point after it will do.
-        groups : iterable of int
+            The step that each group has to start at: no snapshot after it will do. Checkpoints are of earlier moments.
         present : collection of str
             Dask workers that can be reached.
-        needs_parts : bool
-            Whether all parts must be there. Then there may be no such point, and the result is None.
         """
         for _, manifest in reversed(self._snapshots):
-            known = {int(group): int(facts["step"]) for group, facts in manifest["groups"].items()}
-            if any(known.get(group, 0) > step for group, step in steps.items()):
-                continue
-            left = _held(manifest, present)
-            if not needs_parts or all(part["holders"] for parts in left.values() for part in parts):
-                return {"manifest": {**manifest, **left}}, {group: known.get(group, 0) for group in groups}
-        if needs_parts:
-            return None
-        return {"url": self._resume} if self._resume else {}, dict.fromkeys(groups, 0)
+            if all(int(manifest["groups"][str(group)]["step"]) <= step for group, step in steps.items()):
+                return {"manifest": {**manifest, **_held(manifest, present)}}
+        url = self._checkpoints[-1][1] if self._checkpoints else self._resume
+        return {"url": url} if url else {}
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from singa_dask.comm import Address, Message
@@ -89,6 +89,10 @@ class Checkpointing:
         self._snapshots = PendingSnapshots(snapshot_life, *expected, term) if snapshot_life is not None else None
         self._written: dict[str, Any] = {}  # the event of the newest checkpoint of this run that is complete
         self._copying: set[tuple[str, Address]] = set()
+        # workers of other groups that wait, or have gone, and the request that they wait for
+        self._arrived: set[Address] = set()
+        self._gone: set[Address] = set()
+        self._asked: tuple[str, int] | None = None
         self._schedule = SnapshotSchedule()
         # of the others; they may come some steps before this worker asks for them
         self._cursors: list[Message] = []
@@ -96,7 +100,10 @@ class Checkpointing:
         channel.on("part", self._take)
         channel.on("r-progress", self._take)
         channel.on("written", self._take)
-        channel.on("r-snapshot", lambda message: self._copying.discard((message.info["term"], message.src)))
+        for kind in ("r-snapshot", "r-settle"):
+            channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
+        if state.is_first:
+            channel.on("arrived", self._take_arrival)
         channel.on("ask-again", self._ask_again)
 
     def begin(self, now: float) -> None:
@@ -219,7 +226,7 @@ class Checkpointing:
 
     def finish(self, wait: bool) -> None:
         """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
-        while (wait and self._pending) or ((self._pending or self._snapshots) and self._channel.has_messages()):
+        while (wait and self._pending) or (self._state.is_first and self._channel.has_messages()):
             self._channel.receive("parts of checkpoints")
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,42 +257,65 @@ class Checkpointing:
         }
 
     def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints, last: bool) -> dict[str, Any]:
-        """Ask every server for its part; return where parts go, once all have taken their copy."""
+        """Ask every server for its part; return where parts go, once all have taken their copy.
+
+        The other groups wait meanwhile. If there are several server groups, the one that writes has all changes of the
+        others before it does.
+        """
         step, cluster = self._state.step, self._job.cluster
         self._state.snapshot_requested = False
         info = pending.begin(step, manifest, last)
-        for group in range(1, cluster.nworker_groups):
-            for worker in (0, *self._others):
-                self._ask(Address.worker(group, worker), step, info)
-        group = self._plan.layout.server_group_of(0)
-        for i in range(cluster.nservers_per_group):
-            self._copying.add((info["term"], Address.server(group, i)))
-            self._ask(Address.server(group, i), step, info)
-        while self._copying:
-            self._channel.receive("copies of the servers")
+        others = [Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)]
+        self._asked = info["term"], step
+        self._arrived.clear()
+        for worker in others:
+            self._channel.send("progress", worker, step=step, info=info)
+        while not self._gone.union(self._arrived).issuperset(others):
+            self._channel.receive("the other worker groups")
+        if cluster.nserver_groups > 1:
+            self._ask_servers("settle", range(1, cluster.nserver_groups), step, info)
+            self._ask_servers("settle", [0], step, info)
+        self._ask_servers("snapshot", [0], step, info)
+        self._asked = None
+        for worker in others:
+            self._channel.send("taken", worker, step=step, info={"term": info["term"]})
         return info
 
-    def _ask(self, unit: Address, step: int, info: Mapping[str, Any]) -> None:
-        self._channel.send("snapshot" if unit.kind == "server" else "progress", unit, step=step, info=info)
+    def _ask_servers(self, kind: str, groups: Iterable[int], step: int, info: Mapping[str, Any]) -> None:
+        """Ask all servers of some groups, and wait for their answers."""
+        for server in (
+            Address.server(group, i) for group in groups for i in range(self._job.cluster.nservers_per_group)
+        ):
+            self._copying.add((info["term"], server))
+            self._channel.send(kind, server, step=step, info=info)
+        while self._copying:
+            self._channel.receive("copies of the servers")
+
+    def _take_arrival(self, message: Message) -> None:
+        """Count a worker of another group that waits; one that waits for another request need not."""
+        if (message.info["term"], message.step) == self._asked:
+            self._arrived.add(message.src)
+        else:
+            self._channel.send("taken", message.src, step=message.step, info=message.info)
 
     def _ask_again(self, message: Message) -> None:
         """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
-        server_group = self._plan.layout.server_group_of(0)
-        units = [unit for unit in message.info["units"] if unit.group == server_group or unit.kind == "worker"]
+        workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         for pending in self._all_pending():
-            for step, unit, info in pending.to_ask(units):
-                self._ask(unit, step, info)
+            for step, worker, info in pending.to_ask(workers):
+                self._arrived.discard(worker)
+                self._channel.send("progress", worker, step=step, info=info)
         self.leave(message.info["left"])
 
     def _all_pending(self) -> list[PendingCheckpoints]:
         return [self._pending] if self._snapshots is None else [self._pending, self._snapshots]
 
     def leave(self, workers: Collection[Address]) -> None:
-        """Do not wait for workers that are done, and may be gone; where they read is not known, unless they say so."""
-        position = {"step": self._job.train_steps if self._state.stop_at < 0 else self._state.step, "cursors": {}}
+        """Do not wait for workers that are done, and may be gone."""
+        self._gone.update(workers)
         for pending in self._all_pending():
             for worker in workers:
-                for event in pending.leave(worker, position):
+                for event in pending.leave(worker):
                     self._schedule_next(event)
                     self._tell(event)
 

@@ -159,17 +159,12 @@ class InitialState:
 
     def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
         """Return the newest step of each worker group that the values of a slice have the update of."""
-        if self.resumed is None or len(self.resumed.groups) != plan.layout.cluster.nworker_groups:
+        if self.resumed is None:
             return {}
+        n_groups = plan.layout.cluster.nworker_groups
+        if len(self.resumed.groups) != n_groups:
+            return {group: self._resumed_step(group) - 1 for group in range(n_groups)}
         return self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)[1]
-
-    def slice_values(self, plan: JobPlan, piece: ParamSlice) -> tuple[np.ndarray, int] | None:
-        """Return the values of a slice and their version; None if the run starts without a checkpoint."""
-        values = self.updater_state(plan, "value", piece)
-        if self.resumed is None or values is None:
-            return None
-        version, _ = self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)
-        return values, version if version >= 0 else self.resumed.version(plan.owners[piece.param])
 
     def release(self) -> None:
         """Release the memory of what has been read, once a unit has begun."""
@@ -201,7 +196,7 @@ class InitialState:
             if PHASES[name] in nets:
                 nets[PHASES[name]].seek(found)
         self._restore_states(self.resumed, nets, group)
-        return self._resumed_step(group)
+        return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
         context, n_then = nets[Phase.TRAIN].context, resumed.manifest.get("workers")

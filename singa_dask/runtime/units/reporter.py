@@ -48,7 +48,11 @@ class Reporter:
     The first group takes checkpoints at steps that all of its workers know. In another group the workers are asked for
     reports at any time; the group agrees on the step of each report, and which request it answers: one may have reached
     some workers only, if the worker that sent it was lost. The last report, made at the end, answers all requests that
-    are left.
+    are left, and alone those of the last checkpoint.
+
+    A checkpoint is a consistent cut: before a worker reports, servers have answered all its gradients, and it begins no
+    step before they have taken their copies (``taken``). The worker that asks answers requests that are not its own,
+    of one that it replaces, in the same way, so nobody waits for a worker that is lost.
 
     Parameters
     ----------
@@ -67,7 +71,11 @@ class Reporter:
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
         self._answered = RecentRequests()
+        self._held: tuple[str, int] | None = None
+        self._first_step = state.step
         self._lock = threading.Lock()
+        if channel.address.group:
+            channel.on("taken", self._release)
 
     def report_now(self, step: int, where: Mapping[str, Any]) -> None:
         """Report for the checkpoint of a step; states are copied now and saved in the background."""
@@ -100,26 +108,43 @@ class Reporter:
         self._answer()
 
     def is_due(self) -> bool:
-        """Return whether a report is due before this step; the first worker of a group chooses the step of one."""
+        """Return whether a report is due before this step; the first worker of a group chooses the step of one.
+
+        There is none before the first step: of a group that starts again some servers may have the update already.
+        """
         state = self._state
-        if self._requests and self._channel.address.id == 0 and not state.reports_at:
+        if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
             with self._lock:
-                request = next(iter(self._requests), None)
+                request = next((key for key, each in self._requests.items() if not each.info.get("keep")), None)
             if request is not None:
                 state.choose_report(request)
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Make a report; send it once it is asked for."""
+        """Make a report; send it once it is asked for. Unless it is the last, wait for the copies of the servers."""
+        self._trainer.collect_all()
         report = self._make()
         with self._lock:
             if last:
                 self._last = report
             else:
-                request = self._state.reports_at.pop(self._state.step)
+                request = self._held = self._state.reports_at.pop(self._state.step)
                 self._reports = {key: each for key, each in self._reports.items() if key[0] == request[0]}
                 self._reports[request] = report
         self._answer()
+        self.repeat_arrival()
+        while self._held is not None:
+            self._channel.receive("the copies of the servers")
+
+    def repeat_arrival(self) -> None:
+        """Tell the first worker that this one waits, if it does; called from other threads, too."""
+        held = self._held
+        if held is not None:
+            self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})
+
+    def _release(self, message: Message) -> None:
+        if self._held == (message.info["term"], message.step):
+            self._held = None
 
     def _answer(self) -> None:
         """Send the reports that are made and were asked for."""
@@ -131,4 +156,6 @@ class Reporter:
                 request, report = self._requests.pop(key), self._reports.pop(key, self._last)
                 self._answered.add(key)
             assert report is not None
+            if report is self._last:
+                self._channel.send("arrived", FIRST, step=request.step, info={"term": key[0]})
             self._send(report, request.step, request.info)

@@ -187,12 +187,12 @@ class Router:
         info = {"units": [list(unit) for unit in units]}
         for unit in self.inboxes:
             self.post(Message("replaced", src=Address.stub(self._process), dst=unit, info=info))
-        following = self._stub.replace(units)
+        self._stub.replace(units)
         if self._process == 0:
             with self._lock:
-                following += self._coordinator.replace([unit for unit in units if unit not in left], left)
-        for each in following:
-            self.post(each)
+                following = self._coordinator.replace([unit for unit in units if unit not in left], left)
+            for each in following:
+                self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
         """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why."""

@@ -24,6 +24,9 @@ class RunState:
         First step.
     ahead : int
         Steps that one worker of the group can be ahead of another.
+    rejoins : bool
+        Whether the group starts again while others go on. It does not stop before its first step, which some servers
+        may have applied already.
 
     Attributes
     ----------
@@ -48,7 +51,7 @@ class RunState:
         Set from other threads on the first worker, which takes a snapshot, or a checkpoint, as soon as it can.
     """
 
-    def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int) -> None:
+    def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int, rejoins: bool = False) -> None:
         self.step = step
         self.stop_at = -1
         self.stop_requested = False
@@ -63,6 +66,7 @@ class RunState:
         self._cluster = job.cluster
         self._last = job.train_steps
         self._ahead = ahead
+        self._may_stop_from = step + rejoins
 
     @property
     def is_first(self) -> bool:
@@ -86,7 +90,7 @@ class RunState:
 
     def stops(self) -> bool:
         """Return whether the group stops before this step; the first worker chooses a step that none has reached."""
-        if self.stop_requested and self.stop_at < 0:
+        if self.stop_requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 

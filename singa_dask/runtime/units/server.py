@@ -5,14 +5,13 @@ caller reads the inbox and delivers the answers. Two errors of SINGA are fixed: 
 never mix in one update, and no change made while server groups synchronise is lost.
 
 A server knows the newest step of each worker group that a slice has. If an update comes twice, as a worker group starts
-again or a request was sent again, it is applied once, and answered twice. A server that starts again in a fresh process
-while others go on takes the newest values that they have, see `Server.rejoin`.
+again, it is applied once, and answered twice. A server that is lost does not start again while others go on: the whole
+job does, from a consistent cut.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
-from singa_dask.errors import LostUnitError
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
 from singa_dask.runtime.units.update_counts import UpdateCounts
@@ -33,8 +31,8 @@ __all__ = ["Server"]
 class _Held:
     """One slice that this server holds.
 
-    Of each worker group, ``applied`` is the newest step that it has, and ``given`` the version of the values that the
-    group was given last; -1 before.
+    Of each worker group, ``applied`` is the newest step that the values have the gradient of, from the group itself or
+    by another server group, and ``given`` the version of the values that the group was given last; -1 before.
     """
 
     slice: ParamSlice
@@ -48,6 +46,10 @@ class _Held:
     last: np.ndarray | None = None
     n_since_sync: int = 0
     syncing: bool = False
+
+    def merge(self, applied: Sequence[int]) -> None:
+        """Take note of the steps that came with values of another server group."""
+        self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
 
 
 class Server:
@@ -105,8 +107,8 @@ class Server:
             view = values(piece.param)[piece.start : piece.stop]
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
             self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied, given)
-        self._asked: set[Address] = set()
-        self._asked_servers = False
+        self._settling: Message | None = None
+        self._unsettled: set[int] = set()
 
     def _new_state(self, piece: ParamSlice, values: Any) -> dict[str, Any]:
         names = self.updater.state_names if self.scales[piece.param] else ()
@@ -221,8 +223,6 @@ class Server:
         held.given[message.info["group"]] = held.version
         if not message.info["in_place"]:
             arrays = (held.value if self.is_only_group else held.value.copy(),)
-            if not self.is_only_group:
-                info["applied"] = tuple(held.applied)
         return Message(
             kind,
             src=self.address,
@@ -244,18 +244,24 @@ class Server:
         held.n_since_sync += 1
         if held.n_since_sync < self.sync_freq or held.syncing:
             return []
+        return [self._push(held)]
+
+    def _push(self, held: _Held) -> Message:
+        """Return the change of a slice since the last time, for its master."""
+        assert held.last is not None
         change = held.value - held.last
         np.copyto(held.last, held.value)
         held.n_since_sync = 0
         held.syncing = True
-        to = Address.server(held.slice.master, self.address.id)
-        return [Message("sync", self.address, to, slice=held.slice.id, arrays=(change,))]
+        to, info = Address.server(held.slice.master, self.address.id), {"applied": list(held.applied)}
+        return Message("sync", self.address, to, slice=held.slice.id, info=info, arrays=(change,))
 
     def _on_sync(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
         held.value += message.arrays[0]
-        values = (held.value.copy(),)
-        return [Message("r-sync", self.address, message.src, slice=message.slice, arrays=values)]
+        held.merge(message.info["applied"])
+        info, values = {"applied": list(held.applied)}, (held.value.copy(),)
+        return [Message("r-sync", self.address, message.src, slice=message.slice, info=info, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
         """Take the values of the master group, plus the changes made here meanwhile."""
@@ -264,111 +270,35 @@ class Server:
         meanwhile = held.value - held.last
         np.copyto(held.last, message.arrays[0])
         np.add(message.arrays[0], meanwhile, out=held.value)
+        held.merge(message.info["applied"])
         held.syncing = False
-        return []
+        return self._settle()
 
-    # -- replicas ----------------------------------------------------------------------------------
+    def _on_settle(self, message: Message) -> list[Message]:
+        """Exchange all changes with the masters of slices, and then answer; no worker sends gradients meanwhile."""
+        self._settling = message
+        self._unsettled = {number for number, held in self._held.items() if held.last is not None}
+        return self._settle()
 
-    @property
-    def is_rejoining(self) -> bool:
-        """Whether replicas are missing; until they are there, only ``r-replica`` may be handled."""
-        return bool(self._asked)
+    def _settle(self) -> list[Message]:
+        if self._settling is None:
+            return []
+        pushes = [self._push(self._held[each]) for each in sorted(self._unsettled) if not self._held[each].syncing]
+        self._unsettled -= {push.slice for push in pushes}
+        if self._unsettled or any(held.syncing for held in self._held.values()):
+            return pushes
+        asked, self._settling = self._settling, None
+        return [Message("r-settle", self.address, asked.src, step=asked.step, info={"term": asked.info["term"]})]
 
-    def rejoin(
-        self,
-        value: Callable[[ParamSlice], tuple[np.ndarray, int] | None],
-        running: Collection[Address],
-        process_of: Mapping[Address, int],
-    ) -> list[Message]:
-        """Begin in a fresh process while other units go on: take values of a checkpoint, and ask for newer ones.
-
-        Each process knows the values that it was sent last, and the newest of them are taken. If other server groups go
-        on, values are taken from these: of each slice from its master, or from the first group if the master starts
-        again too.
-
-        Parameters
-        ----------
-        value : callable
-            Slice -> values, version; None if there is no checkpoint.
-        running : collection of Address
-            Units in other processes that go on.
-        process_of : mapping of Address to int
-            Process of every unit.
-
-        Returns
-        -------
-        list of Message
-            One ``replica`` to each stub and server that is asked.
-        """
-        peers = sorted(unit.group for unit in running if unit.kind == "server" and unit.id == self.address.id)
-        wanted: dict[int, list[int]] = defaultdict(list)
-        for held in self._held.values():
-            stored = value(held.slice)
-            if stored is not None:
-                held.version = stored[1]
-                self.ops.copy(stored[0], out=held.value)
-            if peers:
-                wanted[held.slice.master if held.slice.master in peers else peers[0]].append(held.slice.id)
-        self._asked_servers = bool(peers)
-        asked: list[tuple[Address, dict[str, Any]]]
-        asked = [(Address.stub(process), {}) for process in sorted({process_of[unit] for unit in running})]
-        asked += [(Address.server(group, self.address.id), {"slices": ids}) for group, ids in wanted.items()]
-        self._asked = {address for address, _ in asked}
-        if not asked:
-            self._end_rejoining()
-        return [Message("replica", src=self.address, dst=address, info=info) for address, info in asked]
-
-    def _on_replica(self, message: Message) -> list[Message]:
-        """Give a server of another group, which starts again, the values of slices."""
-        given = [self._held[number] for number in message.info["slices"]]
-        for held in given:
-            if held.last is not None and held.slice.master == message.src.group:
-                np.copyto(held.last, held.value)  # their master has all changes now
-                held.n_since_sync = 0
-        info = {"slices": [[held.slice.id, held.version, []] for held in given]}
-        arrays = tuple(held.value.copy() for held in given)
-        return [Message("r-replica", src=self.address, dst=message.src, info=info, arrays=arrays)]
-
-    def _on_r_replica(self, message: Message) -> list[Message]:
-        """Take values if they are newer; begin once all have come.
-
-        Raises
-        ------
-        LostUnitError
-            Nobody has values of some slice.
-        """
-        for (number, version, applied), values in zip(message.info["slices"], message.arrays, strict=True):
-            held = self._held[number]
-            held.applied = [max(pair) for pair in zip(held.applied, applied or held.applied, strict=True)]
-            if message.src.kind == "server" or (version > held.version and not self._asked_servers):
-                self.ops.copy(values, out=held.value)
-            held.version = max(held.version, version)
-        self._asked.discard(message.src)
-        if not self._asked:
-            self._end_rejoining()
-        return []
-
-    def _end_rejoining(self) -> None:
-        for held in self._held.values():
-            if held.version < 0:
-                raise LostUnitError(
-                    f"{self.address}: nobody has values of slice {held.slice.id} any more. Expected them in a "
-                    "process that goes on, or a snapshot. The job has to start again as a whole."
-                )
-            if held.slice.master != self.address.group:
-                held.last = held.value.copy()
+    # -- replacements ------------------------------------------------------------------------------
 
     def _on_replaced(self, message: Message) -> list[Message]:
-        """Forget what units had sent that start again in fresh processes, and what they were to answer."""
-        units = [Address(*unit) for unit in message.info["units"]]
-        groups = {unit.group for unit in units if unit.kind == "worker"}
-        peers = {unit.group for unit in units if unit.kind == "server" and unit.id == self.address.id}
+        """Forget what workers had sent that start again in fresh processes, and what they were to be answered."""
+        groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
         for held in self._held.values():
             for group in groups:
                 held.sent.pop(group, None)
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
-            if held.slice.master in peers:
-                held.syncing = False
         return []
 
     # -- checkpoints -------------------------------------------------------------------------------

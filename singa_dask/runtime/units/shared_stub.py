@@ -68,10 +68,10 @@ class SharedStub:
 
         return values
 
-    def replace(self, units: Collection[Address]) -> list[Message]:
-        """Take note that units start again in fresh processes; return what follows, see `Stub.replace`."""
+    def replace(self, units: Collection[Address]) -> None:
+        """Take note that units start again in fresh processes, see `Stub.replace`."""
         with self._lock:
-            return self._stub.replace(units)
+            self._stub.replace(units)
 
     def forget(self) -> None:
         """Release all memory, once nobody sends anything any more."""

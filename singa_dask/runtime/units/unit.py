@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
@@ -33,7 +32,7 @@ from singa_dask.runtime.units.failures import explain
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
-from singa_dask.runtime.units.reporter import RecentRequests, SaveStates
+from singa_dask.runtime.units.reporter import SaveStates
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.server_profiler import ServerProfiler
 from singa_dask.runtime.units.unit_host import UnitHost
@@ -259,11 +258,9 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(state, partial(initial_state.applied, plan))
-        questions = _rejoin(host, server, initial_state)
         initial_state.release()
         host.add(server)
-        for message in (*questions, Message("hello", src=address, dst=Address.stub(0))):
-            host.router.post(message)
+        host.router.post(Message("hello", src=address, dst=Address.stub(0)))
         logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
         _serve(host, server, _handler(host, server, initial_state))
     return {"updates": {**server.counts.report(), "refused": server.duplicates}}
@@ -280,43 +277,27 @@ def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Cal
     return ServerProfiler(server, host.trace, windows, host.plan.names).handle
 
 
-def _rejoin(host: UnitHost, server: Server, initial_state: InitialState) -> list[Message]:
-    """Give a server values if workers do not; return what it asks other processes."""
-    rejoin = initial_state.rejoin
-    if rejoin is None:
-        return []
-    return server.rejoin(partial(initial_state.slice_values, host.plan), rejoin.running, host.plan.layout.process_of)
-
-
 def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:
     """Answer messages until the job ends."""
-    answered = RecentRequests()
-    for message in _messages(host, server):
+    for message in _messages(host, server.address):
         if message.kind == "snapshot":
-            request = message.info["term"], message.step
-            if request not in answered:
-                answered.add(request)
-                _snapshot(host, server, message)
+            _snapshot(host, server, message)
         elif message.kind != "start":
             for answer in handle(message):
                 host.router.post(answer)
 
 
-def _messages(host: UnitHost, server: Server) -> Iterator[Message]:
-    """Yield the messages to a server until the job ends; those that come while it rejoins the job after that."""
-    inbox, gate = host.router.inboxes[server.address], host.router.gates[server.address]
-    held_back: deque[Message] = deque()
+def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
+    """Yield the messages to a server until the job ends."""
+    inbox, gate = host.router.inboxes[server], host.router.gates[server]
     while True:
-        message = held_back.popleft() if held_back and not server.is_rejoining else inbox.get()
+        message = inbox.get()
         gate.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        if server.is_rejoining and message.kind != "r-replica":
-            held_back.append(message)
-        elif message.kind == "stop":
+        if message.kind == "stop":
             return
-        else:
-            yield message
+        yield message
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:

@@ -98,7 +98,7 @@ class Worker:
         self._said = ""
         self._process_of = plan.layout.process_of
         self._lockstep = Lockstep(nets[Phase.TRAIN])
-        self._state = RunState(job, channel, step, self._lockstep.ahead)
+        self._state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
         self._reporter = Reporter(self._trainer, self._state, channel, save_states)
         self._checkpointing = Checkpointing(
@@ -183,6 +183,7 @@ class Worker:
         if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
             self._channel.send(self._said, Address.stub(0))
         self._state.repeat_end(units)
+        self._reporter.repeat_arrival()
         if self._state.is_first:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 

@@ -21,7 +21,7 @@ CONFIGS = Path(__file__).parents[3] / "configs" / "cluster"
 CLUSTERS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in CONFIGS.glob("*.yaml")}
 CLUSTERS |= {
     "eight": {"nworkers_per_group": 8, "nservers_per_group": 8},
-    "four-groups": {"nworker_groups": 4, "nworkers_per_group": 2, "nworkers_per_procs": 2, "nservers_per_group": 4},
+    "four-groups": {"nworker_groups": 4, "nworkers_per_group": 2, "nworkers_per_procs": 2, "nservers_per_group": 2},
     "separate": {
         "nworker_groups": 4,
         "nworkers_per_group": 2,

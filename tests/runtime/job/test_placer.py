@@ -188,6 +188,7 @@ def test_whole_groups_are_replaced(name: str, data: st.DataObject) -> None:
     gone = set().union(*(groups[p] for p in found))
     assert not any(groups[p] & gone for p in range(n) if p not in found)
     assert any(groups[p] for p in range(n) if p not in found)
+    assert all(unit.kind == "worker" for p in found for unit in layout.processes[p])
 
 
 # -- what a life starts from -------------------------------------------------------------------------------------------
@@ -236,22 +237,36 @@ def test_a_snapshot_that_nobody_has_is_not_tried_again() -> None:
     assert points.newest({"a"})[0] == 10
 
 
+def test_an_older_checkpoint_is_tried_where_one_cannot_be_read() -> None:
+    points = RestartPoints("file:///before")
+    for step in (9, 1, 19):
+        points.add_checkpoint(step, f"file:///step-{step}")
+    points.drop_named("file:///step-19/manifest.json: cannot be read: it is not there.")
+    assert points.newest([])[:2] == (9, {"url": "file:///step-9"})
+    points.drop_named("file:///step-9/part-0-of-1.safetensors: damaged.")
+    assert points.newest([])[:2] == (1, {"url": "file:///step-1"})
+
+
 def test_groups_never_start_from_a_later_step_than_servers_know() -> None:
     points = RestartPoints("file:///before")
     points.add_snapshot(10, snapshot(10, ["a"]), {"a"})
     points.add_snapshot(20, snapshot(20, ["a"]), {"a"})
 
-    def begun(steps: dict[int, int], needs_parts: bool = False, *present: str) -> dict[int, int] | None:
-        found = points.of_groups(steps, [1], present, needs_parts)
-        return None if found is None else found[1]
+    def begun(steps: dict[int, int]) -> int:
+        start = points.of_groups(steps, ["a"])
+        return int(start["manifest"]["groups"]["1"]["step"]) if "manifest" in start else 0
 
-    assert begun({1: 22}) == {1: 22}
-    assert begun({1: 21}) == {1: 12}
-    assert begun({1: 11}) == {1: 0}
-    assert begun({}) == {1: 22}
-    assert begun({1: 30}, True, "a") == {1: 22}
-    assert begun({1: 30}, True) is None
-    assert begun({1: 11}, True, "a") is None
+    assert begun({1: 22}) == 22
+    assert begun({1: 21}) == 12
+    assert begun({1: 11}) == 0
+
+
+def test_groups_start_from_the_newest_checkpoint_if_there_is_no_snapshot() -> None:
+    """The one that the job continues from is deleted once there are newer ones."""
+    points = RestartPoints("file:///before")
+    assert points.of_groups({1: 30}, ["a"]) == {"url": "file:///before"}
+    points.add_checkpoint(10, "file:///10")
+    assert points.of_groups({1: 30}, ["a"]) == {"url": "file:///10"}
 
 
 # -- how often -----------------------------------------------------------------------------------------------------

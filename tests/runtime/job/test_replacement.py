@@ -14,10 +14,10 @@ from singa_dask.runtime.job.placer import Placer, Roster
 from singa_dask.runtime.job.replacement import Replacement
 from singa_dask.runtime.job.restarting import RestartPoints
 
-CLUSTER = ClusterConf.model_validate({"nworker_groups": 3})
+CLUSTER = ClusterConf.model_validate({"nworker_groups": 3, "server_worker_separate": True})
 LAYOUT = plan_processes(CLUSTER)
-"""Process 0 has the server and a worker, each other one a worker."""
-WORKERS = {f"tcp://{i}": ev.WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(4)}
+"""Processes 0 to 2 have a worker each, process 3 has the server."""
+WORKERS = {f"tcp://{i}": ev.WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(5)}
 
 
 def snapshot(holders: list[str]) -> dict[str, Any]:
@@ -28,17 +28,17 @@ def snapshot(holders: list[str]) -> dict[str, Any]:
 
 def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], ev.Join]:
     """Replace a process; return its placement, and what a survivor is told."""
-    life = Life(Roster.of(0, LAYOUT, list(WORKERS)[:3]))
+    life = Life(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
     for group in done:
         life.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
     points = RestartPoints("")
     points.add_snapshot(8, manifest, list(WORKERS))
-    replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER), {"0": 12})
+    replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER))
     present = {address: facts for address, facts in WORKERS.items() if address != f"tcp://{lost}"}
     replacement.begin(0.0, present, "it was lost")
     actions = []
-    for process in {0, 1, 2} - {lost}:
-        applied = {lost: 10} if process == 0 else {}
+    for process in {0, 1, 2, 3} - {lost}:
+        applied = {lost: 10} if process == 3 else {}
         actions = replacement.handle(ev.Cut(0, process, applied), 0.0, present)
     (host,) = [each for each in actions if isinstance(each, ev.Host)]
     joins = replacement.handle(ev.Hosted(host.life, lost, "tcp://new"), 0.0, present)
@@ -50,11 +50,11 @@ def test_a_worker_that_is_done_and_starts_again_has_not_left() -> None:
     placement, join = replaced(0, (0, 2), snapshot(["tcp://1"]))
     assert placement["rejoin"]["left"] == [["worker", 2, 0]]
     assert join.left == (Address.worker(2, 0),)
-    assert placement["rejoin"]["steps"] == [[0, 12]]
+    assert placement["rejoin"]["steps"] == [[0, 11]]
 
 
 def test_layer_states_are_read_where_they_are_still_held() -> None:
-    placement, _ = replaced(1, (), snapshot(["tcp://1", "tcp://3"]))
+    placement, _ = replaced(1, (), snapshot(["tcp://1", "tcp://4"]))
     assert placement["rejoin"]["steps"] == [[1, 11]]
     manifest = placement["start"]["manifest"]
-    assert [each["holders"] for each in (*manifest["parts"], *manifest["states"])] == [["tcp://3"], ["tcp://3"]]
+    assert [each["holders"] for each in (*manifest["parts"], *manifest["states"])] == [["tcp://4"], ["tcp://4"]]

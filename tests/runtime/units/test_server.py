@@ -70,7 +70,8 @@ class Host:
 
     def from_server(self, kind: str, values: np.ndarray, group: int = 1) -> list[Message]:
         src = Address.server(group, 0)
-        return self.server.handle(Message(kind, src, self.server.address, slice=0, arrays=(values,)))
+        info = {"applied": [-1] * len(self.server._held[0].applied)}
+        return self.server.handle(Message(kind, src, self.server.address, slice=0, info=info, arrays=(values,)))
 
 
 def kinds(messages: list[Message]) -> list[tuple[str, Address]]:
@@ -249,7 +250,6 @@ def test_an_update_that_comes_twice_is_applied_once_and_answered_twice() -> None
     (answer,) = host.update(1.0, group=0, step=4)
     assert (answer.kind, answer.dst, answer.version) == ("r-update", Address.stub(0), 2)
     assert answer.arrays[0].tolist() == [8.0] * SIZE
-    assert answer.info["applied"] == (4, 4)
     assert host.server.duplicates == 1
     assert (host.server.applied(0), host.server.applied(1)) == (4, 4)
     host.update(1.0, group=0, step=5)
@@ -316,6 +316,22 @@ def test_an_exchange_does_not_start_while_one_is_on_its_way() -> None:
     sync = other.update(1.0, group=1)[-1]
     assert sync.kind == "sync"
     assert sync.arrays[0].tolist() == [-4.0] * SIZE
+
+
+def test_half_an_update_of_a_group_that_starts_again_is_forgotten() -> None:
+    host = Host(nworker_groups=2, n_shares=2)
+    host.put(0.0)
+    host.update(1.0, group=0, process=0, total=2)
+    host.update(1.0, group=1, process=0, total=2)
+    host.send("get", group=0, version=1)
+    units = [list(Address.worker(0, i)) for i in range(2)]
+    host.server.handle(Message("replaced", Address.stub(0), host.server.address, info={"units": units}))
+    assert host.update(5.0, group=0, process=1, total=2) == []
+    assert kinds(host.update(3.0, group=1, process=1, total=2)) == [
+        ("r-update", Address.stub(0)),
+        ("r-update", Address.stub(1)),
+    ]
+    assert set(host.values) == {-2.0}
 
 
 @given(

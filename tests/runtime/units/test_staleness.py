@@ -7,14 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from singa_dask.comm import Address
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.report import summarise
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.update_counts import MAX_STALENESS, MORE, UpdateCounts
 from tests.runtime.harness import FRAMEWORKS, Outcome, last_event, mlp
 from tests.runtime.units.test_server import Host
-from tests.runtime.units.test_server_rejoin import UNITS, replica
 
 STEPS = 12
 
@@ -55,15 +53,6 @@ def test_an_update_that_comes_again_does_not_count() -> None:
     for _ in range(2):
         host.update(1.0, step=0)
     assert (host.server.counts.applied, host.server.duplicates) == (1, 1)
-
-
-def test_what_a_group_had_from_an_earlier_server_has_no_known_age() -> None:
-    host = Host(nworker_groups=3)
-    host.server.rejoin(lambda piece: None, [Address.worker(1, 0)], UNITS)
-    replica(host, Address.stub(4), 11, [3, 3, 3], 11.0)
-    for _ in range(2):
-        host.update(1.0, group=1)
-    assert host.server.counts.report() == {"applied": 2, "staleness": {"0": 1}, "staleness_sum": 0}
 
 
 def test_gradients_that_are_staler_than_most_count_together() -> None:
