@@ -9,6 +9,7 @@
     │   └── LeftLineError          a job that was stopped while it waited for room         signals
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
+    ├── PartError                  a part of one's own that breaks its kind's contract  exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
     ├── DeviceMemoryError          a GPU without the memory that is asked of it         exit 1
     ├── UnitError                  a worker or a server failed while it ran             exit 1
@@ -40,6 +41,7 @@ __all__ = [
     "LostUnitError",
     "Mark",
     "NumericError",
+    "PartError",
     "Problem",
     "SingaError",
     "UnitError",
@@ -167,6 +169,10 @@ class CheckpointError(SingaError):
 
 class UnusableCheckpointError(ConfigError, CheckpointError):
     """A checkpoint that a job starts from is missing, damaged or of another net; the problems say where it is named."""
+
+
+class PartError(SingaError):
+    """A layer, updater or store of the user's own breaks the contract of its kind; the message says what to do."""
 
 
 class CommError(SingaError):

@@ -24,6 +24,7 @@ from singa_dask.errors import ConfigError, Mark, Problem
         (errors.UnusableCheckpointError, 2),
         (errors.CommError, 1),
         (errors.DeviceMemoryError, 1),
+        (errors.PartError, 1),
         (errors.UnitError, 1),
         (errors.NumericError, 5),
         (errors.LostUnitError, 4),

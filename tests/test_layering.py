@@ -22,6 +22,7 @@ LEVELS = {
     "jobs": 11,
     "exports": 11,
     "runtime": 10,
+    "testing": 9,
     "observe": 9,
     "api": 8,
     "training": 7,

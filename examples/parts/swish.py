@@ -28,4 +28,5 @@ class Swish(Layer):
         x, beta, gy = self.sources[0].data, self.beta.data, self.y.grad
         slope = gy * x * self.gate * (1 - self.gate)
         self.beta.grad[...] = (slope * x).sum(axis=0)
-        self.sources[0].grad[...] = gy * self.gate + slope * beta
+        if self.sources[0].grad is not None:  # None if the source is the records
+            self.sources[0].grad[...] = gy * self.gate + slope * beta

@@ -30,6 +30,7 @@ Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
 """
 VERBS = {
     "attach": "Follow a job on a cluster, as run shows it.",
+    "check": "Examine a layer, updater or store of your own.",
     "checkpoint": "Have a job on a cluster write a checkpoint now.",
     "ckpt": "List and check the params of a checkpoint, or compare two.",
     "compare": "Run one job under several topologies, and report.",
@@ -62,7 +63,6 @@ VERBS = {
 
 HABITS = {
     "cancel": "stop",
-    "check": "validate",
     "curves": "plot",
     "deploy": "serve",
     "describe": "show",

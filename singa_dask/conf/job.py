@@ -80,7 +80,8 @@ class JobConf(Conf):
     mlflow: str = ""
     """URI of an MLflow server that gets params, metrics and files of the run, e.g. http://host:5000."""
     debug: bool = False
-    """Write the mean absolute values of each layer and its params to the workers' logs, at the steps of disp_freq."""
+    """Check in each step that layers write all of what is theirs, and nothing else. Write the mean absolute values of
+    each layer and its params to the workers' logs, at the steps of disp_freq."""
     profile: Profile = None
     """Record when each unit computes, waits and sends in a few steps, as trace.json in the run directory, and the time
     of each layer: true, or {first_step, steps}."""

@@ -21,7 +21,7 @@ from singa_dask.layers.memory import Buffer, Memory, When
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.param import Param, ParamShard
 from singa_dask.layers.site import Shard, Site, Span
-from singa_dask.layers.subclass import define_verbs, inherit_traits
+from singa_dask.layers.subclass import check_params, define_verbs, inherit_traits
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
@@ -83,6 +83,7 @@ class Layer(Contiguous):
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
+        self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
         self.learns = False
 
@@ -119,7 +120,7 @@ class Layer(Contiguous):
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
         Gradients are overwritten. A type that `accumulates` adds those of params where the phase has
-        `Phase.AGGREGATE_GRADIENT`.
+        `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it reads learns.
         """
 
     compute_feature = forward
@@ -208,8 +209,7 @@ class Layer(Contiguous):
         """
         index = len(self.params)
         if index == len(self.traits.params):
-            named = ", ".join(self.traits.params) or "none"
-            raise TypeError(f"{type(self).__name__} adds a param that its traits do not name. Named: {named}.")
+            raise TypeError(f"{type(self).__name__} adds a param that its traits do not name. Say Traits(params=...).")
         if self.site.prototype is not None:
             made = self.site.prototype.params[index]
         else:
@@ -238,8 +238,8 @@ class Layer(Contiguous):
         """
         if bias_term:
             return self.add_param((size,), initial=lambda whole: initial)
-        index = len(self.params)
-        if len(self.conf.param) > index:
+        self.n_left_out += 1
+        if len(self.conf.param) > (index := len(self.params)):
             raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
         return None
 
@@ -346,8 +346,7 @@ class Layer(Contiguous):
         least, most = self.traits.n_sources
         if len(sources) < least or (most is not None and len(sources) > most):
             bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            noun = "layer" if bound == "1" else "layers"
-            message = f"{self.conf.type} takes {bound} source {noun}, not {len(sources)}."
+            message = f"{self.conf.type} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
             raise ConfigError(Problem(("srclayers",), message))
         if len(self.conf.param) > len(self.traits.params):
             known = ", ".join(self.traits.params) or "none"
@@ -357,6 +356,7 @@ class Layer(Contiguous):
         self.ops = ops
         self.metrics = Metrics(ops)
         self.setup()
+        check_params(self.conf.type, self.traits, self.params, self.n_left_out, vars(self))
         for i, source in enumerate(self.sources if not self.traits.forwards else ()):
             source.consumed_as |= self.traits.consumed(i)
 

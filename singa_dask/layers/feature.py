@@ -76,10 +76,10 @@ class Feature:
     shape : tuple of int
         Batch first; that of images is (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
-        Written by the layer that owns this feature; an array of the device, except that integers are in host memory.
-        RuntimeError where it has no memory; see `has_data`.
+        Written by the layer that owns this feature, ``data[...] = values``; an array of the device, except that
+        integers are in host memory. RuntimeError where it has no memory; see `has_data`.
     grad : ndarray, shape ``shape``, or None
-        Overwritten by the one consumer; None where no gradient is needed.
+        Overwritten by the one consumer, ``grad[...] = values``; None where no gradient is needed.
     requires_grad : bool
         A loss reaches back through here to something that learns; the net decides.
     overwritable : bool
@@ -118,7 +118,7 @@ class Feature:
         self.own_data = own_data
         self.own_grad = own_grad
         self._data: Array | None = None
-        self.grad: Array | None = None
+        self._grad: Array | None = None
         self.records = Records()
         self.raw: Raw | None = None
         self.one_hot_index: Array | None = None
@@ -129,17 +129,36 @@ class Feature:
     @property
     def data(self) -> Array:
         if self._data is None:
-            raise RuntimeError(f"feature {self.shape}: it has no data. Expected memory, or a layer that sets it.")
+            raise RuntimeError(
+                f"feature {self.shape}: it has no data. Does its reader state that it consumes data? See Traits."
+            )
         return self._data
 
     @data.setter
     def data(self, values: Array | None) -> None:
+        if self.own_data and self._data is not None and values is not self._data:
+            raise TypeError("data = ... has no effect on those who read it. Write into its memory: data[...] = ...")
         self._data = values
 
     @property
     def has_data(self) -> bool:
         """Whether there is `data`."""
         return self._data is not None
+
+    @property
+    def grad(self) -> Array | None:
+        return self._grad
+
+    @grad.setter
+    def grad(self, values: Array | None) -> None:
+        if values is not self._grad and (self._grad is not None or not self.requires_grad):
+            what = (
+                "This source needs none: write where grad is not None."
+                if self._grad is None
+                else "Write into its memory: grad[...] = ..."
+            )
+            raise TypeError(f"grad = ... has no effect on the layer that reads it. {what}")
+        self._grad = values
 
     @property
     def output_grad(self) -> Array:

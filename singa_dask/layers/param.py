@@ -173,7 +173,13 @@ class Param:
 
     @grad.setter
     def grad(self, values: Array) -> None:
-        self._grad = values
+        if values is not self._grad:
+            raise TypeError("grad = ... is never sent. Write into its memory: grad[...] = ...")
+
+    def swap_grad(self, values: Array) -> Array:
+        """Let the gradient lie in other memory; return what it lay in."""
+        before, self._grad = self.grad, values
+        return before
 
     @property
     def memory(self) -> Array:

@@ -1,13 +1,16 @@
-"""What happens when a class of layers is defined: SINGA's names of its verbs, and the traits that it inherits."""
+"""What is checked of a class of layers: SINGA's names of its verbs, the traits that it inherits, its params."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.param import Param
 from singa_dask.layers.traits import Traits
 
-__all__ = ["define_verbs", "inherit_traits"]
+__all__ = ["check_params", "define_verbs", "inherit_traits"]
 
 # SINGA's names of the verbs, which a class may use instead.
 VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
@@ -48,3 +51,23 @@ def inherit_traits(cls: Any) -> None:
     cls.traits = cls.traits.replace(capturable=False)
     if not own.keys().isdisjoint(("setup", *VERBS.values())):
         cls.traits = cls.traits.replace(accumulates=False, time_foldable=False, feature_parallel=None)
+
+
+def check_params(
+    kind: str, traits: Traits, params: Sequence[Param], n_left_out: int, attributes: Mapping[str, Any]
+) -> None:
+    """Check that `Layer.setup` has added the params that the traits name, but for biases that the job leaves out.
+
+    Raises
+    ------
+    ConfigError
+        With a path relative to the layer.
+    """
+    message = ""
+    if missing := traits.params[len(params) : len(traits.params) - n_left_out]:
+        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    for name, value in attributes.items():
+        if isinstance(value, Param) and value not in params:
+            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    if message:
+        raise ConfigError(Problem(("type",), f"{kind}: {message}"))

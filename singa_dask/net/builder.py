@@ -5,7 +5,7 @@ from __future__ import annotations
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context
-from singa_dask.net.flow import find_gradients, pass_on_reads
+from singa_dask.net.flow import check_backward, find_gradients, pass_on_reads
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
@@ -57,5 +57,7 @@ class NetBuilder:
         if problems:
             raise ConfigError(problems)
         find_gradients(wiring.all_layers, context.phase)
+        if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
+            raise ConfigError(problems)
         params.assign_owners()
         return NeuralNet(context, self.ops, wiring, params)

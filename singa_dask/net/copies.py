@@ -45,6 +45,10 @@ class Copies:
         """Tell whether no other copy follows in the backward pass."""
         return self._last.get(layer.conf_name, layer) is layer
 
+    def adds(self, layer: Layer) -> bool:
+        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
+        return layer in self._adding
+
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Memory]]:
         """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
         for layer in self._adding:
@@ -79,14 +83,12 @@ class Copies:
     def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
         """Let a layer compute the gradients of its params in memory of its own, then add them."""
         params = [param for param in layer.params if param.has_grad]
-        sums = [param.grad for param in params]
-        for param in params:
-            param.grad = self._own_grads[param]
+        sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:
             layer.backward(phase)
         finally:
             for param, total in zip(params, sums, strict=True):
-                param.grad = total
+                param.swap_grad(total)
         for param in params:
             layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
 

@@ -17,6 +17,7 @@ from singa_dask.net.node import Node
 from singa_dask.net.order import ready_order
 from singa_dask.net.params import Params
 from singa_dask.net.table import table
+from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.net.wiring import Wiring
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
@@ -52,6 +53,8 @@ class NeuralNet:
     on_layer : callable or None
         Called after each pass of a layer with the layer, ``"forward"`` or ``"backward"``, and when it began, a value of
         ``time.monotonic_ns``.
+    is_watched : bool
+        Check in each pass that layers keep their contract; PartError if one does not.
     """
 
     def __init__(self, context: Context, ops: Ops, wiring: Wiring, params: Params) -> None:
@@ -66,6 +69,7 @@ class NeuralNet:
         self.logical = params.logical
         self.shared_params = params
         self.on_layer: Callable[[Layer, str, int], None] | None = None
+        self.is_watched = False
         self._layers = wiring.by_name
         self._copies = Copies(wiring.layers, wiring.readers)
 
@@ -172,8 +176,11 @@ class NeuralNet:
         if self.gate.reason:
             self.gate.check()
         start = time.monotonic_ns() if self.on_layer else 0
-        layer.prepare(phase)
-        layer.forward(phase)
+        if self.is_watched and not layer.traits.learns_without_loss:
+            watch_forward(layer, phase)
+        else:
+            layer.prepare(phase)
+            layer.forward(phase)
         if self.on_layer:
             self.on_layer(layer, "forward", start)
 
@@ -185,7 +192,10 @@ class NeuralNet:
         if self.gate.reason:
             self.gate.check()
         start = time.monotonic_ns() if self.on_layer else 0
-        self._copies.backward(layer, phase)
+        if self.is_watched and not layer.traits.learns_without_loss:
+            watch_backward(layer, phase, self._copies.backward, self._copies.adds(layer))
+        else:
+            self._copies.backward(layer, phase)
         if self.on_layer:
             self.on_layer(layer, "backward", start)
 

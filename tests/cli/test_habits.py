@@ -80,7 +80,7 @@ def test_names_of_other_programs(call: Call, job: Path, ours: str, theirs: str, 
 def test_verbs_of_other_programs(call: Call, name: str, verb: str) -> None:
     result = call(name, "job.yaml")
     assert result.exit_code == 2
-    assert f"No such command {name!r}. Did you mean {verb!r}? Known: attach, checkpoint" in result.stderr
+    assert f"No such command {name!r}. Did you mean {verb!r}? Known: attach, check, checkpoint" in result.stderr
 
 
 def test_a_verb_like_no_other(call: Call) -> None:

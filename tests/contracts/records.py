@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from singa_dask.data import STORES, Store, open_store
-from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 
 SUFFIX = {
@@ -55,17 +54,6 @@ def read_all(store: Store) -> Arrays:
 def stored(folder: Path, backend: str, records: Arrays, **options: object) -> Store:
     """Write records, and open them."""
     return open_store(written(folder, backend, records, **options))
-
-
-def assert_decodes_what_it_fetches(store: Store) -> None:
-    """Check that blocks read in two steps are those read in one, if the store has these steps."""
-    if not isinstance(store, RangeStore):
-        assert not store.remote
-        return
-    for block in store.blocks:
-        assert [len(part) for part in store.fetch(block.id)] == [each.length for each in store.ranges(block.id)]
-        for again in (False, True):
-            assert_same(store.read_block(block.id, store.fetch(block.id, again)), store.read_block(block.id))
 
 
 def assert_same(found: Arrays, expected: Arrays) -> None:

@@ -15,8 +15,8 @@ from singa_dask.layers import Context, Layer, Raw, StoreInput
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
-from tests.layers.cases import Case, all_cases
-from tests.layers.exam import forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from tests.layers.cases import all_cases
 
 __all__ = ["ROOT", "Values", "by_record", "compute", "exported", "layer_cases", "read_job", "wired"]
 
@@ -100,7 +100,7 @@ def wired(case: Case) -> Layer:
     for k, each in enumerate(sources):
         each.n_steps = 1 if k and case.kind in ("GRU", "LSTM", "RNN") else case.n_steps
         if case.kind in ("Embedding", "OneHot"):
-            each.data = np.abs(each.data * 2) % 5 // 1
+            each.data[...] = np.abs(each.data * 2) % 5 // 1
     layer = wire(case.kind, sources, context, case.n_steps, **(case.conf or {}))
     if isinstance(layer, BatchNorm):
         layer.running_variance.data = np.abs(layer.running_variance.data) + 0.1

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from tests.layers.cases import Case
-from tests.layers.exam import forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
 
 CASES = [Case("Add", [(3, 4)] * 2), Case("Add", [(3, 4, 2, 5)] * 3), Case("Add", [(6, 4)] * 2, n_steps=2)]
 

@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Traits
 from singa_dask.layers.neuron import InnerProduct
-from tests.layers.exam import CPU, source, wire
+from singa_dask.testing.case import CPU, source, wire
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 1, 4, 5), (2, 3, 1, 1), (2,)])
@@ -120,7 +120,7 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
             self.add_param((2,))
 
     layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
-    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Named: none\."):
+    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Say Traits"):
         layer.wire([], None)
 
 

@@ -13,7 +13,7 @@ from singa_dask.data import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, Records
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
-from tests.layers.exam import forward
+from singa_dask.testing.case import forward
 
 WITHIN = 2.0**-6
 IMAGES, ROWS = (4, 16, 7, 7), (6, 12)

@@ -12,7 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, Site
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.ops import NumpyOps
-from tests.layers.exam import CPU, backward, forward, source
+from singa_dask.testing.case import CPU, backward, forward, source
 from tests.net.group import Post
 
 

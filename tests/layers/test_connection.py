@@ -9,7 +9,9 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Records
-from tests.layers.exam import backward, check_gradients, check_layouts, forward, source, wire
+from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 
 @pytest.mark.parametrize("n", [2, 5])
@@ -40,7 +42,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     x = source((2, 3))
     layer = wire("Split", [x], split_conf={"num_splits": 2})
     for feature in layer.features:
-        feature.grad = None
+        feature._grad = None
     layer.features[1].requires_grad = False
     layer.allocate()
     forward(layer)
@@ -87,7 +89,7 @@ def test_slices_are_as_equal_as_can_be(axis: int, sizes: list[int]) -> None:
 def test_a_piece_that_nothing_learns_from_gives_no_gradient() -> None:
     x = source((4, 6))
     layer = wire("Slice", [x], slice_conf={"slice_dim": 1, "num_slices": 2})
-    layer.features[1].grad = None
+    layer.features[1]._grad = None
     x.grad[...] = 7
     layer.features[0].grad[...] = 3
     backward(layer)

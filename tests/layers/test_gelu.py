@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tests.layers.cases import Case
-from tests.layers.exam import check_layouts, forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from tests.layers.exam import check_layouts
 
 TANH = {"gelu_conf": {"approximate": "tanh"}}
 CASES = [

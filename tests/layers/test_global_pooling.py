@@ -8,8 +8,9 @@ import pytest
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Shard, Site
 from singa_dask.layers.global_pooling import GlobalPooling
-from tests.layers.cases import Case
-from tests.layers.exam import CPU, backward, check_gradients, check_layouts, forward, source, wire
+from singa_dask.testing.case import CPU, Case, backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 LARGEST = {"globalpooling_conf": {"pool": "MAX"}}
 CASES = [Case("GlobalPooling", [(3, 4, 2, 5)]), Case("GlobalPooling", [(3, 4, 5, 3)], LARGEST)]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from tests.layers.cases import Case
-from tests.layers.exam import check_gradients, check_layouts, forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 PAIRS = {"groupnorm_conf": {"num_groups": 2}}
 CASES = [

@@ -14,8 +14,8 @@ from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature, Layer, Raw, Records
 from singa_dask.net import NeuralNet
+from singa_dask.testing.case import forward, source, wire
 from tests.contracts.foreign import png
-from tests.layers.exam import forward, source, wire
 from tests.net.jobs import build, layer
 
 SHAPE = (3, 9, 8)
@@ -112,7 +112,7 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
     forward(made)
     first = made.features[0].data.copy()
     shuffled = np.random.default_rng(0).permutation(50)
-    x.data, x.records = x.data[shuffled], replace(x.records, ids=x.records.ids[shuffled])
+    x.data[...], x.records = x.data[shuffled], replace(x.records, ids=x.records.ids[shuffled])
     forward(made)
     np.testing.assert_array_equal(made.features[0].data, first[shuffled])
     x.records = replace(x.records, epochs=np.repeat([0, 1], 25))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.layers.cases import Case
-from tests.layers.exam import check_gradients, check_layouts, forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 STEEP = {"leakyrelu_conf": {"negative_slope": 0.25}}
 CASES = [

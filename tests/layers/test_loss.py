@@ -10,7 +10,18 @@ import pytest
 
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Feature, Layer
-from tests.layers.exam import backward, check_gradients, forward, metric, source, wire
+from singa_dask.testing.case import Case, backward, forward, metric, source, wire
+from singa_dask.testing.layers import check_gradients
+
+CASES = [
+    Case(
+        "SoftmaxLoss", [(4, 3, 2), (4,)], {"softmaxloss_conf": {"topk": 2, "scale": 2.5}}, labels=[0, 5, 1, 2], fixed=1
+    ),
+    Case("SoftmaxLoss", [(4, 6), (4,)], {"softmaxloss_conf": {"label_smoothing": 0.2}}, labels=[0, 5, 1, 2], fixed=1),
+    Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)], loss_factor=0.5),
+    Case("SoftmaxLoss", [(4, 6), (4,), (4, 1)], labels=[0, 5, 1, 2], fixed=2),
+    Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12), (4, 1)], fixed=1, loss_factor=0.5),
+]
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 2, 2)])

@@ -12,8 +12,8 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Layer, Site
 from singa_dask.net import NetBuilder
-from tests.layers.cases import Case
-from tests.layers.exam import CPU, check_gradients, forward, source, wire
+from singa_dask.testing.case import CPU, Case, forward, source, wire
+from singa_dask.testing.layers import check_gradients
 from tests.net.feed import Feed
 from tests.net.jobs import job
 from tests.net.jobs import layer as net_layer

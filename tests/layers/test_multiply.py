@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from tests.layers.cases import Case
-from tests.layers.exam import check_gradients, forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from singa_dask.testing.layers import check_gradients
 
 CASES = [
     Case("Multiply", [(3, 4)] * 2),

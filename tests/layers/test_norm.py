@@ -9,16 +9,12 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Feature, Layer
-from tests.layers.exam import backward, check_layouts, forward, source, wire
-from tests.layers.exam import check_gradients as check_all_gradients
+from singa_dask.layers import Context, Feature
+from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
+from tests.layers.exam import check_layouts
 
 TEST = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))
-
-
-def check_gradients(layer: Layer) -> None:
-    """Check all params but the running statistics, whose gradient is none."""
-    check_all_gradients(layer, params=[param for param in layer.params if not param.running_statistic])
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 2, 3), (2, 1, 2, 2), (2, 4, 3)])

@@ -11,7 +11,7 @@ from singa_dask.conf import Phase
 from singa_dask.data import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Layer
-from tests.layers.exam import forward, source, wire
+from singa_dask.testing.case import forward, source, wire
 
 TEST = Context(phase=Phase.TEST)
 

@@ -11,8 +11,8 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Context, Layer
-from tests.layers.cases import Case
-from tests.layers.exam import CPU, check_gradients, forward, source, wire
+from singa_dask.testing.case import CPU, Case, forward, source, wire
+from singa_dask.testing.layers import check_gradients
 
 T, N, D = 3, 2, 4
 CASES = [

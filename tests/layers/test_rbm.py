@@ -12,7 +12,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature
 from singa_dask.layers.rbm import RBMHid, RBMVis
 from singa_dask.ops import BFLOAT16, get_ops, philox
-from tests.layers.exam import EPSILON, source, wire
+from singa_dask.testing.case import source, wire
+from singa_dask.testing.layers import EPSILON
 
 N, D, H = 6, 8, 5
 FIRST = Phase.NEGATIVE | Phase.TEST

@@ -14,8 +14,9 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
+from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.layers import check_gradients
 from singa_dask.training import BP
-from tests.layers.exam import backward, check_gradients, forward, source, wire
 
 Array = np.ndarray[Any, Any]
 BLOCKS = {"GRU": "gru_conf", "LSTM": "lstm_conf", "RNN": "rnn_conf"}
@@ -141,7 +142,7 @@ def test_places_of_ones_do_as_one_hot_rows(kind: str, bias: bool) -> None:
         x = source((len(numbers), D), grad=False)
         x.data[...] = np.eye(D)[numbers]
         if by_place:
-            x.data, x.one_hot_index = None, numbers
+            x._data, x.one_hot_index = None, numbers
         layer = recurrent(kind, [x], 2, bias_term=bias)
         forward(layer)
         layer.features[0].grad[...] = np.random.default_rng(3).normal(size=layer.features[0].shape)

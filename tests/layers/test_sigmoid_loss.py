@@ -7,7 +7,13 @@ import pytest
 
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Feature, Layer
-from tests.layers.exam import check_gradients, forward, metric, source, wire
+from singa_dask.testing.case import Case, forward, metric, source, wire
+from singa_dask.testing.layers import check_gradients
+
+CASES = [
+    Case("SigmoidCrossEntropyLoss", [(4, 3), (4, 3)], fixed=1, integers=2),
+    Case("SigmoidCrossEntropyLoss", [(4, 3, 2, 2), (4, 12), (4, 1)], fixed=2, integers=2),
+]
 
 
 def targets(shape: tuple[int, ...], grad: bool = False) -> Feature:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.layers.cases import Case
-from tests.layers.exam import check_layouts, forward, source, wire
+from singa_dask.testing.case import Case, forward, source, wire
+from tests.layers.exam import check_layouts
 
 CASES = [Case("SiLU", [(3, 4)]), Case("SiLU", [(3, 4, 2, 5)]), Case("SiLU", [(6, 4)], n_steps=2)]
 

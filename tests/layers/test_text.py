@@ -15,7 +15,7 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.layers.text import CharRNN, CharRNNOutput, RNNDummy
 from singa_dask.ops import get_ops
-from tests.layers.exam import source
+from singa_dask.testing.case import source
 
 TEXT = "the quick brown fox\njumps over the lazy dog"
 TEST = Phase.TEST | Phase.FORWARD

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from singa_dask.layers import LAYERS
-from tests.layers.cases import Case, all_cases, made, shown
+from singa_dask.testing.case import Case
+from tests.layers.cases import all_cases, shown
 from tests.net.group import Group
 from tests.net.jobs import UNIFORM, dense, job, layer
 from tests.net.recurrent import Columns
@@ -35,7 +36,7 @@ def source_layers(case: Case, k: int) -> list[dict[str, Any]]:
 
 def net(case: Case, **more: Any) -> list[dict[str, Any]]:
     """Return a net of a case between layers with params, and a loss."""
-    params = [{"init": UNIFORM} for _ in made(case).params]
+    params = [{"init": UNIFORM} for _ in case.wired().params]
     sources = [f"source{k}" for k in range(len(case.shapes))]
     tested = layer("tested", case.kind, *sources, param=params, **(case.conf or {}), **more)
     labelled = "in0" if case.n_steps > 1 else "data0"
@@ -43,8 +44,13 @@ def net(case: Case, **more: Any) -> list[dict[str, Any]]:
     return [*before, tested, dense("out", "tested", 3), layer("loss", "SoftmaxLoss", "out", labelled)]
 
 
+def learning_cases() -> list[Case]:
+    """Return the cases that can stand between layers with params."""
+    return [case for case in all_cases() if not case.fixed and not case.cls.traits.is_loss]
+
+
 @pytest.mark.parametrize("partition_dim", [0, 1, -1])
-@pytest.mark.parametrize("case", [case for case in all_cases() if not case.fixed], ids=shown)
+@pytest.mark.parametrize("case", learning_cases(), ids=shown)
 def test_a_group_computes_what_one_worker_does(monkeypatch: pytest.MonkeyPatch, case: Case, partition_dim: int) -> None:
     monkeypatch.setitem(LAYERS._classes, "Columns", Columns)
 

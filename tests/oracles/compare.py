@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.layers import Feature, Layer
-from tests.layers.exam import backward, forward, source
+from singa_dask.testing.case import backward, forward, source
 
 Array = np.ndarray[Any, Any]
 TOLERANCE = 1e-10
@@ -46,7 +46,7 @@ def check(layer: Layer, reference: Callable[..., Any], n_params: int | None = No
     Parameters
     ----------
     layer : Layer
-        From `tests.layers.exam.wire`, with sources of float64.
+        From `singa_dask.testing.case.wire`, with sources of float64.
     reference : callable
         Takes the sources' data and the params as tensors; returns the output.
     n_params : int, optional

@@ -11,10 +11,11 @@ from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import TORCH_CONVERTERS
 from singa_dask.exports.exporting import encode_torch
 from singa_dask.exports.torch_module import TorchModule
+from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, compute, exported, layer_cases, read_job, wired
 from tests.exports.test_onnx import CONFIG_PARAMS, OTHERS
 from tests.exports.test_unrolled import unrolled
-from tests.layers.cases import Case, shown
+from tests.layers.cases import shown
 
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")

@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Context
-from tests.layers.exam import backward, forward, source, wire
+from singa_dask.testing.case import backward, forward, source, wire
 from tests.oracles.compare import apart, assert_close, check, numbers, tensor
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.layers.exam import backward, forward, metric, source, wire
+from singa_dask.testing.case import backward, forward, metric, source, wire
 from tests.oracles.compare import apart, assert_close, check, numbers, tensor
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.layers import Layer
-from tests.layers.exam import source, wire
+from singa_dask.testing.case import source, wire
 from tests.oracles.compare import check
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.layers import Layer
-from tests.layers.exam import backward, forward, metric, source, wire
+from singa_dask.testing.case import backward, forward, metric, source, wire
 from tests.oracles.compare import assert_close, check, numbers, tensor
 
 torch = pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from singa_dask.data import Store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 
-__all__ = ["layers"]
+__all__ = ["layers", "named_parts"]
 
 INDENT = "  "
 # columns of text beyond which lines are hard to read
@@ -35,7 +35,7 @@ def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bo
         kind = kind or "layer"
         parts = [(kind, part) for part in parts_of(REGISTRIES[kind])]
     else:
-        parts = _named(name, [kind] if kind else list(REGISTRIES))
+        parts = named_parts(name, [kind] if kind else list(REGISTRIES))
     described = [_described(kind, part) for kind, part in parts]
     if as_json:
         click.echo(json.dumps(described if name is None else described[0], indent=2))
@@ -45,7 +45,7 @@ def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bo
         click.echo("\n\n".join("\n".join(_page(each)) for each in described))
 
 
-def _named(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
+def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
     """Return the parts of a name with their kinds; rarely there are several.
 
     Raises

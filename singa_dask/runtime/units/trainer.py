@@ -67,7 +67,8 @@ class Trainer:
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
         self._running = self._algorithms[Phase.TRAIN]
-        if not params.leave_the_device:
+        self.net.is_watched = job.debug
+        if not params.leave_the_device and not job.debug:
             self._running.capture_steps()
         trains = step < job.train_steps
         self._readers = [layer for layer in self.net.layers if isinstance(layer, StoreInput)] if trains else []

@@ -18,9 +18,9 @@ from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
 from singa_dask.data.codecs.words import read_words, split_words
 from singa_dask.data.convert import convert
 from singa_dask.errors import DataError
+from singa_dask.testing.case import wire
 from tests.cli.conftest import ROOT
 from tests.contracts.records import read_all
-from tests.layers.exam import wire
 
 
 def word_record(word: str, *numbers: int) -> bytes:

@@ -12,7 +12,8 @@ import pytest
 
 from singa_dask.data import fs, open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
-from tests.contracts.records import assert_decodes_what_it_fetches, assert_same, read_all
+from singa_dask.testing.stores import check_fetched
+from tests.contracts.records import assert_same, read_all
 
 ROWS = np.random.default_rng(0).integers(0, 200, (50, 4, 3))
 LABELS = np.arange(50) % 3
@@ -44,7 +45,7 @@ def test_types_and_chunks(kind: str, options: dict[str, Any], tmp_path: Path, mo
         found = read_all(store)
         assert_same(found, {name: values.astype(found[name].dtype), "label": LABELS.astype(np.int32)})
         assert store.mapped == (kind == "u1" and not options)
-        assert_decodes_what_it_fetches(store)
+        check_fetched(store)
 
 
 def test_small_chunks_are_read_by_few_requests(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import zarr
 
 from singa_dask.data import open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
-from tests.contracts.records import assert_decodes_what_it_fetches, assert_same, read_all
+from singa_dask.testing.stores import check_fetched
+from tests.contracts.records import assert_same, read_all
 
 ROWS = np.random.default_rng(0).integers(0, 200, (50, 4, 3))
 LABELS = np.arange(50) % 3
@@ -52,7 +53,7 @@ def test_types_and_chunks(
         name = "pixel" if kind == "u1" else "data"
         found = read_all(store)
         assert_same(found, {name: values.astype(found[name].dtype), "label": LABELS.astype(np.int32)})
-        assert_decodes_what_it_fetches(store)
+        check_fetched(store)
 
 
 @pytest.mark.parametrize("version", [2, 3])

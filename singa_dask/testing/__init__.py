@@ -1,0 +1,12 @@
+"""The exams that our own layers, updaters and stores pass, for those of others. ``singa-dask check`` runs them.
+
+Each raises `PartError` with all that is wrong with a part and what to do, and returns what it could not examine here.
+"""
+
+from __future__ import annotations
+
+from singa_dask.testing.layers import check_layer
+from singa_dask.testing.stores import check_store
+from singa_dask.testing.updaters import check_updater
+
+__all__ = ["check_layer", "check_store", "check_updater"]

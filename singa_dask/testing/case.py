@@ -1,0 +1,192 @@
+"""Case: a layer with made-up sources, as the exam runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Records, Shard, Site
+from singa_dask.ops import NumpyOps, get_ops
+from singa_dask.ops.contract import Array
+
+__all__ = ["CPU", "Case", "backward", "forward", "metric", "results", "source", "wire"]
+
+CPU = get_ops("numpy")
+
+
+class Case(NamedTuple):
+    """A layer to be computed.
+
+    Attributes
+    ----------
+    kind : str or type of Layer
+        Its type: a name, as a job file has it, or the class.
+    shapes : sequence of tuple of int
+        Of its sources, batch first; the rows of all time steps.
+    conf : dict or None
+        Further keys of the layer, e.g. its block.
+    n_steps : int
+        Time steps in the rows of its sources.
+    labels : sequence of int or None
+        Labels of the rows of sources that the layer consumes for them.
+    fixed : int
+        How many sources, the last ones, have no gradient.
+    kink : float
+        Least distance of the sources' values from 0, where the layer has no derivative.
+    loss_factor : float
+        Of a loss: its gradients are those of this times its first metric.
+    integers : int
+        If not 0, sources without a gradient hold integers below it.
+    """
+
+    kind: str | type[Layer]
+    shapes: Sequence[tuple[int, ...]]
+    conf: dict[str, Any] | None = None
+    n_steps: int = 1
+    labels: Sequence[int] | None = None
+    fixed: int = 0
+    kink: float = 0.0
+    loss_factor: float = 1.0
+    integers: int = 0
+
+    @property
+    def cls(self) -> type[Layer]:
+        """The class of the layer."""
+        return LAYERS.find(self.kind) if isinstance(self.kind, str) else self.kind
+
+    @property
+    def every(self) -> range:
+        """Indices of all sources."""
+        return range(len(self.shapes))
+
+    def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
+        """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
+        made = []
+        for k, shape in enumerate(self.shapes):
+            learns = k not in without and k < len(self.shapes) - self.fixed
+            given = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
+            each = source(shape, k, kink=self.kink, labels=given, grad=learns, ops=ops, dtype=dtype)
+            if self.integers and k >= len(self.shapes) - self.fixed:
+                ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=each.data)
+            if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
+                each.own_data, each.data = False, None
+            each.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
+            made.append(each)
+        return made
+
+    def wired(
+        self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
+    ) -> Layer:
+        """Return the layer, wired to `sources`, or to others; ``more`` as of `wire`."""
+        more.setdefault("context", Context(phase=Phase.TRAIN, dtype=np.dtype(dtype), seed=3, step=7))
+        sources = self.sources(ops, dtype) if sources is None else sources
+        return wire(self.kind, sources, n_steps=self.n_steps, ops=ops, **more, **(self.conf or {}))
+
+
+def source(
+    shape: Sequence[int],
+    seed: int = 0,
+    *,
+    kink: float = 0.0,
+    labels: Sequence[int] | None = None,
+    grad: bool = True,
+    plain: bool = False,
+    ops: NumpyOps = CPU,
+    dtype: Any = np.float64,
+) -> Feature:
+    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it.
+
+    Images lie in memory as nets lay them out, N, H, W, C, unless ``plain``.
+    """
+    feature = Feature(shape, dtype, grad)
+    data = np.random.default_rng(seed).normal(size=feature.shape)
+    memory = ops.zeros if plain else ops.features
+    feature.data = memory(feature.shape, feature.dtype)
+    ops.copy(np.where(np.abs(data) < kink, np.copysign(kink, data), data), out=feature.data)
+    if grad:
+        feature.grad = memory(feature.shape, feature.dtype)
+        feature.grad[...] = np.nan
+    if labels is not None:
+        feature.records = Records(ops.labels(np.array(labels, np.int32)))
+    return feature
+
+
+def wire(
+    kind: str | type[Layer],
+    sources: Sequence[Feature],
+    context: Context | None = None,
+    n_steps: int = 1,
+    ops: NumpyOps = CPU,
+    feature_shard: Shard | None = None,
+    first_step: int = 0,
+    **conf: Any,
+) -> Layer:
+    """Return a layer that is ready to run, its params drawn; of all of ``n_steps`` time steps."""
+    names = [f"src{i}" for i in range(len(sources))]
+    cls = LAYERS.find(kind) if isinstance(kind, str) else kind
+    name = kind if isinstance(kind, str) else kind.__name__
+    made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
+    context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
+    batch = Shard(context.worker, context.n_workers)
+    layer = cls(made, context, Site("layer", "layer", batch, feature_shard or Shard(), first_step, n_steps))
+    layer.wire(sources, ops)
+    layer.learns = True
+    random = np.random.default_rng(99)
+    for feature in layer.features:
+        feature.requires_grad &= bool(context.phase & Phase.TRAIN)
+    for param in layer.params:
+        whole = random.normal(size=param.whole_shape).astype(param.dtype)
+        # a variance is not below 0
+        whole = np.abs(whole) + 0.1 if param.running_statistic else whole
+        param.data = ops.from_host(np.ascontiguousarray(param.shard.of(whole)) if param.shard else whole)
+    layer.allocate()
+    return layer
+
+
+def forward(layer: Layer) -> None:
+    """Run a layer forward as a net does."""
+    layer.prepare(layer.context.phase | Phase.FORWARD)
+    layer.forward(layer.context.phase | Phase.FORWARD)
+
+
+def backward(layer: Layer) -> None:
+    """Run a layer backward as a net does."""
+    layer.backward(Phase.TRAIN | Phase.BACKWARD)
+
+
+def metric(layer: Layer, name: str) -> Callable[[], float]:
+    """Return a function that takes a metric of the last forward pass."""
+    return lambda: float(layer.metrics.take()[name][0])
+
+
+def results(layer: Layer, weights: Sequence[Array] | None = None, back: bool = True) -> dict[str, Array]:
+    """Run a layer forward and back; return copies in host memory of all that it has written, by name.
+
+    Parameters
+    ----------
+    layer : Layer
+    weights : sequence of ndarray, optional
+        Gradients of its outputs; random if not given.
+    back : bool
+        Run it backward too.
+    """
+    random = np.random.default_rng(5)
+    found: dict[str, Any] = {}
+    layer.context.states.clear()
+    for feature in layer.features:
+        feature.consumed_as.add("data")
+    forward(layer)
+    for k, feature in enumerate(layer.features):
+        found |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
+        drawn = random.normal(size=feature.shape)
+        if feature.grad is not None:
+            layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)
+    found |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
+    if back:
+        backward(layer)
+        found |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
+        found |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
+    return {name: np.array(layer.ops.to_host(each)) for name, each in found.items() if each is not None}

@@ -1,0 +1,316 @@
+"""The exam of layers: what they write and leave alone, gradients, rows, time steps, partition and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.errors import PartError
+from singa_dask.layers import Connection, Context, Feature, Layer, Shard, Span
+from singa_dask.net.watch import watch_backward, watch_forward
+from singa_dask.ops import BFLOAT16, get_ops
+from singa_dask.ops.contract import Array
+from singa_dask.testing.case import CPU, Case, forward, metric, results
+from singa_dask.testing.examined import compare, examine
+
+__all__ = ["ASPECTS", "check_gradients", "check_layer"]
+
+EPSILON = 1e-5
+TOLERANCE = 1e-6
+BACKWARD = Phase.TRAIN | Phase.BACKWARD
+PARTS = 2
+
+
+def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **more: Any) -> list[str]:
+    """Examine a type of layer: gradients in float64, devices, partition, time steps, bfloat16, and its contract.
+
+    Parameters
+    ----------
+    kind : str or type of Layer
+        The class, or its name in a job file.
+    shapes : sequence of tuple of int
+        Of its sources, batch first. Small ones: gradients are compared value by value.
+    more
+        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``: see `Case`.
+
+    Returns
+    -------
+    list of str
+        What could not be examined here, and why.
+
+    Raises
+    ------
+    PartError
+        All that is wrong with the layer, and what to do.
+    """
+    case = Case(kind, shapes, **more)
+    return examine(case.cls.__name__, {name: partial(check, case) for name, check in ASPECTS.items()})
+
+
+# -- what it writes ----------------------------------------------------------------------------------------
+
+
+def check_contract(case: Case) -> None:
+    """Check what a layer declares, writes and leaves alone, and that the same batch gives the same values."""
+    layer = case.wired()
+    _check_declared(layer)
+    values, learns = [param.data.copy() for param in layer.params], _learns(layer)
+    watch_forward(layer, Phase.TRAIN | Phase.FORWARD)
+    added = tuple(layer.metrics.take())
+    if set(added) != set(layer.traits.metrics):
+        raise PartError(f"forward() adds the metrics {added}, the traits name {layer.traits.metrics}. Name those.")
+    for feature in layer.features:
+        if feature.grad is not None:
+            layer.ops.copy(feature.data, out=feature.grad)
+    if learns:
+        watch_backward(layer, BACKWARD, type(layer).backward, False)
+        if layer.traits.accumulates:
+            watch_backward(layer, BACKWARD, lambda each, phase: each.backward(phase | Phase.AGGREGATE_GRADIENT), True)
+    found = results(layer, back=learns)
+    remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
+    for when, other in (("after another one", layer), ("in another process", case.wired())):
+        _negate(other)
+        results(other, back=learns)
+        _negate(other)
+        for name, actual in results(other, back=learns).items():
+            compare(f"{name} of the same batch {when}", actual, found[name], 0, remedy)
+    if learns:
+        learnt = [k for k, source in enumerate(layer.sources) if source.requires_grad]
+        for without in [{k} for k in learnt if len(learnt) > 1] + [set(learnt)] * bool(learnt and layer.params):
+            for name, actual in results(case.wired(sources=case.sources(without=without))).items():
+                remedy = "Write the gradient of a source only if source.grad is not None."
+                compare(f"{name}, where source {max(without)} has no gradient,", actual, found[name], 0, remedy)
+    for param, wanted in zip(layer.params, values, strict=True):
+        remedy = "Only updaters change params. Write param.grad[...], or copy the values first."
+        compare(f"after a step the value of param {param.name!r}", param.data, wanted, 0, remedy)
+
+
+def _negate(layer: Layer) -> None:
+    for source in layer.sources:
+        if source.has_data and source.requires_grad:
+            source.data[...] = -source.data
+
+
+def _learns(layer: Layer) -> bool:
+    return type(layer).backward is not Layer.backward
+
+
+def _check_declared(layer: Layer) -> None:
+    if not _learns(layer) and not layer.traits.is_input and any(each.requires_grad for each in layer.features):
+        remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
+        raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
+    named = [(f"output {k}", feature.dtype) for k, feature in enumerate(layer.features)]
+    for name, dtype in named + [(f"buffer {name!r}", buffer.dtype) for name, buffer in layer.buffers.items()]:
+        if dtype.kind == "f" and dtype.itemsize < layer.context.dtype.itemsize:
+            remedy = "Leave dtype out, or say self.context.dtype, so that it follows the job's precision."
+            raise PartError(f"{name} is {dtype} in a net of {layer.context.dtype}. {remedy}")
+
+
+# -- gradients -----------------------------------------------------------------------------------------------
+
+
+def check_case_gradients(case: Case) -> None:
+    """Compare gradients with central differences; those of a loss are of its first metric."""
+    layer = case.wired()
+    if not _learns(layer) or not (layer.params or any(source.requires_grad for source in layer.sources)):
+        return
+    objective = None
+    if layer.traits.is_loss:
+        if not layer.traits.metrics:
+            raise PartError(
+                "a loss has to add what it differentiates, by add_metric, and name it: Traits(metrics=...)."
+            )
+        loss, factor = metric(layer, layer.traits.metrics[0]), case.loss_factor * case.n_steps
+        objective = lambda: factor * loss()  # noqa: E731
+    check_gradients(layer, objective)
+
+
+def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
+    """Compare the gradient of every source and param, but running statistics, with central differences.
+
+    Parameters
+    ----------
+    layer : Layer
+        From `wire`, with float64 sources.
+    objective : callable, optional
+        What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
+    """
+    random = np.random.default_rng(5)
+    weights = [random.normal(size=feature.shape) for feature in layer.features]
+
+    def weighted() -> float:
+        return sum(float((w * f.data).sum()) for w, f in zip(weights, layer.features, strict=True))
+
+    results(layer, weights)
+    named = [(f"source {k}", s.data, s.grad.copy()) for k, s in enumerate(layer.sources) if s.grad is not None]
+    named += [
+        (f"param {param.name!r}", param.data, param.grad.copy())
+        for param in layer.params
+        if not param.running_statistic
+    ]
+    if not named:
+        raise PartError("nothing to differentiate: no source needs a gradient, and there are no params.")
+    for name, values, analytic in named:
+        remedy = "That is the slope of what forward() computes: mend backward()."
+        numeric = _differences(layer, values, objective or weighted)
+        compare(f"the gradient of {name}", analytic, numeric, TOLERANCE, remedy)
+    forward(layer)
+
+
+def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any:
+    numeric = np.empty_like(values)
+    layer.metrics.take()
+    for place in np.ndindex(values.shape):
+        kept, sides = values[place], []
+        for sign in (1, -1):
+            values[place] = kept + sign * EPSILON
+            forward(layer)
+            sides.append(measure())
+        values[place] = kept
+        numeric[place] = (sides[0] - sides[1]) / (2 * EPSILON)
+    return numeric
+
+
+# -- rows, time steps, parts -----------------------------------------------------------------------------------
+
+
+def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Span | None = None) -> Feature:
+    """Return a source with some rows of another one, or with a span of its features."""
+    part = Feature(take(np.empty(whole.shape)).shape, whole.dtype, whole.requires_grad)
+    if whole.has_data:
+        part.allocate("data", CPU.features)
+        part.data[...] = take(whole.data)
+    if whole.grad is not None:
+        part.allocate("grad", CPU.features)
+    part.n_steps, part.span, part.records = n_steps, span, whole.records if span else whole.records.slice(take)
+    return part
+
+
+def _outputs(
+    case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7, at: int = 0
+) -> list[Array]:
+    """Return what a layer computes, in a net of a phase, at a step of training and a time step."""
+    context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
+    layer = case.wired(sources=sources, context=context, first_step=at)
+    found = results(layer, back=False)
+    return [found[f"output {k}"] for k in range(len(layer.features))]
+
+
+def _is_random(case: Case) -> bool:
+    """Tell whether a layer draws random numbers: other ones at another step."""
+    steps = zip(_outputs(case, Phase.TRAIN), _outputs(case, Phase.TRAIN, step=8), strict=True)
+    return any(not np.array_equal(one, other) for one, other in steps)
+
+
+def check_rows(case: Case) -> None:
+    """Check that a test computes a row alike wherever it stands, and whatever the others are."""
+    traits = case.cls.traits
+    if traits.forwards or traits.is_output or not case.shapes:
+        return
+
+    def taken(values: Array, rows: slice, n_steps: int = case.n_steps) -> Array:
+        kept = values.reshape(n_steps, -1, *values.shape[1:])[:, rows]
+        return np.ascontiguousarray(kept.reshape(-1, *values.shape[1:]))
+
+    sources, half = case.sources(without=case.every), slice((case.shapes[0][0] // case.n_steps + 1) // 2)
+    whole = _outputs(case, Phase.TEST, sources)
+    for rows, where in ((slice(None, None, -1), "in another row"), (half, "in a smaller batch")):
+        parts = [_part(each, partial(taken, rows=rows, n_steps=each.n_steps), each.n_steps) for each in sources]
+        for k, (values, actual) in enumerate(zip(whole, _outputs(case, Phase.TEST, parts), strict=True)):
+            remedy = "In a test compute each row from that row alone."
+            compare(f"output {k} of the same record {where} of a test", actual, taken(values, rows), 1e-9, remedy)
+
+
+def check_time_steps(case: Case) -> None:
+    """Check that a `time_foldable` layer computes two time steps in one call as it does in two."""
+    traits = case.cls.traits
+    if not traits.time_foldable or traits.recurrent or traits.time_from_columns or case.n_steps > 1 or not case.shapes:
+        return
+    phase, labels = Phase.TEST if _is_random(case) else Phase.TRAIN, case.labels and [*case.labels, *case.labels]
+    both = case._replace(shapes=[(2 * n, *rest) for n, *rest in case.shapes], labels=labels, n_steps=2)
+    sources, alone = both.sources(without=case.every), []
+    for t in range(2):
+        parts = [_part(each, partial(_half, t=t), 1) for each in sources]
+        alone.append(_outputs(case, phase, parts, at=t))
+    for k, (folded, first, second) in enumerate(zip(_outputs(both, phase, sources), *alone, strict=True)):
+        remedy = "A row depends on others, or on its place: take the trait time_foldable out."
+        compare(f"output {k} of two time steps at once", folded, np.concatenate([first, second]), 1e-9, remedy)
+
+
+def _half(values: Array, t: int) -> Array:
+    return values[t * len(values) // 2 : (t + 1) * len(values) // 2]
+
+
+def check_features(case: Case) -> None:
+    """Check that the parts of a `feature_parallel` layer, ``partition_dim: 1``, compute what the whole does."""
+    connection = case.cls.traits.feature_parallel
+    if connection is None or case.cls.traits.recurrent or not case.shapes or _is_random(case):
+        return
+    random, whole = np.random.default_rng(5), case.wired()
+    weights = [random.normal(size=feature.shape) for feature in whole.features]
+    wanted, sums = results(whole, weights), dict[str, Array]()
+    remedy = "Mend feature_span and axis of add_param, or take the trait feature_parallel out."
+    for k in range(PARTS):
+        sources = case.sources()
+        spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
+        if connection is Connection.ONE_TO_ONE:
+            parts = zip(sources, spans, strict=True)
+            sources = [_part(each, partial(_columns, span=span), case.n_steps, span) for each, span in parts]
+        part = case.wired(sources=sources, feature_shard=Shard(k, PARTS))
+        own = [feature.span for feature in part.features if feature.span is not None]
+        if len(own) < len(weights):
+            raise PartError(
+                "a part does not say which features it computes: add_output(..., span=self.feature_span(n))."
+            )
+        found = results(part, [_columns(w, span) for w, span in zip(weights, own, strict=True)])
+        expected = {f"output {i}": _columns(wanted[f"output {i}"], span) for i, span in enumerate(own)}
+        for param in part.params:
+            name = f"the gradient of param {param.name!r}"
+            expected[name] = param.shard.of(wanted[name]) if param.shard else wanted[name]
+        for i, span in enumerate(spans):
+            name = f"the gradient of source {i}"
+            if name in wanted and connection is Connection.ONE_TO_ONE:
+                expected[name] = _columns(wanted[name], span)
+            elif name in wanted:
+                sums[name] = sums.get(name, 0) + found[name]
+        for name, values in expected.items():
+            compare(f"{name} of part {k}", found[name], values, 1e-9, remedy)
+    for name, total in sums.items():
+        compare(f"{name}, added over the parts,", total, wanted[name], 1e-9, remedy)
+
+
+def _columns(values: Array, span: Span) -> Array:
+    return values[:, span.start : span.stop]
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+
+
+def check_device(case: Case, name: str, precision: str, within: float) -> None:
+    """Compare what a device computes with NumPy in float64; ``within`` is of the largest value of each array."""
+    ops = get_ops(name, precision)
+    dtype = BFLOAT16 if precision == "bf16" else np.dtype(precision)
+    remedy = "Use kernels, self.ops, arithmetic and x[...] = values; leave dtypes to singa-dask."
+    with ops.activate():
+        layer = case.wired(ops, dtype)
+        found = results(layer, back=_learns(layer))
+    wanted = results(case.wired(), back=_learns(layer))
+    for what, values in wanted.items():
+        compare(f"{what} in {precision} by {ops.name}", found[what], values, within, remedy)
+
+
+ASPECTS: dict[str, Callable[[Case], None]] = {
+    "contract": check_contract,
+    "gradients": check_case_gradients,
+    "rows of a test": check_rows,
+    "time steps": check_time_steps,
+    "partition_dim 1": check_features,
+    "oneDNN": partial(check_device, name="onednn", precision="float32", within=2e-5),
+    "bfloat16": partial(check_device, name="onednn", precision="bf16", within=2.0**-4),
+    "GPU": partial(check_device, name="cupy", precision="float64", within=1e-6),
+}
+"""What is examined of a layer, each by a function of a case."""

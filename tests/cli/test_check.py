@@ -1,0 +1,81 @@
+"""``check``: the exam of parts on the command line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ROOT, Call
+
+DOUBLE = """\
+from singa_dask import Layer
+
+
+class Double(Layer):
+    def setup(self):
+        self.y = self.add_output(self.sources[0].shape)
+
+    def forward(self, phase):
+        self.y.data[...] = 2 * self.sources[0].data
+
+    def backward(self, phase):
+        if self.sources[0].grad is not None:
+            self.sources[0].grad[...] = self.y.grad
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a wrong layer and the parts of the examples."""
+    monkeypatch.chdir(tmp_path)
+    for path in (ROOT / "examples/parts").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "mine.py").write_text(DOUBLE)
+    (tmp_path / "text").write_text("To be, or not to be, that is the question. " * 40)
+    return tmp_path
+
+
+def test_a_wrong_layer_ends_with_what_to_do(call: Call, folder: Path) -> None:
+    result = call("check", "mine.Double", "--shape", "3x2x4x5")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Double: gradients: the gradient of source 0 is ")
+    assert result.stderr.endswith(
+        "All of it is 0.5 times what it should be. That is the slope of what forward() computes: mend backward().\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("swish.Swish",),
+        ("swish.Swish", "--module", "swish.py", "--shape", "6x3", "--steps", "2"),
+        ("lion.Lion", "--learning-rate", "0.01", "--conf", '{"user_conf": {"beta1": 0.8}}'),
+        ("letters.Letters", "--data", "text", "--conf", '{"window": 8, "block_records": 100}'),
+        ("SoftmaxLoss", "--classes", "3"),
+        ("LayerNorm", "--conf", '{"layernorm_conf": {"epsilon": 0.1}}'),
+    ],
+)
+def test_right_parts_pass(call: Call, folder: Path, args: tuple[str, ...]) -> None:
+    result = call("check", *args)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{args[0]} passes.\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("job.yaml",), "Of a job file say: singa-dask validate job.yaml."),
+        (("mine.Nope",), "no class 'Nope' in mine."),
+        (("letters.Letters",), "Say --data URL."),
+        (("swish.Swish", "--conf", "{"), "--conf: expected JSON, got '{'"),
+        (("swish.Swish", "--conf", "[]"), "--conf: expected a JSON object, got '[]'."),
+        (("swish.Swish", "--shape", "4,6"), "--shape: expected sizes like 4x6, got 4,6."),
+    ],
+)
+def test_what_cannot_be_examined_is_refused(call: Call, folder: Path, args: tuple[str, ...], says: str) -> None:
+    result = call("check", *args)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr

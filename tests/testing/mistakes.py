@@ -1,0 +1,131 @@
+"""What is said of each of the wrong layers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from singa_dask.layers import Layer
+from tests.testing.wrong_layers import (
+    AddsToParam,
+    AddsToSource,
+    Aliased,
+    AliasedGrad,
+    ByPosition,
+    Centred,
+    ChangesParam,
+    Doubled,
+    FalseAccumulates,
+    FalseFeatureParallel,
+    FalseOverwritable,
+    FalseTimeFoldable,
+    Float32,
+    Float32Buffer,
+    ForgottenParam,
+    ForgottenSource,
+    ForwardOnly,
+    HalfWritten,
+    HiddenState,
+    LossOfTheSum,
+    LossWithoutMetric,
+    MeanOverRows,
+    NoGradientExpected,
+    ParamNeverAdded,
+    ParamOfItsOwn,
+    Random,
+    RandomWeights,
+    ReboundOutput,
+    ReboundParamGrad,
+    ReboundSourceGrad,
+    SecondSourceForgotten,
+    StaleCopy,
+    UnnamedMetric,
+    UnnamedParam,
+    UnstatedData,
+    UnstatedLabels,
+    WritesIntoSource,
+    WritesIntoSourceBackward,
+    WrongShape,
+    WrongShapeOfGradient,
+    WrongSign,
+)
+
+__all__ = ["WRONG", "Wrong"]
+
+ROWS = [(4, 3)]
+
+
+class Wrong(NamedTuple):
+    """A wrong layer.
+
+    Attributes
+    ----------
+    cls : type of Layer
+    says : str
+        A part of what the exam says.
+    watched : str
+        A part of what ``debug: true`` says, or what is said before anything runs; empty if that does not find it.
+    more : dict
+        Of `check_layer`.
+    """
+
+    cls: type[Layer]
+    says: str
+    watched: str = ""
+    more: dict[str, Any] = {"shapes": ROWS}  # noqa: RUF012
+
+
+LABELS = {"shapes": [(4, 3), (4,)], "labels": [0, 2, 1, 2], "fixed": 1}
+REBOUND = "Write into its memory: grad[...] = ..."
+NOT_OVERWRITTEN = (
+    "does not overwrite the gradient of {}: some of it is not written, or added to what was there. Write all"
+)
+SOURCE, GAIN = (NOT_OVERWRITTEN.format(f"{name}") for name in ("source 'src0'", "param 'layer.gain'"))
+
+WRONG = [
+    Wrong(ForgottenSource, SOURCE, SOURCE.replace("src0", "fc1")),
+    Wrong(ForgottenParam, GAIN, GAIN.replace("layer", "tested")),
+    Wrong(HalfWritten, "forward() does not overwrite output 0", "forward() does not overwrite output 0"),
+    Wrong(Doubled, "All of it is 2 times what it should be. That is the slope of what forward() computes"),
+    Wrong(MeanOverRows, "All of it is 0.25 times what it should be"),
+    Wrong(WrongSign, "All of it is -1 times what it should be"),
+    Wrong(ReboundSourceGrad, REBOUND, REBOUND),
+    Wrong(ReboundParamGrad, REBOUND, REBOUND),
+    Wrong(ReboundOutput, "Write into its memory: data[...] = ...", "Write into its memory: data[...] = ..."),
+    Wrong(Aliased, "Write into its memory: data[...] = ...", "Write into its memory: data[...] = ..."),
+    Wrong(AliasedGrad, REBOUND, REBOUND),
+    Wrong(AddsToSource, SOURCE, SOURCE.replace("src0", "fc1")),
+    Wrong(AddsToParam, GAIN, GAIN.replace("layer", "tested")),
+    Wrong(
+        FalseAccumulates,
+        "the gradient of param 'layer.gain' is not added to what was there. Do so if phase & Phase.AGGREGATE",
+    ),
+    Wrong(FalseOverwritable, "Leave overwritable=True out of add_output", "Leave overwritable=True out of add_output"),
+    Wrong(Centred, "In a test compute each row from that row alone"),
+    Wrong(FalseTimeFoldable, "take the trait time_foldable out"),
+    Wrong(FalseFeatureParallel, "take the trait feature_parallel out"),
+    Wrong(UnnamedMetric, "forward() adds the metrics ('largest',), the traits name (). Name those"),
+    Wrong(UnstatedLabels, "state that it consumes them? See Traits.consumes", more=LABELS),
+    Wrong(UnstatedData, "Does its reader state that it consumes data? See Traits", more=LABELS),
+    Wrong(LossOfTheSum, "All of it is 4 times what it should be", more=LABELS),
+    Wrong(LossWithoutMetric, "a loss has to add what it differentiates, by add_metric", more=LABELS),
+    Wrong(Float32, "output 0 is float32 in a net of float64. Leave dtype out"),
+    Wrong(Float32Buffer, "buffer 'product' is float32 in a net of float64. Leave dtype out"),
+    Wrong(WrongShape, "wrong_layers.py:"),
+    Wrong(WrongShapeOfGradient, "could not broadcast"),
+    Wrong(HiddenState, "keep what lasts as self.state, or in a param"),
+    Wrong(StaleCopy, "keep what lasts as self.state, or in a param"),
+    Wrong(WritesIntoSource, "writes into the data of source 'src0'", "writes into the data of source 'fc1'"),
+    Wrong(
+        WritesIntoSourceBackward, "backward() writes into the data of source 'src0'", "of source 'fc1', which others"
+    ),
+    Wrong(Random, "Draw random numbers by self.random_key"),
+    Wrong(RandomWeights, "in another process"),
+    Wrong(ByPosition, "of the same record in another row of a test"),
+    Wrong(ParamNeverAdded, "name the param 'gain', which setup() does not add", "which setup() does not add"),
+    Wrong(ParamOfItsOwn, "self.shift is a Param that nobody updates", "self.shift is a Param that nobody updates"),
+    Wrong(UnnamedParam, "adds a param that its traits do not name", "adds a param that its traits do not name"),
+    Wrong(ChangesParam, "Only updaters change params"),
+    Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so that what comes before it, 'fc1',"),
+    Wrong(NoGradientExpected, "The gradient of a source may be None: write it if source.grad is not None"),
+    Wrong(SecondSourceForgotten, "does not overwrite the gradient of source 'src1'", more={"shapes": [(4, 3)] * 2}),
+]

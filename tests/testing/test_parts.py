@@ -1,0 +1,203 @@
+"""The exams of updaters and stores find mistakes; the parts of the documentation and the examples pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.data import Block, Field, Store
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError, PartError
+from singa_dask.testing import check_layer, check_store, check_updater
+from singa_dask.training import Updater
+
+ROOT = Path(__file__).parents[2]
+Array = np.ndarray[Any, Any]
+
+
+class Plain(Updater):
+    """A right rule, which the others spoil."""
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        w -= lr * self.direction(w, g)
+
+    def direction(self, w: Array, g: Array) -> Array:
+        return g
+
+
+class OfItsNorm(Plain):
+    def direction(self, w: Array, g: Array) -> Array:
+        return g / np.sqrt((g**2).sum() + 1e-9)
+
+
+class Uphill(Plain):
+    def direction(self, w: Array, g: Array) -> Array:
+        return -g
+
+
+class DividesByZero(Plain):
+    def direction(self, w: Array, g: Array) -> Array:
+        return g / np.abs(g)
+
+
+class Remembers(Plain):
+    before: Any = None
+
+    def direction(self, w: Array, g: Array) -> Array:
+        self.before = g.copy() if self.before is None or len(self.before) != len(g) else 0.9 * self.before + g
+        return self.before
+
+
+class Silent(Updater):
+    """A rule without a rule."""
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"),
+    [
+        (OfItsNorm, "slices: a value of a param in slices is"),
+        (Uphill, "a linear model is not learnt: its loss was"),
+        (DividesByZero, "Does it divide by 0? See delta"),
+        (Remembers, "state: a value after a resume is"),
+        (Silent, "it has no rule()"),
+    ],
+)
+def test_a_wrong_rule_is_found(cls: type[Updater], says: str) -> None:
+    with pytest.raises(PartError, match=re.escape(says)):
+        check_updater(cls)
+
+
+def test_a_right_rule_passes() -> None:
+    check_updater(Plain)
+
+
+class Bytes(Store):
+    """A right store, records of four bytes, which the others spoil."""
+
+    n_block = 8
+
+    def __init__(self, url: str, storage_options: Any = None, step: int = 4) -> None:
+        super().__init__(url, storage_options, **self.kept(step))
+        try:
+            values = np.frombuffer(Path(url).read_bytes(), np.uint8)
+        except OSError as error:
+            raise DataError(self.missing(error)) from error
+        self.values = values[: len(values) // step * step].reshape(-1, step)
+        self.schema = {"pixel": Field(self.dtype(), (step,))}
+        n = len(self.values)
+        starts = range(0, n, self.n_block)
+        self.blocks = tuple(
+            Block(self.number(i), min(self.n_block, n - first), url, first * step, min(self.n_block, n - first) * step)
+            for i, first in enumerate(starts)
+        )
+
+    def kept(self, step: int) -> dict[str, Any]:
+        return {"step": step}
+
+    def missing(self, error: OSError) -> str:
+        return f"{self.url}: {error.strerror}."
+
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    def number(self, i: int) -> int:
+        return i
+
+    def read_block(self, block_id: int) -> Arrays:
+        return {"pixel": self.values[block_id * self.n_block :][: self.n_block]}
+
+    def close(self) -> None:
+        pass
+
+
+class NumberedFromOne(Bytes):
+    def number(self, i: int) -> int:
+        return i + 1
+
+
+class LosesOptions(Bytes):
+    def kept(self, step: int) -> dict[str, Any]:
+        return {}
+
+
+class Unnamed(Bytes):
+    def missing(self, error: OSError) -> str:
+        return "something is wrong."
+
+
+class Doubles(Bytes):
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float64)
+
+
+class AllAtOnce(Bytes):
+    def read_block(self, block_id: int) -> Arrays:
+        return {"pixel": self.values}
+
+
+class OtherRows(Bytes):
+    def read_rows(self, block_id: int, rows: Any) -> Arrays:
+        return {"pixel": self.values[rows]}
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> str:
+    path = tmp_path / "records.bytes"
+    path.write_bytes(np.random.default_rng(0).integers(0, 256, 210, np.uint8).tobytes())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"),
+    [
+        (NumberedFromOne, "blocks have to be numbered 0, 1, 2"),
+        (LosesOptions, "a pickled store opens other records. Pass all options"),
+        (Unnamed, "the error of a missing file does not name it"),
+        (Doubles, "the schema has {'pixel': 'float64'}"),
+        (AllAtOnce, "Expected {'pixel': ((8, 6), dtype('uint8'))}, of the schema and block.n"),
+        (OtherRows, "pixel from read_rows is"),
+    ],
+)
+def test_a_wrong_store_is_found(cls: type[Store], says: str, records: str) -> None:
+    with pytest.raises(PartError, match=re.escape(says)):
+        check_store(cls, records, step=6)
+
+
+def test_a_right_store_passes(records: str) -> None:
+    assert check_store(Bytes, records, step=6) == []
+
+
+def classes_in(text: str) -> dict[str, Any]:
+    """Return the classes that a module's text defines."""
+    found: dict[str, Any] = {"__name__": "own"}
+    exec(text, found)
+    return found
+
+
+def test_the_layers_of_the_documentation_pass() -> None:
+    blocks = re.findall(r"```python\n(# \w+\.py\n.*?)```", (ROOT / "docs/parts.md").read_text(), re.DOTALL)
+    notebook = json.loads((ROOT / "docs/notebooks/own-layer.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    blocks += re.findall(r'text = """\n(.*?)"""', "\n".join(cells), re.DOTALL)
+    blocks.append((ROOT / "examples/parts/swish.py").read_text())
+    found = [each for text in blocks for each in classes_in(text).values() if getattr(each, "__module__", "") == "own"]
+    assert {each.__name__ for each in found} >= {"Double", "Scale", "Swish"}
+    for each in found:
+        check_layer(each, [(3, 4)])
+
+
+def test_the_update_rule_of_the_examples_passes() -> None:
+    check_updater(classes_in((ROOT / "examples/parts/lion.py").read_text())["Lion"], learning_rate=0.01)
+
+
+def test_the_exam_needs_no_test_tools() -> None:
+    code = "import sys, singa_dask.testing; assert not {'pytest', 'hypothesis', 'tests'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd="/")
