@@ -53,6 +53,8 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, lab
         named, place = str(error), fs.absolute(data)
         if named.startswith((f"{place}:", f"{place},")):
             named = data + named.removeprefix(place)
+        if "could each be the label" in named:
+            named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
         raise DataError(named) from None
     given = {"net": net, "test": test_data, "backend": backend, "label": label}
     net = net or default_net(found)

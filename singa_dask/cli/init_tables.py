@@ -92,18 +92,15 @@ def choose_columns(
     try:
         with open_store(place, "table", missing=0, **options) as store:
             named, count = [each for each in store.table_columns if each.name], store.count
-    except DataError as error:
-        raise _with_advice(error) from None
-    kinds = {each.name: each.kind for each in named if not each.is_index}
-    usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]
-    label = choose_label(place, usable, given)
-    if not refused and label == named[0].name:
-        # lines of numbers, the label first
-        return {}, ()
-    others = [name for name in usable if name != label]
-    numbers = [name for name in others if kinds[name] != "string"]
-    try:
+        kinds = {each.name: each.kind for each in named if not each.is_index}
+        usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]
+        label = choose_label(place, usable, given)
         outputs = _outputs(place, label, kinds[label], options)
+        if not refused and label == named[0].name and "label" in outputs:
+            # lines of numbers, the label first
+            return {}, ()
+        others = [name for name in usable if name != label]
+        numbers = [name for name in others if kinds[name] != "string"]
         categories = _categories(place, [name for name in others if name not in numbers], count, options)
         columns = {"features": [name for name in others if name in numbers or name in categories], **outputs}
         if categories:
@@ -111,9 +108,12 @@ def choose_columns(
         with open_store(place, "table", missing="skip", **columns, **options) as store:
             if store.count != count:
                 columns["missing"] = "mean"
+        return columns, tuple(each for each in named if each.name not in (*columns["features"], label))
     except DataError as error:
-        raise _with_advice(error) from None
-    return columns, tuple(each for each in named if each.name not in (*columns["features"], label))
+        if "no columns of numbers" not in str(error):
+            raise
+        advice = "Text is read where a column of numbers is, too: as categories, or a label."
+        raise DataError(f"{error} {advice}") from None
 
 
 def has_arrays(place: str) -> bool:
@@ -134,12 +134,6 @@ def _has_header(place: str, backend: str, options: Mapping[str, Any]) -> bool:
     with open_store(place, backend, **options) as store:
         first = store.parts[0]
         return isinstance(first, TextStore) and bool(first.names)
-
-
-def _with_advice(error: DataError) -> DataError:
-    if "no columns of numbers" not in str(error):
-        return error
-    return DataError(f"{error} Text is read where a column of numbers is, too: as categories, or a label.")
 
 
 def _outputs(place: str, label: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

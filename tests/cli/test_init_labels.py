@@ -123,6 +123,16 @@ def test_other_stores(call: Call, form: str) -> None:
     assert checked.exit_code == 0, checked.output
 
 
+def test_two_labels_of_arrays(call: Call) -> None:
+    np.savez("x.npz", x=FRAME.to_numpy(), y=KIND, target=KIND[::-1])
+    result = call("init", "x.npz")
+    assert (result.exit_code, result.stderr) == (1, "x.npz: y and target could each be the label. Give --label NAME.\n")
+    assert call("init", "x.npz", "--label", "y").exit_code == 0
+    assert (
+        "have at most one label, which has no name" in call("init", "x.npz", "--backend", "lmdb", "--label", "y").stderr
+    )
+
+
 def test_a_file_of_json_is_no_text(call: Call) -> None:
     Path("array.json").write_text(json.dumps([{"a": 1, "label": 0}] * 50))
     result = call("init", "array.json")
