@@ -289,7 +289,7 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
     """Return the error of records that have no labels, which a layer needs; ``others`` are fields that could be."""
     hint = "Name the column in label, or set" if is_table else "Set"
     if others:
-        hint = f"Name one of {show_names(others)} by user_conf: {{label: {others[0]}}}, or set"
+        hint = f"Name one of {show_names(others)} by user_conf: {{label: NAME}}, or set"
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 

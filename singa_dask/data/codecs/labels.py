@@ -35,8 +35,7 @@ def find_label(names: Sequence[str], given: str = "") -> str:
         raise ValueError(f"no {given!r} for the label. Fields: {', '.join(names[:MAX_SHOWN])}{more}")
     found = labels_among(names)
     if not given and len(found) > 1:
-        ways = " or ".join(f"{{label: {name}}}" for name in found)
-        raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {ways}")
+        raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")
     return given or next(iter(found), "")
 
 

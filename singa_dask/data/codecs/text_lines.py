@@ -19,6 +19,7 @@ NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IN_NUMBERS = b"0123456789+-.eE"
 LARGEST = float(np.finfo(np.float32).max)
 LABELS = np.iinfo(np.int32)
+ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
 MISSING = ("", "?", "-", "na", "n/a", "nan", "nil", "none", "null")
 # maximum length of a number
 MAX_DIGITS = 512
@@ -105,6 +106,11 @@ class LineParser:
         if not first or first.startswith("Unnamed: "):
             raise ValueError(
                 ", column 1: it has no name, like the index that pandas writes. Write the file with index=False"
+            )
+        if self.has_label and ID_NAME.fullmatch(first):
+            raise ValueError(
+                f", column 1: it is called {first!r}, but the label of a record is its first number. Name the columns "
+                "by label and features in store_conf, or set has_label: false"
             )
         if self.has_label and first.lower() not in LABEL_NAMES:
             # y is the label of x0, x1, ..., but not in a point (x, y)

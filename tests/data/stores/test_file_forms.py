@@ -184,7 +184,11 @@ def test_a_file_that_is_read(form: str, tmp_path: Path) -> None:
 BOTH = "could each be the label"
 HUGE = pa.array([[1.0, 2.0]] * 3 + [[1.0, 1e39]] + [[1.0, 2.0]] * 2)
 REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
-    "parquet, two": (parquet({"x": LISTS, "y": LABELS, "class": IDS}), {}, f"y and class {BOTH}. Set user_conf"),
+    "parquet, two": (
+        parquet({"x": LISTS, "y": LABELS, "class": IDS}),
+        {},
+        f"y and class {BOTH}. Set user_conf: {{label",
+    ),
     "parquet, two lists": (parquet({"a": LISTS, "b": LISTS, "y": LABELS}), {}, "a and b are arrays. Name one in"),
     "parquet, no such": (parquet({"x": LISTS, "y": LABELS}), {"label": "z"}, "no 'z' for the label. Fields: y."),
     "parquet, text": (parquet({"id": IDS, "x": LISTS, "label": TEXTS}), {}, "the label 'label' is of type string"),
@@ -208,7 +212,17 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
         {},
         BOTH,
     ),
-    "csv, label elsewhere": (csv("id,a,b,c,y", IDS, *COLUMNS, LABELS), {}, "it is called 'y', but the label of a"),
+    "csv, label elsewhere": (csv("n,a,b,c,y", IDS, *COLUMNS, LABELS), {}, "it is called 'y', but the label of a"),
+    "csv, ids first": (
+        csv("PassengerId,a,b,c,d", IDS, *COLUMNS, LABELS),
+        {},
+        "it is called 'PassengerId', but the label",
+    ),
+    "table, lists": (
+        parquet({"id": IDS, "x": LISTS, "kind": LABELS}),
+        {**TABLE, "label": "kind"},
+        "column 'x' has an array in each record, which tables do not read",
+    ),
     "csv, n.a.": (
         csv("a,b,c,kind", *COLUMNS[:2], [1.5, 2.5, "n.a.", 3.5, 4.5, 5.5], TEXTS),
         {**TABLE, "label": "kind"},
