@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.cli.field_statistics import FieldStatistics
 from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import show_names
 
-__all__ = ["Repeats", "label_findings", "value_findings"]
+__all__ = ["Ids", "Repeats", "label_findings", "value_findings"]
 
 # labels up to the number of distinct ones times this are class numbers
 MAX_SPARSE = 10
@@ -18,6 +20,8 @@ MAX_SPARSE = 10
 MAX_RATIO = 1000.0
 MAX_NAMED = 5
 MAX_COMPARED = 1 << 14
+# of so many records nearly all have another number, if they are numbered: float32 makes some of large numbers equal
+MIN_NUMBERED, NUMBERED = 20, 0.99
 
 
 def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: int) -> list[str]:
@@ -33,6 +37,8 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
         Number of records of the store.
     """
     low, high, n_seen = min(labels), max(labels), sum(labels.values())
+    if n_seen >= MIN_NUMBERED and len(labels) >= NUMBERED * n_seen:
+        return [f"{len(labels)} different labels in {n_seen} records: like ids, which number records. Set label"]
     if low < 0:
         return [f"labels from {low} on. Expected classes from 0 on"]
     if names and high >= len(names):
@@ -97,6 +103,37 @@ def _features(indices: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]
 
 def _name(index: int, names: Mapping[int, str]) -> str:
     return names.get(int(index), f"value {index}")
+
+
+class Ids:
+    """Finds features that are another whole number in nearly each record, as ids are; of many records, in the first.
+
+    Parameters
+    ----------
+    names : mapping of int to str
+        Names of features, by index, where they have some.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names, self._blocks, self._n = names, list[npt.NDArray[Any]](), 0
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Look at the values of some records, (n, *shape)."""
+        if values.ndim == 2 and self._n < MAX_COMPARED:
+            self._blocks.append(values[: MAX_COMPARED - self._n])
+            self._n += len(self._blocks[-1])
+
+    def found(self) -> str:
+        """Return the names of such features; empty if there are none."""
+        if self._n < MIN_NUMBERED:
+            return ""
+        columns = np.concatenate(self._blocks).T
+        found = [i for i, each in enumerate(columns) if (each == each.round()).all() and _differ(each)]
+        return _features(found, self._names) if found else ""
+
+
+def _differ(values: npt.NDArray[Any]) -> bool:
+    return len(np.unique(values)) >= NUMBERED * len(values)
 
 
 class Repeats:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+import sys
 
 import click
 
 from singa_dask.cli.init_data import Records, Text, survey
 from singa_dask.cli.init_job import NETS, default_net, job_name, write_job
+from singa_dask.cli.init_tables import UnknownLabelError
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
@@ -21,8 +23,9 @@ __all__ = ["init"]
 @click.option("--net", type=click.Choice(NETS), help="Kind of net; chosen by the data if not given.")
 @click.option("--test", "test_data", metavar="URL", default="", help="Test set; looked for beside DATA if not given.")
 @click.option("--backend", metavar="NAME", default="", help="Format of DATA; found from the file if not given.")
+@click.option("--label", metavar="NAME", default="", help="Column, key or array that is the label, or to predict.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool) -> None:
+def init(data: str, out: str, net: str | None, test_data: str, backend: str, label: str, overwrite: bool) -> None:
     """Write a job file for data.
 
     DATA is a store of records with labels in any format that is read, a table of CSV or Parquet, a folder with a folder
@@ -31,21 +34,29 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
     convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it lies
     beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev.
 
-    Of a table the label is the column that is called so (label, class, target, species, y), or the last one; if it has
-    numbers that are no classes, they are predicted. The other columns of numbers are features, and so are those of
-    strings that are categories. Others, such as dates and the index of a frame, are left out.
+    The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
+    you are asked. If it has numbers that are no classes, they are predicted. The other columns of numbers are features,
+    and so are those of strings that are categories. Others, such as dates and the index of a frame, are left out.
     """
     place = fs.absolute(out)
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
     try:
-        found = survey(data, test_data, backend, is_text=net == "char-rnn")
+        try:
+            found = survey(data, test_data, backend, net == "char-rnn", label)
+        except UnknownLabelError as error:
+            if not sys.stdin.isatty():
+                raise
+            label = click.prompt("Which field is the label?", type=click.Choice(error.names), err=True)
+            found = survey(data, test_data, backend, net == "char-rnn", label)
     except DataError as error:
         named, place = str(error), fs.absolute(data)
         if named.startswith((f"{place}:", f"{place},")):
             named = data + named.removeprefix(place)
+        if "could each be the label" in named:
+            named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
         raise DataError(named) from None
-    given = {"net": net, "test": test_data, "backend": backend}
+    given = {"net": net, "test": test_data, "backend": backend, "label": label}
     net = net or default_net(found)
     _check_fits(found, net)
     options = [f"--{name}={value}" for name, value in given.items() if value]
@@ -78,6 +89,9 @@ def _tell(found: Records | Text, net: str, out: str) -> None:
         )
         if found.left_out:
             click.echo(f"columns left out: {found.left_out}", err=True)
+        if found.like_ids:
+            said = "another whole number in each record, like ids. Take them out of features if they are"
+            click.echo(f"warning: {found.like_ids}: {said}.", err=True)
         tested = (
             f"{found.test_url}: {found.n_test} records to test on" if found.test_url else "no test set is beside it"
         )

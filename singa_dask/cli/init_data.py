@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.init_tables import LABEL_NAMES, choose_columns, describe_left_out, target_statistics
+from singa_dask.cli.findings import Ids
+from singa_dask.cli.init_reading import MAX_BLOCKS, reading_of, separator_of
+from singa_dask.cli.init_tables import UnknownLabelError, choose_columns, describe_left_out, target_statistics
 from singa_dask.data import Store, detect, fs, open_store
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import shard_urls
@@ -28,11 +27,6 @@ PACKED_TABLES = (".csv.gz", ".tsv.gz")
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
-# image files are scaled to this unless all that are looked at have one size, of at most MAX_SIDE
-SIDE, MAX_SIDE = 64, 96
-MAX_IMAGES = 64
-# blocks of a store that are read for its labels
-MAX_BLOCKS = 256
 # numbers from 0 to 255 are as bytes if they reach this
 MIN_BYTE_RANGE = 100
 
@@ -81,6 +75,8 @@ class Records:
         Of the numbers to predict, if there are no classes.
     left_out : str
         Columns of a table that are not read, and why.
+    like_ids : str
+        Features with another whole number in each record.
     """
 
     url: str
@@ -99,9 +95,10 @@ class Records:
     target_mean: float = 0.0
     target_std: float = 1.0
     left_out: str = ""
+    like_ids: str = ""
 
 
-def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = False) -> Text | Records:
+def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = False, label: str = "") -> Text | Records:
     """Look at data.
 
     Parameters
@@ -114,6 +111,8 @@ def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = Fals
         Format; found from the file if it is not given.
     is_text : bool
         Take it as text in any case.
+    label : str
+        Column, key or array with the label, or what to predict; found by its name if it is not given.
 
     Raises
     ------
@@ -124,10 +123,13 @@ def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = Fals
         url, found, kind = find_sets(url.rstrip("/") or "/")
         backend = backend or kind or _format(url)
         if backend:
-            return _survey_records(url, test_url or found, backend)
+            return _survey_records(url, test_url or found, backend, label)
     place = fs.absolute(url)
     if not is_text and url.lower().endswith(PACKED_TABLES):
         raise DataError(f"{url}: a packed table. Expected a file as it is. Unpack it by gunzip.")
+    if not is_text and url.lower().endswith(".json"):
+        lines = "Write its records as JSON lines, one object a line, in a file .jsonl"
+        raise DataError(f"{url}: JSON. {lines}; --net char-rnn takes it as a text.")
     text = decode_text(place)
     return Text(url, len(text), len(vocabulary_of(text)))
 
@@ -146,6 +148,10 @@ def find_sets(url: str) -> tuple[str, str, str]:
         return fs.join(url, "data_batch_*.bin"), test, "cifar"
     train = [name for name in names if "train" in name.lower() and "label" not in name.lower()]
     others = [name for name in names if name not in train and not _is_test(name)]
+    suffixes = {posixpath.splitext(name)[1] for name in train if name.startswith("train")}
+    if len(train) > 1 and not others and len(suffixes) == 1:
+        pattern = fs.join(url, f"train*{suffixes.pop()}")
+        return pattern, _beside(pattern), ""
     if len(train) != 1 or any(fs.is_dir(fs.join(place, name)) for name in others):
         # "train" may be the name of a class
         return url, _beside(url), ""
@@ -164,8 +170,10 @@ def _beside(url: str) -> str:
         return ""
     for test in TEST_NAMES:
         other = fs.join(folder, name.replace("train", test))
-        if _is_there(fs.absolute(other)):
-            return other
+        # one of both may be unpacked
+        for each in (other, other.removesuffix(".gz") if other.endswith(".gz") else f"{other}.gz"):
+            if _is_there(fs.absolute(each)):
+                return each
     return ""
 
 
@@ -188,7 +196,7 @@ def _format(url: str) -> str:
         return "image-list"
     if backend in backends_holding("text") and not url.lower().endswith((".csv", ".tsv")):
         try:
-            with open_store(place, backend, separator=_separator(place)) as store:
+            with open_store(place, backend, separator=separator_of(place)) as store:
                 store.read_block(0)
         except DataError:
             return ""
@@ -209,29 +217,16 @@ def _lists_images(place: str) -> bool:
 # -- what is in it --------------------------------------------------------------------------------------
 
 
-def _survey_records(url: str, test_url: str, backend: str) -> Records:
+def _survey_records(url: str, test_url: str, backend: str, label: str) -> Records:
     place = fs.absolute(url)
-    reading: dict[str, Any] = {}
+    backend, reading = reading_of(place, backend, label)
     tables = backends_holding("text")
-    if backend == "parquet" and _is_of_images(place) and _has_images_of_many_sizes(place, "image-parquet"):
-        backend = "image-parquet"
-    if backend in tables:
-        separator = _separator(place)
-        reading = {} if separator == "," else {"separator": separator}
-    elif backend in ("image-folder", "image-list"):
-        reading = _size_of_images(place, backend)
-    elif backend == "image-parquet":
-        reading = {"resize": [SIDE, SIDE], "channels": 3}
-    elif backend == "webdataset":
-        reading = _pictures_of_tar(place)
-    elif backend == "jsonl":
-        reading = _keys_of_lines(place)
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
-    columns, left_out = choose_columns(place, backend, options) if backend in (*tables, "parquet") else ({}, ())
+    columns, left_out = choose_columns(place, backend, options, label) if backend in (*tables, "parquet") else ({}, ())
     reading, options = {**reading, **columns}, {**options, **columns}
     opened = "table" if columns else backend
     with open_store(place, opened, **options) as store:
@@ -239,12 +234,15 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
             raise DataError(
                 f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y)."
             )
+        if not {"label", "target"} & store.schema.keys() and store.other_fields:
+            raise UnknownLabelError(url, store.other_fields)
         if not {"label", "target"} & store.schema.keys():
             raise DataError(f"{url}: the records have no labels. Expected some: a net of init learns classes.")
         values = store.schema.get("data") or store.schema["pixel"]
         shape, is_image = _shape(values.shape, reading)
         n_records, names, facts = store.count, store.class_names, store.table_facts
-        top, lowest, kind, mean, std, targets = _scan(store, url, is_image)
+        ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
+        top, lowest, kind, mean, std, targets = _scan(store, url, is_image, ids)
     if lowest < 0:
         raise DataError(f"{url}: label {lowest}. Expected labels from 0 on, a number for each class.")
     n_test = 0
@@ -271,81 +269,8 @@ def _survey_records(url: str, test_url: str, backend: str) -> Records:
         reading,
         *target,
         describe_left_out(left_out),
+        ids.found(),
     )
-
-
-def _separator(place: str) -> str:
-    head = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).partition(b"\n")[0]
-    unquoted = re.sub(rb'"[^"]*"', b"", head)
-    return max((",", ";", "\t"), key=lambda separator: unquoted.count(separator.encode()))
-
-
-def _has_images_of_many_sizes(place: str, backend: str, **options: Any) -> bool:
-    """Tell whether a store has pictures that need to be scaled to one size."""
-    try:
-        with open_store(place, backend, **options) as store:
-            for block in range(min(len(store.blocks), MAX_BLOCKS)):
-                store.read_block(block)
-    except DataError as error:
-        return "expected" in str(error)
-    return False
-
-
-def _is_of_images(place: str) -> bool:
-    """Tell whether a Parquet file has pictures of Hugging Face."""
-    with contextlib.suppress(DataError), open_store(place, "image-parquet"):
-        return True
-    return False
-
-
-def _pictures_of_tar(place: str) -> dict[str, Any]:
-    """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
-    options: dict[str, Any] = {}
-    with open_store(place, "webdataset") as store:
-        has_label = "label" in store.schema
-    for name in () if has_label else LABEL_NAMES:
-        try:
-            with open_store(place, "webdataset", label=f"json.{name}"):
-                options = {"label": f"json.{name}"}
-                break
-        except DataError as error:
-            if "has no key" not in str(error):
-                raise DataError(
-                    f"{error} Expected whole numbers from 0 on. For text write a job file with user_conf: "
-                    f"{{label: json.{name}, classes: [names of the classes]}}."
-                ) from error
-    reading: dict[str, Any] = {"user_conf": options} if options else {}
-    if _has_images_of_many_sizes(place, "webdataset", **options):
-        reading |= {"resize": [SIDE, SIDE], "channels": 3}
-    return reading
-
-
-def _keys_of_lines(place: str) -> dict[str, Any]:
-    """Choose the keys of JSON lines whose names say nothing: numbers are features, and the last key is the label."""
-    with contextlib.suppress(DataError), open_store(place, "jsonl") as store:
-        if "label" in store.schema:
-            return {}
-    try:
-        first = json.loads(fs.read_bytes(place, 0, min(1 << 16, fs.size(place))).partition(b"\n")[0])
-    except ValueError:
-        return {}
-    if not isinstance(first, dict) or len(first) < 2:
-        return {}
-    label = next((key for key in first if key.lower() in LABEL_NAMES), list(first)[-1])
-    numbers = [key for key, value in first.items() if key != label and isinstance(value, (int, float))]
-    return {"user_conf": {"features": numbers, "label": label}} if numbers else {}
-
-
-def _size_of_images(place: str, backend: str) -> dict[str, Any]:
-    """Choose size and channels for image files from a sample of them."""
-    with open_store(place, backend, resize=(SIDE, SIDE)) as store:
-        numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
-        files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
-    found = {image_size(fs.read_bytes(file), file) for file in files}
-    channels = 1 if all(size[0] == 1 for size in found) else 3
-    sizes = {size[1:] for size in found}
-    (side,) = sizes if len(sizes) == 1 else {(SIDE, SIDE)}
-    return {"resize": list(side) if max(side) <= MAX_SIDE else [SIDE, SIDE], "channels": channels}
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
@@ -360,7 +285,9 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
     return stored or (1,), False
 
 
-def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float, float, list[np.ndarray[Any, Any]]]:
+def _scan(
+    store: Store, url: str, is_image: bool, ids: Ids
+) -> tuple[int, int, str, float, float, list[np.ndarray[Any, Any]]]:
     """Look at blocks; return highest and lowest label, kind of values, their mean and deviation, and targets."""
     if store.class_names and "pixel" in store.schema:
         return len(store.class_names) - 1, 0, "bytes", 0.0, 1.0, []
@@ -377,6 +304,7 @@ def _scan(store: Store, url: str, is_image: bool) -> tuple[int, int, str, float,
         values = arrays["data"]
         if not np.isfinite(values).all():
             raise DataError(f"{url}: nan or inf in block {block}. Expected numbers: leave out or fill in such values.")
+        ids.add(values)
         kinds.add(_kind(values, is_image))
         moments.append((values.mean(dtype=np.float64), values.var(dtype=np.float64)))
     if not moments:

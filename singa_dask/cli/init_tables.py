@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from singa_dask.data import open_store
+from singa_dask.data.codecs.labels import labels_among
+from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.text import TextStore
 from singa_dask.data.types import TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["LABEL_NAMES", "choose_columns", "describe_left_out", "target_statistics"]
+__all__ = [
+    "UnknownLabelError",
+    "choose_columns",
+    "choose_label",
+    "describe_left_out",
+    "has_arrays",
+    "target_statistics",
+]
 
-# columns that are labels by their name; else the last one is
-LABEL_NAMES = ("label", "labels", "class", "target", "species", "y")
 # strings with more different values than this are no categories
 MAX_CATEGORIES = 50
 # least number of records for each category, on average
@@ -23,16 +31,42 @@ MIN_RECORDS = 4
 MAX_STRINGS = 50
 # integers are to be predicted as numbers if there are more different ones than this, and many for the number of records
 MAX_CLASSES = 100
-# of the error for numbers like 1,5
-DECIMAL_COMMA = "has a decimal comma"
+# the label of lines of numbers without names
+FIRST = "1"
+
+
+class UnknownLabelError(DataError):
+    """It is not known which field is the label, or what to predict; ``names`` are those that could be."""
+
+    def __init__(self, place: str, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(f"{place}: which field is the label? Give --label NAME, one of {show_names(names)}.")
+
+
+def choose_label(place: str, names: Sequence[str], given: str) -> str:
+    """Return the given label, or the only one of some names that says that it is a label.
+
+    Raises
+    ------
+    DataError
+        There is no such field, or it is not clear which one it is.
+    """
+    found = [given] if given else labels_among(names)
+    # a point has x and y
+    is_point = found in (["y"], ["Y"]) and not given and "x" in map(str.lower, names)
+    if len(found) != 1 or (is_point and len(names) > 2):
+        raise UnknownLabelError(place, found if len(found) > 1 else names)
+    if found[0] not in names:
+        raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
+    return found[0]
 
 
 def choose_columns(
-    place: str, backend: str, options: Mapping[str, Any]
+    place: str, backend: str, options: Mapping[str, Any], given: str
 ) -> tuple[dict[str, Any], tuple[TableColumn, ...]]:
     """Choose the columns of a table as keys of ``store_conf``; empty if it is records as they are.
 
-    The index of pandas or Dask is neither a feature nor a label.
+    The index of pandas or Dask is neither a feature nor a label. ``given`` is the name of the label, or empty.
 
     Returns
     -------
@@ -45,20 +79,28 @@ def choose_columns(
     DataError
         It is neither.
     """
-    try:
-        with open_store(place, backend, **options):
+    if backend == "parquet" and has_arrays(place):
+        return {}, ()
+    refused = _refusal(place, backend, options)
+    if not refused and not _has_header(place, backend, options):
+        if given == FIRST:
             return {}, ()
-    except DataError as error:
-        refused = error
+        raise DataError(
+            f"{place}: no line of column names, which would say where the label is. Write one, or give --label {FIRST} "
+            "if the first number of a line is its label."
+        )
     try:
         with open_store(place, "table", missing=0, **options) as store:
             named, count = [each for each in store.table_columns if each.name], store.count
         kinds = {each.name: each.kind for each in named if not each.is_index}
         usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]
-        label = next((name for name in usable if name.lower() in LABEL_NAMES), usable[-1])
+        label = choose_label(place, usable, given)
+        outputs = _outputs(place, label, kinds[label], options)
+        if not refused and label == named[0].name and "label" in outputs:
+            # lines of numbers, the label first
+            return {}, ()
         others = [name for name in usable if name != label]
         numbers = [name for name in others if kinds[name] != "string"]
-        outputs = _outputs(place, label, kinds[label], options)
         categories = _categories(place, [name for name in others if name not in numbers], count, options)
         columns = {"features": [name for name in others if name in numbers or name in categories], **outputs}
         if categories:
@@ -68,11 +110,30 @@ def choose_columns(
                 columns["missing"] = "mean"
         return columns, tuple(each for each in named if each.name not in (*columns["features"], label))
     except DataError as error:
-        if "no columns of numbers" in str(error):
-            raise DataError(
-                f"{error} Text is read where a column of numbers is, too: as categories, or a label."
-            ) from None
-        raise (error if DECIMAL_COMMA in str(error) else refused) from None
+        if "no columns of numbers" not in str(error):
+            raise
+        advice = "Text is read where a column of numbers is, too: as categories, or a label."
+        raise DataError(f"{error} {advice}") from None
+
+
+def has_arrays(place: str) -> bool:
+    """Return whether a Parquet file has records as they are, of arrays, not a table."""
+    return "no column of fixed-size binary" not in str(_refusal(place, "parquet", {}))
+
+
+def _refusal(place: str, backend: str, options: Mapping[str, Any]) -> DataError | None:
+    """Return why a file has no records as they are; None if it has."""
+    try:
+        with open_store(place, backend, **options):
+            return None
+    except DataError as error:
+        return error
+
+
+def _has_header(place: str, backend: str, options: Mapping[str, Any]) -> bool:
+    with open_store(place, backend, **options) as store:
+        first = store.parts[0]
+        return isinstance(first, TextStore) and bool(first.names)
 
 
 def _outputs(place: str, label: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

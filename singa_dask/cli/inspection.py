@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.cli.field_statistics import FieldStatistics
-from singa_dask.cli.findings import Repeats, label_findings, value_findings
+from singa_dask.cli.findings import Ids, Repeats, label_findings, value_findings
 from singa_dask.cli.layouts import Layout, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Store
@@ -215,6 +215,7 @@ class _Sample:
             if name != "line" and store.schema[name].dtype.kind in "biuf"
         }
         self.repeats = Repeats()
+        self._ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         self._bad: list[str] = []
 
     def read(self, blocks: Sequence[int], collector: Collector | None) -> None:
@@ -244,6 +245,8 @@ class _Sample:
         if self._has_classes:
             self._count(arrays["label"])
         self.repeats.add(arrays)
+        if "data" in arrays:
+            self._ids.add(arrays["data"])
         self.n += len(next(iter(arrays.values())))
 
     def _count(self, labels: npt.NDArray[Any]) -> None:
@@ -283,4 +286,6 @@ class _Sample:
         for name, statistics in self._statistics.items():
             names = {column.index: column.name for column in store.table_columns if column.field == name}
             found += value_findings(name, statistics, names, layout is not None and layout.field == name)
+        if like_ids := self._ids.found():
+            found.append(f"data: another whole number in each record, like ids: {like_ids}. Leave them out of features")
         return found + self.repeats.findings()

@@ -246,7 +246,7 @@ class StoreInput(InputLayer):
             raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
         check_shape(store.url, values.shape, self.store_conf, _records_of(store))
         if self.store_conf.needs_label and "label" not in store.schema:
-            raise without_labels(store.url, is_table=bool(store.table_facts))
+            raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
         """Read mean and std, as `forward` takes them; None where the job gives none."""

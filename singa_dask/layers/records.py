@@ -14,6 +14,7 @@ from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, R
 from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
+from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import TableStore
@@ -284,9 +285,11 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
     raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
 
 
-def without_labels(url: str, is_table: bool) -> DataError:
-    """Return the error of records that have no labels, which a layer needs."""
+def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:
+    """Return the error of records that have no labels, which a layer needs; ``others`` are fields that could be."""
     hint = "Name the column in label, or set" if is_table else "Set"
+    if others:
+        hint = f"Name one of {show_names(others)} by user_conf: {{label: NAME}}, or set"
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 

@@ -124,7 +124,7 @@ def test_tables(call: Call) -> None:
     labels = np.arange(150) % 3
     values = random.normal(size=(150, 4)) * [1, 10, 100, 1000] + labels[:, None]
     np.savetxt("train.csv", np.column_stack([labels, values]), fmt=["%d", *["%.6g"] * 4], delimiter=";")
-    Path("train.csv").write_text("species;length;width;height;weight\n" + Path("train.csv").read_text())
+    Path("train.csv").write_text("class;length;width;height;weight\n" + Path("train.csv").read_text())
     np.savetxt("test.csv", np.column_stack([labels, values])[:31], fmt=["%d", *["%.6g"] * 4], delimiter=";")
     layers = written(call, "train.csv")
     assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
@@ -181,7 +181,7 @@ def test_a_text(call: Call) -> None:
     assert [layer.type for layer in layers][:4] == ["CharRNN", "OneHot", "RNNLabel", "GRU"]
     assert "There is no test set" in Path("job.yaml").read_text()
     Path("numbers.txt").write_text("1 2.5 3\n0 1.5 2\n" * 20)
-    assert written(call, "numbers.txt", "--overwrite")[0].type == "CSVInput"
+    assert written(call, "numbers.txt", "--overwrite", "--label", 1)[0].type == "CSVInput"
     assert written(call, "numbers.txt", "--overwrite", "--net", "char-rnn")[0].type == "CharRNN"
 
 
@@ -215,7 +215,7 @@ def test_a_table_with_named_columns(call: Call) -> None:
     rows = "".join(f"{i},{i % 7},{['oak', 'elm'][i % 2]},a{i}\n" for i in range(40))
     Path("train.csv").write_text(f"age,height,species,name\n{rows},,oak,b\n")
     Path("test.csv").write_text("species,height,age\nelm,1,2\n")
-    layers = written(call, "train.csv")
+    layers = written(call, "train.csv", "--label", "species")
     store = store_of(layers[0])
     assert (store["features"], store["label"], store["missing"]) == (["age", "height"], ["species"], "mean")
     assert store["shape"] == [2]
@@ -227,7 +227,7 @@ def test_a_table_with_named_columns(call: Call) -> None:
 def test_a_table_with_tabs(call: Call) -> None:
     rows = "".join(f"{i % 9}\t{i % 7}\t{['red', 'blue'][i % 2]}\n" for i in range(40))
     Path("train.tsv").write_text(f"width, cm\tage\tcolour\n{rows}")
-    store = store_of(written(call, "train.tsv")[0])
+    store = store_of(written(call, "train.tsv", "--label", "colour")[0])
     assert (store["features"], store["label"]) == (["width, cm", "age"], ["colour"])
 
 
@@ -237,9 +237,9 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
     columns = {"age": [i % 9 for i in range(40)], "day": days, "sold": ["no", "yes"] * 20, index: list(range(40))}
     described = {b"pandas": json.dumps({"index_columns": [index]}).encode()}
     pq.write_table(pa.table(columns).replace_schema_metadata(described), "train.parquet")
-    store = store_of(written(call, "train.parquet")[0])
+    store = store_of(written(call, "train.parquet", "--label", "sold")[0])
     assert (store["features"], store["label"]) == (["age"], ["sold"])
-    result = call("init", "train.parquet", "--overwrite")
+    result = call("init", "train.parquet", "--overwrite", "--label", "sold")
     assert f"columns left out: day (date), {index} (index)\n" in result.stderr
 
 
@@ -250,12 +250,12 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
         (["empty"], 1, "empty: no store of records, and no folder of pictures or with a training set in it."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
-        (["nan.csv"], 1, "nan.csv, block 0, line 2, column 2"),
+        (["nan.csv", "--label", "1"], 1, "nan.csv, block 0, line 2, column 2"),
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
         (["packed.csv.gz"], 1, "packed.csv.gz: a packed table. Expected a file as it is. Unpack it"),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
         (["comma.csv"], 1, "comma.csv: column 'width': '1,5' has a decimal comma. Write numbers with a decimal point"),
-        (["words.csv"], 1, "words.csv: no columns of numbers for features. Columns: name, color."),
+        (["words.csv", "--label", "color"], 1, "words.csv: no columns of numbers for features. Columns: name, color."),
         (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
         (["keras.npz"], 1, "keras.npz: no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),

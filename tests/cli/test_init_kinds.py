@@ -90,7 +90,7 @@ KINDS: dict[Callable[[], str], dict[str, Any]] = {
     penguins_of_parquet: {"label": ["species"], "shape": [11]},
     numbers_to_predict: {"target": ["price"], "features": ["area", "floor", "kind"], "shape": [6]},
     numbers_to_predict_of_parquet: {"target": ["price"], "categories": {"kind": ["", "flat", "house", "hut"]}},
-    json_lines: {"user_conf": {"features": ["height", "width"], "label": "species"}},
+    json_lines: {"user_conf": {"label": "species"}},
     hugging_face: {"backend": "image-parquet", "resize": [64, 64], "shape": [3, 64, 64]},
     webdataset: {"user_conf": {"label": "json.label"}, "resize": [64, 64]},
     image_list: {"backend": "image-list", "resize": [64, 64]},
@@ -100,7 +100,9 @@ KINDS: dict[Callable[[], str], dict[str, Any]] = {
 @pytest.mark.parametrize("write", KINDS, ids=lambda write: write.__name__)
 def test_a_job_for_it_trains(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    result = call("init", write())
+    labels = {penguins: "species", penguins_of_parquet: "species", json_lines: "species"}
+    named = ["--label", labels.get(write, "price")] if write not in (hugging_face, webdataset, image_list) else []
+    result = call("init", write(), *named)
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     checked = call("validate", "job.yaml", "--strict")
     assert checked.exit_code == 0, checked.output
@@ -127,7 +129,7 @@ def test_labels_in_json_that_are_no_integers(
 @pytest.mark.long
 def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    call("init", numbers_to_predict())
+    call("init", numbers_to_predict(), "--label", "price")
     ran = call("run", "job.yaml", "--set", "train_steps=600", "--set", "test_freq=600", "--quiet", "--json")
     assert ran.exit_code == 0, ran.output
     # of a variance of about 4e8
@@ -136,7 +138,7 @@ def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.M
 
 def test_how_a_table_is_split(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    call("init", numbers_to_predict_of_parquet())
+    call("init", numbers_to_predict_of_parquet(), "--label", "price")
     (line,) = [line for line in Path("job.yaml").read_text().splitlines() if "singa-dask convert" in line]
     assert line.startswith(
         "#   singa-dask convert table prices.parquet 'prices-{split}.arrow' --split train=0.9,test=0.1"

@@ -319,7 +319,7 @@ def test_size_and_channels_of_pictures(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--separator", ";"], 2, "take no option 'separator'. It takes none."),
+        (["--separator", ";"], 2, "take no option 'separator'. Known: label."),
         (["--backend", "csv", "--option", "separater=x"], 2, "Did you mean 'separator'?"),
         (["--option", "x"], 2, "--option 'x': expected KEY=VALUE."),
         (["--resize", "8"], 2, "--resize '8': expected numbers, e.g. 32x32."),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.faults.jobs import first_unit, job
 from tests.faults.machines import Machines
@@ -36,6 +38,23 @@ def check_as_accurate(run: Run, calm: Outcome) -> None:
         assert final_accuracy(shown) > wanted - TOLERANCE
 
 
+def n_moves(run: Run) -> int:
+    """Return how often units were placed anew for new Dask workers, which may come before the end."""
+    return sum(each.get("message", "").endswith("the units are placed anew.") for each in run.named("log"))
+
+
+def check_versions(run: Run) -> None:
+    """Check that each slice has each step of each group of its servers once, and all values those of all groups."""
+    cluster, steps = run.job.cluster, run.job.train_steps
+    (url,) = {step: url for step, url in find_steps(run.url).items() if step == steps}.values()
+    manifest = json.loads(Path(url, "manifest.json").read_text())
+    values = [each for part in manifest["parts"] for each in part["tensors"] if each["what"] == "value"]
+    groups = range(cluster.nworker_groups)
+    assert {each["version"] for each in values} == {steps * len(groups) // cluster.nserver_groups}
+    assert all(each["applied"] == {str(group): steps - 1 for group in groups} for each in values)
+    assert {position["step"] for position in manifest["groups"].values()} == {steps}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("topology", "process"), VICTIMS)
 def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
@@ -43,7 +62,8 @@ def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology
     nannies.grow(1)
     nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed(first_unit(made, process))))
-    check_done(run)
+    check_done(run, moves=n_moves(run))
+    check_versions(run)
     check_as_accurate(run, calm(made))
 
 
@@ -54,7 +74,8 @@ def test_each_update_is_applied_once_although_a_worker_group_is_killed(nannies: 
     nannies.grow(1)
     nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed("worker-1-0")))
-    check_done(run)
+    check_done(run, moves=n_moves(run))
+    check_versions(run)
     updates = run.result.updates
     n_slices = len(JobPlan.make(made).slices)
     assert updates["applied"] == 400 * 2 * n_slices

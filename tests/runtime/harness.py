@@ -24,7 +24,7 @@ from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.ahead import read_little_ahead
 
-TIMEOUT_S = 15
+TIMEOUT_S = 240
 
 
 @dataclass

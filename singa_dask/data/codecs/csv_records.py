@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "cut_records",
     "decimal_comma",
+    "fault_of",
     "find_wrong",
     "has_numbers",
     "parse_columns",
@@ -116,11 +117,11 @@ def _names(where: str, text: bytes, separator: str) -> tuple[str, ...]:
     except csv.Error as error:
         raise DataError(f"{where}: {error}.") from None
     names = [name.strip() for name in fields]
+    if not any(_is_name(name) for name in names):
+        raise DataError(f"{where}: expected a header with the names of the columns, got numbers: {decoded[:60]!r}.")
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
-    if not any(_is_name(name) for name in names):
-        raise DataError(f"{where}: expected a header with the names of the columns, got numbers: {decoded[:60]!r}.")
     return tuple(names)
 
 
@@ -250,7 +251,7 @@ def parse_columns(
 def has_numbers(texts: Sequence[str]) -> bool:
     """Return whether more than half of some fields are numbers."""
     booleans = ("true", "false")
-    return sum(not _fault(text.strip()) and text.strip().lower() not in booleans for text in texts) > len(texts) / 2
+    return sum(not fault_of(text.strip()) and text.strip().lower() not in booleans for text in texts) > len(texts) / 2
 
 
 def decimal_comma(texts: Sequence[str]) -> str:
@@ -282,13 +283,14 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
         if len(fields) != len(header.names):
             return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
         for name, index in wanted:
-            fault = _fault(fields[index].strip())
+            fault = fault_of(fields[index].strip())
             if fault:
                 return i, f", column {name!r}: {fault}"
     return None
 
 
-def _fault(field: str) -> str:
+def fault_of(field: str) -> str:
+    """Return why a field is no number; empty if it is one, or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
         return ""
     if DECIMAL_COMMA.fullmatch(field):

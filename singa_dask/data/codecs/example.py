@@ -9,14 +9,15 @@ import numpy.typing as npt
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.image import decode_image, is_image
-from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.labels import find_label, find_wrong_label
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.types import Arrays
 
 __all__ = ["decode_examples"]
 
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
-LABEL_NAMES = ("image/class/label", "label", "labels", "y", "image/class/text")
+# of the features of ImageNet: the number of a class, and its name
+IMAGE_LABELS = ("image/class/label", "image/class/text")
 MAX_NAME = 40
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 
@@ -31,12 +32,12 @@ def decode_examples(
     resize: Sequence[int] | None = None,
     channels: int = 3,
     classes: Mapping[bytes, int] | None = None,
+    label: str = "",
 ) -> Arrays | None:
     """Decode messages of the same layout.
 
     The image is the first of the features named image/encoded, image_raw, image, images, pixel, data or x: PNG, JPEG or
-    bytes (``pixel``), or floats (``data``). The label is image/class/label, label, labels, y or image/class/text: an
-    integer, or text.
+    bytes (``pixel``), or floats (``data``). The label is an integer, or text.
 
     Parameters
     ----------
@@ -47,6 +48,9 @@ def decode_examples(
         See `image.decode_image`.
     classes : mapping of bytes to int, optional
         Label of each class, by its name in UTF-8, for labels that are text.
+    label : str
+        Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
+        label, labels, y, class, target or targets.
 
     Returns
     -------
@@ -62,12 +66,13 @@ def decode_examples(
     if features is None:
         return None
     image = next((features[name] for name in IMAGE_NAMES if name in features), None)
-    label = next((features[name] for name in LABEL_NAMES if name in features), None)
+    label = label or next((name for name in IMAGE_LABELS if name in features), "")
+    label = find_label(list(features), label)
     if image is None:
         raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
     arrays = _image(image, shape, resize, channels)
-    if label is not None:
-        arrays["label"] = _label(label, classes or {})
+    if label:
+        arrays["label"] = _label(features[label], classes or {})
     return arrays
 
 

@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.labels import find_label, find_wrong_label
 from singa_dask.data.types import Arrays, Field
 
 __all__ = ["JsonRecords", "records_like"]
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
-LABEL_KEYS = ("label", "labels", "y", "target", "class")
 MAX_SHOWN = 20
 
 
@@ -193,7 +192,7 @@ def records_like(
         Key of a nested list, or keys of numbers. By default features, data, x, pixel, pixels, image or images if there
         is one of them, otherwise all keys of numbers.
     label : str
-        Key of the label; by default label, labels, y, target or class, if there is one of them.
+        Key of the label; by default the only one of label, labels, y, class, target or targets.
     dtype : {"", "uint8", "float32"}
         By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255.
     classes : sequence of str
@@ -205,7 +204,7 @@ def records_like(
         The line is not an object of JSON, or has no such keys.
     """
     found = load_object(line)
-    label = label or next((key for key in LABEL_KEYS if key in found), "")
+    label = label or find_label([key for key in found if key not in features])
     keys = tuple(features) or _value_keys(found, label)
     if label in keys:
         raise ValueError(f"{label} is both a feature and the label")

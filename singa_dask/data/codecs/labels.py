@@ -1,7 +1,8 @@
-"""Labels: conversion of numbers to 32-bit integers, with errors for those that do not fit."""
+"""Labels: which field of records they are, and their conversion to 32-bit integers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,33 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["as_labels", "find_wrong_label"]
+__all__ = ["LABEL_NAMES", "as_labels", "find_label", "find_wrong_label", "labels_among"]
+
+LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
+"""A field with one of these names, in upper or lower case, is the label, in all formats."""
+MAX_SHOWN = 20
+
+
+def labels_among(names: Iterable[str]) -> list[str]:
+    """Return the names of fields that say that these are labels."""
+    return [name for name in names if name.lower() in LABEL_NAMES]
+
+
+def find_label(names: Sequence[str], given: str = "") -> str:
+    """Return the name of the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if none is.
+
+    Raises
+    ------
+    ValueError
+        There is no field of the given name, or several could be meant.
+    """
+    if given and given not in names:
+        more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+        raise ValueError(f"no {given!r} for the label. Fields: {', '.join(names[:MAX_SHOWN])}{more}")
+    found = labels_among(names)
+    if not given and len(found) > 1:
+        raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")
+    return given or next(iter(found), "")
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:

@@ -9,7 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["as_floats", "as_texts", "column_kind", "missing_of", "missing_rows", "whole"]
+from singa_dask.errors import DataError
+
+__all__ = ["as_floats", "as_texts", "check_label_type", "column_kind", "missing_of", "missing_rows", "whole"]
 
 
 def column_kind(kind: pa.DataType) -> str:
@@ -27,6 +29,15 @@ def column_kind(kind: pa.DataType) -> str:
         return "empty"
     names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
     return next((name for name, test in names.items() if test(kind)), str(kind))
+
+
+def check_label_type(url: str, column: pa.Field) -> None:
+    """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(
+            f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
+            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}."
+        )
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -13,6 +13,8 @@ from singa_dask.registry import suggest
 __all__ = ["MAX_SHOWN", "TableSpec", "show_columns"]
 
 MAX_SHOWN = 20
+# beginnings of Arrow's names of types
+ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ class TableSpec:
             numeric = ("number", "boolean")
             found = [name for name, kind in kinds.items() if kind in numeric or name in self.categories]
             chosen = [name for name in found if name and name not in (*others, *index)]
+            arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
+            if arrays:
+                raise DataError(
+                    f"{url}: column {arrays[0]!r} has an array in each record, which tables do not read. Set features "
+                    "without it; or read it, and no column of numbers, by user_conf: {features: ..., label: ...}."
+                )
         else:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ class TableStatistics:
         Kind of each column.
     known : TableFacts, optional
         What was learned from the training data, if these are other data.
+    classes : mapping of str to tuple of str
+        Names of the classes of labels that the file has.
 
     Attributes
     ----------
@@ -50,8 +53,10 @@ class TableStatistics:
         features: tuple[str, ...],
         kinds: Mapping[str, str],
         known: TableFacts | None = None,
+        classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
         self._url, self._spec, self._features, self._known = url, spec, features, known
+        self._classes = classes
         self._n = 0
         self._sums: dict[str, tuple[float, int]] = {}
         self._found: dict[str, set[str]] = {}
@@ -62,7 +67,7 @@ class TableStatistics:
     def _begin(self, kinds: Mapping[str, str]) -> None:
         spec, features = self._spec, self._features
         self._categories = {name: spec.categories[name] for name in features if name in spec.categories}
-        self._labels = {name: spec.categories.get(name, ()) for name in spec.label}
+        self._labels = {name: spec.categories.get(name) or self._classes.get(name, ()) for name in spec.label}
         learned = [name for name, names in self._categories.items() if not names]
         for name, names in self._labels.items():
             if kinds[name] == "boolean":

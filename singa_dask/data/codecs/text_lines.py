@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
+
 __all__ = ["LineParser"]
 
 # kinds of characters; 0 for those of numbers and all others
@@ -17,7 +19,7 @@ NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IN_NUMBERS = b"0123456789+-.eE"
 LARGEST = float(np.finfo(np.float32).max)
 LABELS = np.iinfo(np.int32)
-LABEL_NAMES = ("label", "labels", "class", "target")
+ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
 MISSING = ("", "?", "-", "na", "n/a", "nan", "nil", "none", "null")
 # maximum length of a number
 MAX_DIGITS = 512
@@ -105,15 +107,19 @@ class LineParser:
             raise ValueError(
                 ", column 1: it has no name, like the index that pandas writes. Write the file with index=False"
             )
-        if self.has_label and first.lower() not in (*LABEL_NAMES, "y"):
-            names = [name.lower() for name in self.names]
-            # a last column y is the label of x0, x1, ..., but not in a point (x, y)
-            known = (*LABEL_NAMES, "y") if names[-1] == "y" and "x" not in names else LABEL_NAMES
-            index = next((i for i, name in enumerate(names) if name in known), None)
-            if index is not None:
+        if self.has_label and ID_NAME.fullmatch(first):
+            raise ValueError(
+                f", column 1: it is called {first!r}, but the label of a record is its first number. Name the columns "
+                "by label and features in store_conf, or set has_label: false"
+            )
+        if self.has_label and first.lower() not in LABEL_NAMES:
+            # y is the label of x0, x1, ..., but not in a point (x, y)
+            is_point = "x" in map(str.lower, self.names)
+            name = next((name for name in labels_among(self.names) if not (is_point and name.lower() == "y")), "")
+            if name:
                 raise ValueError(
-                    f", column {index + 1}: it is called {self.names[index]!r}, but the label of a record is its first "
-                    f"number, here {first!r}. Move that column to the front, or set has_label: false"
+                    f", column {self.names.index(name) + 1}: it is called {name!r}, but the label of a record is its "
+                    f"first number, here {first!r}. Move that column to the front, or set has_label: false"
                 )
 
     # -- whole blocks ------------------------------------------------------------------------------------
@@ -205,8 +211,7 @@ class LineParser:
 
     def superfluous_label(self, n_names: int) -> str:
         """Return a hint for a first column of labels that is not read as labels; empty if there is none."""
-        known = (*LABEL_NAMES, "y")
-        extra = not self.has_label and n_names == self.n_columns + 1 and self.names[0].lower() in known
+        extra = not self.has_label and n_names == self.n_columns + 1 and self.names[0].lower() in LABEL_NAMES
         return f" Remove the column {self.names[0]!r}." if extra else ""
 
     @property

@@ -218,7 +218,8 @@ def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
     for name, array in found.items():
         # a format can have another name for values
         other = written.get(name, values)
-        wrong = (array.reshape(n, -1) != other.reshape(n, -1)).any(axis=1)
+        here, there = array.reshape(n, -1), other.reshape(n, -1)
+        wrong = ((here != there) & ~(np.isnan(here) & np.isnan(there))).any(axis=1)
         if wrong.any():
             raise DataError(f"{where}, record {expected.taken - n + int(wrong.argmax())}: {name} differs.")
 

@@ -19,7 +19,7 @@ from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
-from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
@@ -28,12 +28,9 @@ from singa_dask.errors import DataError
 __all__ = ["CLASS_NAMES", "PACKED", "ArrayGroup", "ArrayStore", "StoredArray"]
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
-LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 CLASS_NAMES = ("class_names", "classes", "names")
 # attributes of arrays whose values stand for others
 PACKED = ("scale_factor", "add_offset")
-# maximum number of names of arrays in an error
-MAX_SHOWN = 20
 # more blocks are a damaged shape
 MAX_BLOCKS = 10_000_000
 MAX_CLASSES = 10_000
@@ -129,8 +126,8 @@ class ArrayStore(RangeStore):
     def index(self) -> None:
         group = self.open_group()
         try:
-            name = self._chosen(group, "features", VALUE_NAMES)
-            label = self._chosen(group, "label", LABEL_NAMES, name.rpartition("/")[0])
+            name = self._values_name(group)
+            label = self._label_name(group, name)
             self._values = self._open(group, name, False)
             self._labels = self._read_labels(group, label) if label else None
         finally:
@@ -175,24 +172,32 @@ class ArrayStore(RangeStore):
 
     # -- arrays by name ----------------------------------------------------------------------------------
 
-    def _chosen(self, group: ArrayGroup, option: str, defaults: Sequence[str], folder: str = "") -> str:
-        """Return the name of an array: that of an option, or else one of the defaults; empty if there is no label."""
-        given = str(self.options[option]).strip("/")
+    def _values_name(self, group: ArrayGroup) -> str:
+        """Return the name of the array of images or data."""
+        given = str(self.options["features"]).strip("/")
         if group.names == [""] and not given:
             # a single array
             return ""
-        known = {name.lower(): name for name in reversed(group.names)}
-        inside = f"{folder}/" if folder else ""
-        found = next((known[inside + each] for each in defaults if inside + each in known), None)
-        if given in group.names or (found is not None and not given):
-            return given or str(found)
-        if option == "label" and not given:
-            return ""
-        expected = repr(given) if given else " or ".join(defaults)
-        more = f" and {len(group.names) - MAX_SHOWN} more" if len(group.names) > MAX_SHOWN else ""
-        names = f"Arrays: {', '.join(group.names[:MAX_SHOWN]) or 'none'}{more}."
+        found = [name for name in group.names if name == given or (not given and name.lower() in VALUE_NAMES)]
+        if len(found) == 1:
+            return found[0]
+        fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
+        fault = f"{' and '.join(found)} could each be the images or data" if found else fault
         hint = "" if given else " Give the options features and label: names of arrays."
-        raise DataError(f"{self.url}: no array called {expected}. {names}{hint}")
+        raise DataError(f"{self.url}: {fault}. Arrays: {show_names(group.names) or 'none'}.{hint}")
+
+    def _label_name(self, group: ArrayGroup, values: str) -> str:
+        """Return the name of the array of labels, which is beside the values unless it is given; empty if none is."""
+        given = str(self.options["label"]).strip("/")
+        if given:
+            if given in group.names:
+                return given
+            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(group.names)}.")
+        folder = f"{values.rpartition('/')[0]}/".lstrip("/")
+        beside = [name[len(folder) :] for name in group.names if name.startswith(folder) and name != values]
+        self.other_fields = tuple(name for name in beside if "/" not in name)
+        found = self.choose_label(self.other_fields)
+        return found and folder + found
 
     def _open(self, group: ArrayGroup, name: str, is_label: bool) -> StoredArray:
         array = group.open(name)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
@@ -52,15 +53,23 @@ class ArrowStore(RangeStore):
     """Records of an Arrow IPC file.
 
     Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
-    it (without metadata: flat uint8). ``label`` is a column of integers, or of floats that are integers.
+    it (without metadata: flat uint8).
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    label : str
+        Column of integers with the labels, in a file of another program. By default the only one called label, labels,
+        y, class, target or targets.
     """
 
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
     damage = DAMAGE
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
-        super().__init__(url, storage_options)
+    def __init__(self, url: str, storage_options: fs.Options = None, label: str = "") -> None:
+        super().__init__(url, storage_options, label=label)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -70,6 +79,13 @@ class ArrowStore(RangeStore):
         source = self.open_source()
         self._schema, batches = _read_footer(source)
         self.schema = _fields(self.url, self._schema)
+        self._label = "label"
+        if METADATA not in (self._schema.metadata or {}):
+            self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
+            self._label = self.choose_label(self.other_fields)
+            if self._label:
+                check_label_type(self.url, self._schema.field(self._label))
+                self.schema["label"] = Field(np.dtype(np.int32))
         self.class_names = parse_names(_metadata(self._schema).get("class_names"))
         self.set_table_facts(_metadata(self._schema).get("table"))
         self.blocks, self._compressed = self._find_blocks(source, batches)
@@ -98,7 +114,11 @@ class ArrowStore(RangeStore):
         batch = pa.ipc.read_record_batch(message, self._schema)
         if len(batch) != self.blocks[block_id].n:
             raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
-        return {name: _array(batch.column(name), field, f"{where}, {name}") for name, field in self.schema.items()}
+        columns = {name: self._label if name == "label" else name for name in self.schema}
+        return {
+            name: _array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
+            for name, field in self.schema.items()
+        }
 
     @classmethod
     def write(
@@ -192,7 +212,7 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
             fields[column.name] = Field(np.dtype(stated["dtype"]), tuple(stated["shape"]))
         elif pa.types.is_fixed_size_binary(column.type):
             fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
-        elif pa.types.is_integer(column.type) or (column.name == "label" and pa.types.is_floating(column.type)):
+        elif column.name in described:
             fields[column.name] = Field(np.dtype(np.int32))
     for name, field in fields.items():
         column_type = schema.field(name).type

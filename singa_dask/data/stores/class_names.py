@@ -168,6 +168,15 @@ def show_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_SHOWN])}{more}"
 
 
+def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
+    """Return the class names of a column of integers in the metadata of Hugging Face's files; empty if it has none."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        return parse_names(features[column]["names"])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
 def parse_names(found: Any) -> tuple[str, ...]:
     """Return class names from a list of distinct strings, or its JSON; empty for anything else."""
     if isinstance(found, (bytes, str)):

@@ -66,10 +66,11 @@ class HDF5Store(ArrayStore):
     url : str
     storage_options : mapping, optional
     features : str
-        Name of the array of images or data, e.g. ``train/images``. By default images, image, pixel, pixels, data, x or
-        features, in upper or lower case.
+        Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
+        pixels, data, x or features, in upper or lower case.
     label : str
-        Name of the array of labels. By default labels, label, y, targets or target beside it, if there is one of them.
+        Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
+        targets.
 
     Raises
     ------

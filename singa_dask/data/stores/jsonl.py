@@ -36,7 +36,7 @@ class JsonLinesStore(RangeStore):
         Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
         data, x, pixel, pixels, image or images, or else all keys if they are of numbers.
     label : str
-        Key of the label; by default label, labels, y, target or class, if there is one of them.
+        Key of the label; by default the only one of label, labels, y, class, target or targets.
     dtype : {"uint8", "float32"}
         By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255,
         and float32 otherwise.

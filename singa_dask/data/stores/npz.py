@@ -51,16 +51,24 @@ DAMAGE = (
     zlib.error,
 )
 IMAGE_NAMES = ("images", "image", "pixel", "data", "x")
-LABEL_NAMES = ("labels", "label", "y")
 CLASS_NAMES = "class_names"
 
 
 @STORES.register("npz")
 class NpzStore(ColumnStore):
-    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels`` (label, y).
+    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels``.
 
     Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
 
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    label : str
+        Name of the array of labels. By default the only one called label, labels, y, class, target or targets.
+
+    Notes
+    -----
     Arrays of a local archive up to 64 MiB without a manifest are compared with the checksums in the archive when it is
     opened; those of others by `check_whole`.
     """
@@ -69,8 +77,8 @@ class NpzStore(ColumnStore):
     suffixes = (".npz",)
     damage = DAMAGE
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
-        super().__init__(url, storage_options)
+    def __init__(self, url: str, storage_options: fs.Options = None, label: str = "") -> None:
+        super().__init__(url, storage_options, label=label)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -127,12 +135,15 @@ class NpzStore(ColumnStore):
 
     def _choose(self, members: dict[str, Any]) -> dict[str, str]:
         """Return the names of the members with images and labels."""
-        image = next((name for name in IMAGE_NAMES if name in members), None)
-        label = next((name for name in LABEL_NAMES if name in members), None)
-        if image is None:
+        found = [name for name in IMAGE_NAMES if name in members]
+        if len(found) > 1:
+            raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
+        if not found:
             message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")
-        return {"values": image} if label is None else {"values": image, "labels": label}
+        self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
+        label = self.choose_label(self.other_fields)
+        return {"values": found[0], "labels": label} if label else {"values": found[0]}
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
         """Return where an array's values are."""

@@ -18,10 +18,12 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.image_column import decode_images, find_image_column
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.codecs.table_columns import check_label_type
+from singa_dask.data.codecs.values import as_values
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.row_groups import RowGroups
@@ -33,10 +35,7 @@ __all__ = ["ParquetStore"]
 
 MAGIC = b"PAR1"
 METADATA = b"singa_dask"
-# metadata key of Hugging Face's datasets
-HUGGING_FACE = b"huggingface"
 VALUE_NAMES = ("image", "images", "pixel", "data", "x")
-LABEL_NAMES = ("label", "labels", "y")
 
 
 @STORES.register("parquet")
@@ -44,9 +43,19 @@ class ParquetStore(RangeStore):
     """Records of a Parquet file.
 
     A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
-    column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``; a column of integers is ``label``.
-    Of several columns, the first with one of the names image, images, pixel, data, x (label, labels, y) is used. If
-    there are no arrays, a column of Hugging Face's images is decoded.
+    column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
+    Hugging Face's images is decoded.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+    features : str
+        Column of arrays. By default the only one, or the only one called image, images, pixel, data or x.
+    label : str
+        Column of integers with the labels. By default the only one called label, labels, y, class, target or targets.
+    resize, channels
+        See `image.decode_image`, for images.
     """
 
     title: ClassVar[str] = "a Parquet file"
@@ -54,6 +63,18 @@ class ParquetStore(RangeStore):
     decodes_ahead = True
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     damage: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        features: str = "",
+        label: str = "",
+        resize: Sequence[int] | None = None,
+        channels: int = 3,
+    ) -> None:
+        resize = resize and tuple(resize)
+        super().__init__(url, storage_options, features=features, label=label, resize=resize, channels=channels)
 
     def index(self) -> None:
         self._images = ""
@@ -119,7 +140,7 @@ class ParquetStore(RangeStore):
         return {"pixel": np.stack(images)}
 
     def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:
-        resize, channels = self.options.get("resize"), self.options.get("channels", 3)
+        resize, channels = self.options["resize"], self.options["channels"]
         return decode_images(_joined(table.column(self._images)), self.url, resize, channels, first)
 
     def _image_field(self) -> Field:
@@ -154,18 +175,31 @@ class ParquetStore(RangeStore):
                     raise DataError(f"{self.url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
-        value = _chosen([name for name, field in found.items() if field.shape], VALUE_NAMES)
-        label = _chosen([name for name, field in found.items() if not field.shape], LABEL_NAMES)
-        if value is None and (image := find_image_column(schema)):
+        value = self._choose_values(list(found))
+        if not value and (image := find_image_column(schema)):
             self._images = value = image
             found[image] = self._image_field()
-        if value is None:
+        if not value:
             names = ", ".join(schema.names)
             raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
         self._columns = {"pixel" if found[value].dtype == np.uint8 else "data": value}
-        if label is not None:
-            self._columns["label"] = label
-        return {name: found[column] for name, column in self._columns.items()}
+        fields = {next(iter(self._columns)): found[value]}
+        self.other_fields = tuple(name for name in schema.names if name not in found)
+        label = self.choose_label([name for name in schema.names if name != value])
+        if label:
+            check_label_type(self.url, schema.field(label))
+            self._columns["label"], fields["label"] = label, Field(np.dtype(np.int32))
+        return fields
+
+    def _choose_values(self, found: Sequence[str]) -> str:
+        """Return which of the columns of arrays is read; empty if there are none."""
+        given = self.options["features"]
+        chosen = [name for name in found if name == given or (not given and name in VALUE_NAMES)]
+        chosen = chosen or ([] if given else list(found))
+        if len(chosen) == 1 or (not found and not given):
+            return "".join(chosen)
+        fault = f"no arrays in {given!r}" if given else f"{' and '.join(chosen)} are arrays"
+        raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
 
     def _names(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the class names in the metadata of our converters or of Hugging Face."""
@@ -173,19 +207,13 @@ class ParquetStore(RangeStore):
         ours = json.loads(metadata.get(METADATA, b"{}")).get("class_names")
         if ours or "label" not in self._columns:
             return parse_names(ours)
-        try:
-            features = json.loads(metadata.get(HUGGING_FACE, b"{}"))["info"]["features"]
-            return parse_names(features[self._columns["label"]]["names"])
-        except (KeyError, TypeError, ValueError):
-            return ()
+        return hugging_face_names(metadata, self._columns["label"])
 
     def _field(self, column: pa.Field) -> Field | None:
-        """Return the field of a column without our metadata; None if it is neither arrays nor integers."""
+        """Return the field of a column without our metadata; None if it has no arrays."""
         kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
         if pa.types.is_fixed_size_binary(kind):
             return Field(np.dtype(np.uint8), (kind.byte_width,))
-        if pa.types.is_integer(kind) or (column.name == "label" and pa.types.is_floating(kind)):
-            return Field(np.dtype(np.int32))
         lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
         if any(is_list(kind) for is_list in lists) and not pa.types.is_nested(kind.value_type):
             return self._list_field(column.name, column.type, kind)
@@ -194,6 +222,8 @@ class ParquetStore(RangeStore):
     def _list_field(self, name: str, kind: pa.DataType, storage: pa.DataType) -> Field:
         """Return the field of a column of lists, with the shape of its type, or else the length of the first list."""
         shape = tuple(kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else ()
+        if shape and list(kind.permutation or range(len(shape))) != list(range(len(shape))):
+            raise DataError(f"{self.url}: column {name!r} has permuted axes, {kind.permutation}. Write them in order.")
         if not shape and pa.types.is_fixed_size_list(storage):
             shape = (storage.list_size,)
         if not shape:
@@ -245,23 +275,13 @@ class ParquetStore(RangeStore):
 class ImageParquetStore(ParquetStore):
     """Encoded images in a Parquet file, as Hugging Face's datasets write them: a column of structs of bytes and path.
 
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    resize, channels
-        See `image.decode_image`.
+    Its parameters are those of `ParquetStore`.
     """
 
     holds = "images"
     table_format = ""
     # files of records are written by its base class
     suffixes = ()
-
-    def __init__(
-        self, url: str, storage_options: fs.Options = None, resize: Sequence[int] | None = None, channels: int = 3
-    ) -> None:
-        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels)
 
     def index(self) -> None:
         super().index()
@@ -271,10 +291,6 @@ class ImageParquetStore(ParquetStore):
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return False
-
-
-def _chosen(found: list[str], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in found), found[0] if found else None)
 
 
 def _sizes(group: Any) -> list[int]:
@@ -316,7 +332,8 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
         raise DataError(f"{where}: {flat.null_count} values are null.")
     numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
     values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
-    return values.astype(field.dtype, copy=False)
+    # raises an error for what is too large for float32
+    return as_values(values, where).astype(field.dtype, copy=False)
 
 
 def _schema_for(

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.labels import find_label
 from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.range_reader import RangeReader
@@ -138,6 +139,19 @@ class RangeStore(Store):
         return (Range(self.sources[0], block.offset, block.length),)
 
     # -- what a format uses ------------------------------------------------------------------------------
+
+    def choose_label(self, names: Sequence[str]) -> str:
+        """Return which of some fields is the label, by the option ``label`` or its name; empty if there is none.
+
+        Raises
+        ------
+        DataError
+            There is no such field, or several could be meant.
+        """
+        try:
+            return find_label(names, self.options.get("label", ""))
+        except ValueError as error:
+            raise DataError(f"{self.url}: {error}.") from None
 
     def open_source(self, url: str = "") -> Bytes:
         """Open a file, by default that of the store; a gzipped one is decompressed into memory if ``gzipped``.

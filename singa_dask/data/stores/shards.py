@@ -23,9 +23,10 @@ from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import DataError
 
-__all__ = ["ShardedStore", "shard_url", "shard_urls"]
+__all__ = ["ShardedStore", "check_splits", "shard_url", "shard_urls"]
 
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
+SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 
 
 @STORES.register("shards")
@@ -78,6 +79,7 @@ class ShardedStore(RangeStore):
         ]
         self.schema = self._stores[0].schema
         self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
+        self.other_fields = self._stores[0].other_fields
         blocks: list[Block] = []
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
@@ -223,7 +225,19 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         raise DataError(
             f"{url}: {', '.join(missing[:3])}{more} {'are' if missing[1:] else 'is'} missing, expected the whole set."
         )
+    check_splits(url, matching)
     return [f"{folder}{slash}{name}" for name in matching]
+
+
+def check_splits(url: str, files: Sequence[str]) -> None:
+    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation."""
+    found = {match[1][:3]: match[1] for file in files if (match := SPLIT.search(file.rpartition("/")[2].lower()))}
+    if len(found) > 1:
+        named = " and ".join(sorted(found.values()))
+        raise DataError(
+            f"{url}: files of {named} would be read as one. Name those of one by a pattern such as "
+            f"'*{sorted(found.values())[-1]}*', or rename them if they belong together."
+        )
 
 
 def _sets_of(names: list[str]) -> list[str]:

@@ -68,6 +68,8 @@ class Store(ABC):
         Name of each class, by label; empty if unknown.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file; for people to read.
+    other_fields : tuple of str
+        Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
         What the values of records from named columns mean, so that other data can be read in the same way.
     truncation : str
@@ -93,6 +95,7 @@ class Store(ABC):
     labels_apart: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()
+    other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
     truncation: str = ""
     schema: dict[str, Field]

@@ -165,7 +165,7 @@ class TableStore(RangeStore):
                 found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
             elif name in self._spec.target:
                 found.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
-            elif name == self._spec.weight:
+            elif name and name == self._spec.weight:
                 found.append(TableColumn(name, kind, "weight"))
             elif name in self._spec.label:
                 found.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))

@@ -13,6 +13,7 @@ from singa_dask.data.codecs.csv_records import (
     Run,
     cut_records,
     decimal_comma,
+    fault_of,
     find_wrong,
     has_numbers,
     parse_columns,
@@ -61,7 +62,7 @@ class CsvPart(Part):
         except (pa.ArrowException, ValueError) as error:
             raise self._error(text, first, (), error) from None
         columns = dict(zip(self._header.names, table.columns, strict=True))
-        self.faults = {name: fault for name, column in columns.items() if (fault := _fault_of(column))}
+        self.faults = {name: fault for name, column in columns.items() if (fault := self._fault_of(column))}
         kinds = {name: self._kind(column) for name, column in columns.items()}
         is_all = first.offset + first.length >= self.source.size
         return {name: "number" if kind == "empty" and not is_all else kind for name, kind in kinds.items()}
@@ -76,6 +77,21 @@ class CsvPart(Part):
         kind = column_kind(column.type)
         is_number = kind == "string" and self._tolerant and has_numbers(column.drop_null().to_pylist())
         return "number" if is_number else kind
+
+    def _fault_of(self, column: pa.ChunkedArray) -> str:
+        if pa.types.is_binary(column.type):
+            return f"not UTF-8. {AS_UTF8}"
+        if not pa.types.is_string(column.type):
+            return ""
+        texts = column.drop_null().to_pylist()
+        advice = "Write numbers with a decimal point, or set features without this column."
+        if text := decimal_comma(texts[:SHOWN_ROWS]):
+            return f"{text!r} has a decimal comma. {advice}"
+        if self._tolerant or not has_numbers(texts):
+            return ""
+        advice = "Leave missing values empty, or set features without this column."
+        fault = next((fault for text in texts if (fault := fault_of(text.strip()))), "values of several kinds")
+        return f"{fault}. {advice}"
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[Run]:
         chunks = scan_ahead(self.source, self._header.start, self.source.size, block_bytes)
@@ -132,16 +148,6 @@ class CsvPart(Part):
 
 def _types(kinds: Mapping[str, str]) -> dict[str, pa.DataType]:
     return {name: TYPES[kind] for name, kind in kinds.items()}
-
-
-def _fault_of(column: pa.ChunkedArray) -> str:
-    if pa.types.is_binary(column.type):
-        return f"not UTF-8. {AS_UTF8}"
-    if pa.types.is_string(column.type):
-        text = decimal_comma(column.drop_null().slice(0, SHOWN_ROWS).to_pylist())
-        advice = "Write numbers with a decimal point, or set features without this column."
-        return f"{text!r} has a decimal comma. {advice}" if text else ""
-    return ""
 
 
 def _whole_bytes(data: memoryview) -> bytes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.shards import check_splits, shard_urls
 from singa_dask.errors import DataError
 
 __all__ = ["TableFile", "format_of", "kind_of_key", "table_files", "with_keys"]
@@ -54,6 +54,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     found = _inside(url.rstrip("/"), (), storage_options)
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")
+    check_splits(url, [each.url for each in found])
     keys = [name for name, _ in found[0].keys]
     for each in found:
         if [name for name, _ in each.keys] != keys:

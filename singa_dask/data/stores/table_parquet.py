@@ -12,12 +12,14 @@ from itertools import accumulate
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import Run
 from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.stores.row_groups import GroupReader, RowGroups
 from singa_dask.data.stores.table_part import Part
@@ -68,6 +70,10 @@ class ParquetPart(Part):
     def kinds(self) -> dict[str, str]:
         return dict(self._kinds) if self._starts[-1] else {}
 
+    def class_names(self, column: str) -> tuple[str, ...]:
+        is_number = self._kinds.get(column) == "number"
+        return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
+
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[Run]:
         rows = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
@@ -101,11 +107,18 @@ class ParquetPart(Part):
         return self._shared.get(ranges, lambda: read_ranges(ranges))
 
     def decode(self, run: Run, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        group, columns = self._group(run), tuple(kinds)
+        table = self._decoded(run, tuple(kinds), data)
+        for i, (column, kind) in enumerate(kinds.items()):
+            if kind == "string" and (names := self.class_names(column)):
+                table = table.set_column(i, column, _named(table.column(column), names, f"{self.url}, {column}"))
+        return table
+
+    def _decoded(self, run: Run, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
+        group = self._group(run)
         try:
             if self._share(run) == 1:
-                return self._groups.read(group, columns, self.ranges(run, kinds), data)
-            with self._stream_lock, self._stream_reader.fetched(self.ranges(run, kinds), data):
+                return self._groups.read(group, columns, self._ranges(group, columns), data)
+            with self._stream_lock, self._stream_reader.fetched(self._ranges(group, columns), data):
                 return self._read_rows(run, group, run.line - self._starts[group], columns)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
@@ -164,6 +177,14 @@ class _SharedReads:
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rest
+
+
+def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:
+    """Return the names of classes in place of their numbers; -1 stands for none."""
+    high = pc.max(column).as_py()
+    if high is not None and high >= len(names):
+        raise DataError(f"{where}: label {high} has no class name. The file has names for 0 to {len(names) - 1}.")
+    return pc.take(pa.array(names), pc.if_else(pc.less(column, 0), None, column))
 
 
 def _index_columns(schema: pa.Schema) -> tuple[str, ...]:

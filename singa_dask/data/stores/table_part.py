@@ -41,6 +41,10 @@ class Part(ABC):
     def kinds(self) -> dict[str, str]:
         """Kind of each column, see `column_kind`; empty if there are no records."""
 
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """Return the class names that a file has for a column of integers, which is then read as strings, if wanted."""
+        return ()
+
     @abstractmethod
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[Run]:
         """Yield runs of records: of about ``block_bytes``, or at most so many bytes of records of ``row_bytes``."""

@@ -56,7 +56,7 @@ class TableScan:
     def index(self) -> TableIndex:
         """Find the blocks, and learn from the columns what no facts are given of."""
         spec = self.reader.spec
-        kinds, numbering = self._kinds()
+        kinds, numbering, names = self._kinds()
         if self.facts:
             # a column may have values in the training data alone
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
@@ -64,7 +64,7 @@ class TableScan:
         if self.facts and spec.features and spec.select(self.url, kinds, numbering) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
         spec.check(self.url, kinds, features)
-        statistics = TableStatistics(self.url, spec, features, kinds, self.facts)
+        statistics = TableStatistics(self.url, spec, features, kinds, self.facts, names)
         # the width of a record, before its categories are known
         row_bytes = 4 * len(features)
         wanted = self.reader.wanted(kinds, features)
@@ -112,8 +112,11 @@ class TableScan:
                 raise
             return None, run.n
 
-    def _kinds(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Return the kind of each column, and the columns that number rows, by the first file and the directories."""
+    def _kinds(self) -> tuple[dict[str, str], tuple[str, ...], dict[str, tuple[str, ...]]]:
+        """Return the kind of each column, the columns that number rows, and the class names of labels that are numbers.
+
+        They are those of the first file and the directories.
+        """
         parts = (self.reader.parts(file) for file in range(len(self.reader.files)))
         part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
@@ -125,7 +128,8 @@ class TableScan:
             if key in kinds:
                 raise DataError(f"{self.reader.files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(self.reader.files, i)
-        return kinds, part.index
+        names = {name: known for name in self.reader.spec.label if (known := part.class_names(name))}
+        return kinds | dict.fromkeys(names, "string"), part.index, names
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
         """Raise an error for a column that cannot be read as it is meant, if it is used or would be a feature."""
@@ -159,6 +163,6 @@ class TableScan:
                 raise DataError(
                     f"{part.url}: no column {name!r}, unlike {self.reader.files[0].url}. {show_columns(names)}"
                 )
-            found = names[name]
+            found = "string" if kind == "string" and part.class_names(name) else names[name]
             if found not in (kind, "empty") and name not in self.reader.spec.categories:
                 raise DataError(f"{part.url}: column {name!r} of type {found}, in {self.reader.files[0].url} {kind}.")

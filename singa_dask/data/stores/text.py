@@ -35,7 +35,7 @@ BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 @STORES.register("csv", "textfile")
 class TextStore(RangeStore):
-    """Records of a text file.
+    """Records of a text file, whose ``names`` are those of the columns, empty without a header.
 
     Parameters
     ----------
@@ -98,6 +98,7 @@ class TextStore(RangeStore):
         self._has_label: bool = options["has_label"]
         self._source = self.open_source()
         self._start, self._lines = self._open_lines(options["separator"], options["header"])
+        self.names = self._lines.names
         known = self.manifest_blocks()
         is_known = known and known[0].offset == self._start
         self.blocks = known if is_known else cut_lines(self._source, self._start, options["block_bytes"])

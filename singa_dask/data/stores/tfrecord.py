@@ -41,6 +41,9 @@ class TFRecordStore(RangeStore):
     classes : sequence of str, or str
         Names of the classes, by label; or the URL of a text file with a name in each line, as `read_classes` reads it.
         Needed for labels that are text.
+    label : str
+        Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
+        label, labels, y, class, target or targets.
 
     Raises
     ------
@@ -60,10 +63,11 @@ class TFRecordStore(RangeStore):
         resize: Sequence[int] | None = None,
         channels: int = 3,
         classes: str | Sequence[str] = (),
+        label: str = "",
     ) -> None:
         classes = classes if isinstance(classes, str) else tuple(classes)
-        resize = resize and tuple(resize)
-        super().__init__(url, storage_options, shape=tuple(shape), resize=resize, channels=channels, classes=classes)
+        images = {"resize": resize and tuple(resize), "channels": channels}
+        super().__init__(url, storage_options, shape=tuple(shape), **images, classes=classes, label=label)
 
     def index(self) -> None:
         self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)

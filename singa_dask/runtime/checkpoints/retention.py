@@ -36,17 +36,20 @@ class Retention:
         # metric of each complete checkpoint that has been read: (value, step of its test)
         self._values: dict[int, tuple[float, int] | None] = {}
 
-    def tidy(self, step: int, pending: Collection[int] = ()) -> None:
+    def tidy(self, step: int, pending: Collection[int] = (), last: bool = False) -> None:
         """Delete older checkpoints that are not to be kept, now that the checkpoint of ``step`` is complete.
 
         What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
-        temporary files of this one; later ones stay. If that fails, log a warning and continue.
+        temporary files of this one; later ones stay. Unless it is the ``last`` of the job, the newest one before it
+        stays, too: the job starts again from there if it loses processes before the scheduler knows of the new one. If
+        that fails, log a warning and continue.
         """
         try:
             found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
             older = [each for each in found if each < step and each not in pending]
             complete = [each for each in older if self._is_complete(each)]
-            stays = complete if self._all else self._kept([*complete, step])
+            stays = set(complete if self._all else self._kept([*complete, step]))
+            stays.update(() if last else sorted(complete)[-1:])
             for each in older:
                 if each not in stays:
                     self._delete(each)

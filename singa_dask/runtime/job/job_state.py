@@ -146,8 +146,8 @@ class JobState(LifeCycle):
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
-            if report.get("retry"):
-                self._points.drop_named(str(report.get("cause", report["reason"])))
+            cause = str(report.get("cause", report["reason"]))
+            if self._points.drop_named(cause) or report.get("retry"):
                 if "unreachable" in report:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)

@@ -10,11 +10,12 @@ __all__ = ["RestartPoints", "Restarts"]
 WINDOW_S = 3600.0
 MAX_BACKOFF_S = 30.0
 KEPT = 2
+MAX_CHECKPOINTS = 8
 KEYS = "parts", "states"
 
 
 class RestartPoints:
-    """The newest snapshots and the newest checkpoint of a job.
+    """The newest snapshots and checkpoints of a job.
 
     Parameters
     ----------
@@ -24,13 +25,12 @@ class RestartPoints:
 
     def __init__(self, resume: str | None) -> None:
         self._resume = resume
-        self._checkpoint: tuple[int, str] | None = None
+        self._checkpoints: list[tuple[int, str]] = []
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
 
     def add_checkpoint(self, step: int, url: str) -> None:
         """Add a checkpoint that is complete; news of an older one may come late."""
-        if self._checkpoint is None or step >= self._checkpoint[0]:
-            self._checkpoint = (step, url)
+        self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
         """Add a snapshot that is complete; those of later steps, from an older life, are replaced by it.
@@ -49,13 +49,19 @@ class RestartPoints:
             kept.append((step, {**manifest, **_held(manifest, others)}))
         self._snapshots = kept
 
-    def drop_named(self, text: str) -> None:
-        """Drop snapshots that cannot be read: ``text``, the cause of a failure, names a file of them."""
+    def drop_named(self, text: str) -> bool:
+        """Drop what cannot be read: ``text``, the cause of a failure, names a file of it. Return whether there is any.
+
+        The job starts from an older one next.
+        """
+        before = len(self._checkpoints) + len(self._snapshots)
+        self._checkpoints = [each for each in self._checkpoints if f"{each[1]}/" not in text]
         self._snapshots = [
             (step, manifest)
             for step, manifest in self._snapshots
             if not any(part["file"] in text for key in KEYS for part in manifest.get(key, ()))
         ]
+        return len(self._checkpoints) + len(self._snapshots) < before
 
     def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
         """Return the newest point that can still be read.
@@ -75,13 +81,13 @@ class RestartPoints:
             In words.
         """
         for step, manifest in reversed(self._snapshots):
-            if self._checkpoint is not None and self._checkpoint[0] >= step:
+            if self._checkpoints and self._checkpoints[-1][0] >= step:
                 break
             left = _held(manifest, present)
             if all(part["holders"] for parts in left.values() for part in parts):
                 return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
-        if self._checkpoint is not None:
-            step, url = self._checkpoint
+        if self._checkpoints:
+            step, url = self._checkpoints[-1]
             return step, {"url": url}, f"the checkpoint of step {step}"
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
@@ -98,7 +104,7 @@ class RestartPoints:
         for _, manifest in reversed(self._snapshots):
             if all(int(manifest["groups"][str(group)]["step"]) <= step for group, step in steps.items()):
                 return {"manifest": {**manifest, **_held(manifest, present)}}
-        url = self._checkpoint[1] if self._checkpoint is not None else self._resume
+        url = self._checkpoints[-1][1] if self._checkpoints else self._resume
         return {"url": url} if url else {}
 
 

@@ -242,6 +242,14 @@ def test_a_set_is_converted_as_a_whole(source: str, tmp_path: Path) -> None:
         assert_same(read_all(first), read_all(second))
 
 
+def test_records_with_nan_are_verified(tmp_path: Path) -> None:
+    values = np.float32([[0, np.nan, 1], [np.nan, 2, np.inf]])
+    np.savez(tmp_path / "x.npz", x=values, y=[0, 1])
+    convert("npz", [str(tmp_path / "x.npz")], str(tmp_path / "x.arrow"), verify=True)
+    with open_store(str(tmp_path / "x.arrow")) as store:
+        assert read_all(store)["data"].tobytes() == values.tobytes()
+
+
 def test_all_sources_are_closed_at_the_end(source: str, tmp_path: Path, small: None) -> None:
     convert("arrow", [source], str(tmp_path / "x.arrow"), shuffle=1, run=by_threads)
     assert tasks._KEPT == {}

@@ -237,6 +237,16 @@ def test_a_snapshot_that_nobody_has_is_not_tried_again() -> None:
     assert points.newest({"a"})[0] == 10
 
 
+def test_an_older_checkpoint_is_tried_where_one_cannot_be_read() -> None:
+    points = RestartPoints("file:///before")
+    for step in (9, 1, 19):
+        points.add_checkpoint(step, f"file:///step-{step}")
+    points.drop_named("file:///step-19/manifest.json: cannot be read: it is not there.")
+    assert points.newest([])[:2] == (9, {"url": "file:///step-9"})
+    points.drop_named("file:///step-9/part-0-of-1.safetensors: damaged.")
+    assert points.newest([])[:2] == (1, {"url": "file:///step-1"})
+
+
 def test_groups_never_start_from_a_later_step_than_servers_know() -> None:
     points = RestartPoints("file:///before")
     points.add_snapshot(10, snapshot(10, ["a"]), {"a"})

@@ -1,0 +1,171 @@
+"""``init`` takes no field for the label that may be something else, and says which features are like ids."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from singa_dask.conf import load
+from singa_dask.layers.records import StoreConf
+from tests.cli.conftest import Call
+
+N = 60
+RANDOM = np.random.default_rng(0)
+FRAME = pd.DataFrame({"a": RANDOM.normal(size=N), "b": RANDOM.normal(size=N)})
+KIND = np.arange(N) % 3
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def frame(**columns: Any) -> pd.DataFrame:
+    """Return the columns, with a and b behind the first one."""
+    found = FRAME.assign(**columns)
+    first = next(iter(columns))
+    return found[[first, "a", "b", *(name for name in columns if name != first)]]
+
+
+def store() -> dict[str, Any]:
+    conf = load("job.yaml").job.neuralnet.layer[0].given_block(StoreConf)
+    assert conf is not None
+    return conf.model_dump(exclude_defaults=True)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("last", ["survived", "quality"])
+def test_an_id_is_not_the_label(call: Call, suffix: str, last: str) -> None:
+    table = frame(PassengerId=np.arange(1, N + 1), **{last: KIND})
+    if suffix == "csv":
+        table.to_csv("x.csv", index=False)
+    else:
+        table.to_parquet("x.parquet")
+    result = call("init", f"x.{suffix}")
+    assert result.exit_code == 1
+    said = f"which field is the label? Give --label NAME, one of PassengerId, a, b, {last}.\n"
+    assert result.stderr == f"x.{suffix}: {said}"
+    result = call("init", f"x.{suffix}", "--label", last)
+    assert result.exit_code == 0, result.output
+    assert (store()["label"], store()["features"]) == ([last], ["PassengerId", "a", "b"])
+    assert "warning: PassengerId: another whole number in each record, like ids." in result.stderr
+
+
+def test_it_asks_on_a_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+
+    def prompt(text: str, type: Any, err: bool) -> str:
+        asked.append((text, tuple(type.choices)))
+        return "kind"
+
+    frame(id=np.arange(N), kind=KIND).to_csv("x.csv", index=False)
+    # the command has the name of its module
+    monkeypatch.setattr(sys.modules["singa_dask.cli.init"], "sys", terminal)
+    monkeypatch.setattr("click.prompt", prompt)
+    result = call("init", "x.csv")
+    assert result.exit_code == 0, result.output
+    assert (asked, store()["label"]) == ([("Which field is the label?", ("id", "a", "b", "kind"))], ["kind"])
+    assert "--label=kind" in Path("job.yaml").read_text()
+
+
+def test_numbers_without_names(call: Call) -> None:
+    FRAME.round().astype(int).assign(kind=KIND).to_csv("x.csv", index=False, header=False)
+    result = call("init", "x.csv")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("x.csv: no line of column names, which would say where the label is. Write one, or")
+    FRAME.assign(kind=KIND).to_csv("x.csv", index=False, header=False)
+    assert "expected a header with the names of the columns, got numbers" in call("init", "x.csv").stderr
+    assert not Path("job.yaml").exists()
+
+
+def test_two_labels(call: Call) -> None:
+    frame(label=KIND, y=KIND[::-1]).to_csv("x.csv", index=False)
+    result = call("init", "x.csv")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "x.csv: which field is the label? Give --label NAME, one of label, y.\n",
+    )
+    assert call("init", "x.csv", "--label", "y").exit_code == 0
+    assert store()["label"] == ["y"]
+    assert call("init", "x.csv", "--label", "z", "--overwrite").stderr.startswith("x.csv: no 'z' for the label.")
+
+
+def test_a_point_has_no_label(call: Call) -> None:
+    frame(x=KIND, y=KIND).to_csv("x.csv", index=False)
+    assert "which field is the label?" in call("init", "x.csv").stderr
+
+
+@pytest.mark.parametrize("form", ["npz", "jsonl", "parquet"])
+def test_other_stores(call: Call, form: str) -> None:
+    values, ids = FRAME.to_numpy(np.float32), np.arange(N)
+    if form == "npz":
+        np.savez("x.npz", x=values, id=ids, kind=KIND)
+    elif form == "jsonl":
+        rows = [{"id": int(i), "a": i / 7, "kind": int(kind)} for i, kind in enumerate(KIND)]
+        Path("x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pd.DataFrame({"id": ids, "x": list(values), "kind": KIND}).to_parquet("x.parquet")
+    result = call("init", f"x.{form}")
+    assert result.exit_code == 1
+    assert "which field is the label? Give --label NAME, one of id" in result.stderr
+    assert call("init", f"x.{form}", "--label", "kind").exit_code == 0
+    assert store()["user_conf"]["label"] == "kind"
+    checked = call("validate", "job.yaml", "--strict")
+    assert checked.exit_code == 0, checked.output
+
+
+def test_two_labels_of_arrays(call: Call) -> None:
+    np.savez("x.npz", x=FRAME.to_numpy(), y=KIND, target=KIND[::-1])
+    result = call("init", "x.npz")
+    assert (result.exit_code, result.stderr) == (1, "x.npz: y and target could each be the label. Give --label NAME.\n")
+    assert call("init", "x.npz", "--label", "y").exit_code == 0
+    result = call("init", "x.npz", "--backend", "lmdb", "--label", "y", "--overwrite")
+    assert "have at most one label, which has no name" in result.stderr
+
+
+def test_a_file_of_json_is_no_text(call: Call) -> None:
+    Path("array.json").write_text(json.dumps([{"a": 1, "label": 0}] * 50))
+    result = call("init", "array.json")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("array.json: JSON. Write its records as JSON lines")
+
+
+def test_files_of_two_splits(call: Call) -> None:
+    table = frame(label=KIND)
+    for i in range(2):
+        table.to_parquet(f"train-{i}.parquet")
+    table[:20].to_parquet("test-0.parquet")
+    result = call("init", ".")
+    assert result.exit_code == 0, result.output
+    assert f"{2 * N} parquet records" in result.stderr
+    assert "20 records to test on" in result.stderr
+
+
+@pytest.mark.parametrize("packed", ["train", "t10k"])
+def test_one_of_two_sets_is_packed(call: Call, packed: str) -> None:
+    for part in ("train", "t10k"):
+        images = b"\0\0\x08\x03" + np.array([N, 12, 12], ">u4").tobytes() + bytes(N * 144)
+        labels = b"\0\0\x08\x01" + np.array([N], ">u4").tobytes() + KIND.astype(np.uint8).tobytes()
+        for name, content in (("images-idx3", images), ("labels-idx1", labels)):
+            suffix = ".gz" if part == packed else ""
+            Path(f"{part}-{name}-ubyte{suffix}").write_bytes(gzip.compress(content) if suffix else content)
+    result = call("init", ".")
+    assert result.exit_code == 0, result.output
+    assert f"{N} records to test on" in result.stderr
+
+
+def test_inspect_names_ids(call: Call) -> None:
+    frame(id=np.arange(5000, 5000 + N), kind=KIND).to_csv("x.csv", index=False)
+    result = call("data", "inspect", "x.csv", "--label", "kind")
+    assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
+    result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
+    assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
