@@ -9,10 +9,10 @@ import shutil
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.ops import NumpyOps, get_ops
+from singa_dask.ops import OPS, NumpyOps, get_ops
 from tests.conftest import is_simulated
 
-__all__ = ["BACKENDS", "backend"]
+__all__ = ["BACKENDS", "backend", "need_gpus"]
 
 # A GPU is the real one where there is one, else the simulated one: see tests/simulated.
 BACKENDS = ["numpy", "onednn", "cuda:0"]
@@ -35,3 +35,10 @@ def backend(name: str, precision: str = "float32") -> NumpyOps:
         _HERE.enter_context(ops.activate())
         _ENTERED.add(ops.device)
     return ops
+
+
+def need_gpus(n: int) -> None:
+    """Skip the test where there are fewer than ``n`` GPUs."""
+    backend("cuda:0")
+    if OPS.find("cupy").count() < n:
+        pytest.skip(f"needs {n} GPUs")

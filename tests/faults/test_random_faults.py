@@ -139,7 +139,7 @@ def draw(topology: str, number: int) -> Case:
 
 
 def _if_alive(fault: Fault) -> Fault:
-    """Return a fault that does nothing where a process is dead already: faults may come faster than they are noticed."""
+    """Return a fault that does nothing where a process is dead already: one may come before the last is noticed."""
 
     def strike(run: Run) -> None:
         with suppress(AssertionError, ProcessLookupError):

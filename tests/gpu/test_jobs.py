@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops import OPS
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units import host_mirror
 from singa_dask.runtime.units.unit_host import UnitHost
-from tests.backends import backend
+from tests.backends import need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job
 
@@ -44,11 +43,17 @@ LIES: dict[str, tuple[dict[str, Any], list[int], list[str]]] = {
 
 
 @pytest.fixture(autouse=True)
+def gpus_there(request: pytest.FixtureRequest) -> None:
+    """Skip a test where a GPU is missing that it names by its parameter ``gpus``, or by a ``name`` in `LIES`."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    named = LIES[params["name"]][1] if params.get("name") in LIES else params.get("gpus", [0])
+    need_gpus(1 + max(named))
+
+
+@pytest.fixture
 def two_gpus() -> None:
-    """Skip what needs two GPUs where there are fewer."""
-    backend("cuda:0")
-    if OPS.find("cupy").count() < 2:
-        pytest.skip("needs two GPUs")
+    """Skip a test where there are fewer than two GPUs."""
+    need_gpus(2)
 
 
 def worker_reports(outcome: Outcome) -> list[dict[str, Any]]:
@@ -200,6 +205,7 @@ def test_a_loss_that_is_no_number_is_found_before_the_next_checkpoint(run_job: R
 # -- what a user sees ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("two_gpus")
 def test_a_gpu_that_is_not_there(call: Call, job: Path) -> None:
     result = call("run", job, "--set", "gpu=[9]", "--run-dir", job.parent / "run")
     assert result.exit_code == 2
@@ -271,6 +277,7 @@ def test_a_machine_without(job: Path, tmp_path: Path, without: str, words: str, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("two_gpus")
 def test_inference_on_a_gpu(call: Call, job: Path) -> None:
     run = job.parent / "run"
     trained = call("run", job, "--run-dir", run, "--set", "gpu=[1]")

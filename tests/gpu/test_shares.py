@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops import OPS
-from tests.backends import backend
+from tests.backends import need_gpus
 from tests.runtime.end_to_end.test_clipping import updater
 from tests.runtime.end_to_end.test_unequal_batches import job
 from tests.runtime.harness import ALLREDUCE, Outcome, run_job
@@ -19,18 +18,11 @@ __all__ = ["run_job"]
 PAIR = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 
 
-@pytest.fixture(autouse=True)
-def two_gpus() -> None:
-    """Skip what needs two GPUs where there are fewer."""
-    backend("cuda:0")
-    if OPS.find("cupy").count() < 2:
-        pytest.skip("needs two GPUs")
-
-
 @pytest.mark.parametrize(("cluster", "gpus"), [(PAIR, [0, 0]), (PAIR, [0, 1]), (ALLREDUCE, [0])])
 def test_unequal_batches_with_clipped_gradients(
     run_job: Callable[..., Outcome], cluster: dict[str, Any], gpus: list[int]
 ) -> None:
+    need_gpus(1 + max(gpus))
     one = run_job(job([48], updater=updater()))
     two = run_job(job([16, 32], updater=updater(), cluster=cluster, gpu=gpus))
     assert {report["state"] for report in two.reports.values()} == {"done"}, two.reports

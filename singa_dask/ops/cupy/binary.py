@@ -14,7 +14,7 @@ CROSS_ENTROPY = value_kernel(
     "binary_cross_entropy",
     "X x, Y t",
     "const W v = (W)x, w = (W)t;"
-    "z = (Z)(w >= 0 && w <= 1 ? (v > 0 ? v : (v <= 0 ? (W)0 : v)) - v * w + log1p(exp(-fabs(v))) : (W)NAN);",
+    'z = (Z)(w >= 0 && w <= 1 ? (v > 0 ? v : (v <= 0 ? (W)0 : v)) - v * w + log1p(exp(-fabs(v))) : (W)nan(""));',
 )
 MATCHES = value_kernel(
     "binary_matches", "X x, Y t", "const W v = (W)x; z = (Z)(v == v && (v > 0) == ((W)t > (W)0.5) ? 1 : 0);"
