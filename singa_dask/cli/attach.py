@@ -19,6 +19,6 @@ __all__ = ["attach"]
 def attach(ctx: click.Context, **given: Any) -> None:
     """Follow a job on a cluster, as run shows it.
 
-    JOB is its id, the beginning or the end of it, or its name. Ctrl-C ends this, and asks nothing of the job. The exit
-    code is that of the job once it has ended, see run; 0 after Ctrl-C.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. Ctrl-C ends this, and asks nothing of the
+    job. The exit code is that of the job once it has ended, see run; 0 after Ctrl-C.
     """

@@ -18,5 +18,6 @@ __all__ = ["checkpoint"]
 def checkpoint(**given: Any) -> None:
     """Have a job on a cluster write a checkpoint now.
 
-    JOB is its id, the beginning or the end of it, or its name. Prints the URL of the checkpoint once it is complete.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. Prints the URL of the checkpoint once it
+    is complete.
     """

@@ -18,5 +18,6 @@ __all__ = ["kill"]
 def kill(**given: Any) -> None:
     """End a job on a cluster at once.
 
-    JOB is its id, the beginning or the end of it, or its name. There is no last checkpoint; those that it has stay.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. There is no last checkpoint; those that
+    it has stay.
     """

@@ -20,6 +20,6 @@ __all__ = ["logs"]
 def logs(**given: Any) -> None:
     """Print the log of a job on a cluster.
 
-    JOB is its id, the beginning or the end of it, or its name. The scheduler keeps the newest events of each job; all
-    of them are in log/ in the run directory.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. The scheduler keeps the newest events of
+    each job; all of them are in log/ in the run directory.
     """

@@ -20,6 +20,6 @@ __all__ = ["stack"]
 def stack(ctx: click.Context, **given: Any) -> None:
     """Print what the units of a job are doing: their Python stacks.
 
-    JOB is its id, the beginning or the end of it, or its name. The job does not stop for it, and units that are stuck
-    are shown too.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. The job does not stop for it, and units
+    that are stuck are shown too.
     """

@@ -19,5 +19,5 @@ __all__ = ["stop"]
 def stop(**given: Any) -> None:
     """Stop a job on a cluster with a checkpoint.
 
-    JOB is its id, the beginning or the end of it, or its name. run --resume goes on from the checkpoint.
+    JOB is its id, at least 4 characters of its beginning or end, or its name. run --resume goes on from the checkpoint.
     """

@@ -19,5 +19,5 @@ __all__ = ["view"]
 def view(**given: Any) -> None:
     """Describe a job on a cluster: units, hosts, steps, restarts.
 
-    JOB is its id, the beginning or the end of it, or its name.
+    JOB is its id, at least 4 characters of its beginning or end, or its name.
     """

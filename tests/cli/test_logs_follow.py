@@ -55,6 +55,9 @@ def test_a_log_is_followed_until_the_job_ends_or_until_ctrl_c(tmp_path: Path, ca
         printed, said = one.communicate()
         assert (one.returncode, said) == (0, "")
         assert "server" not in printed
+        nonsense = call("logs", "dora", *on, "--unit", "nonsense")
+        assert nonsense.exit_code == 2, nonsense.output
+        assert "has no such unit. Known: server-0-0, server-0-1, worker-0-0, worker-0-1." in nonsense.stderr
         again = call("logs", "dora", *on, "--follow")
         assert again.exit_code == 0, again.output
         assert "stops the job" in again.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -10,6 +10,7 @@ import click
 from singa_dask.cli.cluster_jobs import jobs_of
 from singa_dask.cli.job_ends import Leaves, row_at_end
 from singa_dask.cli.signals import Signals
+from singa_dask.errors import ConfigError
 from singa_dask.observe import log_line
 from singa_dask.runtime import Follower
 
@@ -26,6 +27,8 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = jobs.find(job)
+        if unit:
+            _check_unit(unit, row["id"], jobs.events(row["id"]))
         files = f"log files: {row['run_url']}/log/"
 
         def show(event: Mapping[str, Any]) -> None:
@@ -49,3 +52,11 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
         click.echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
     elif n_kept <= last:
         click.echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)
+
+
+def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a unit that the job does not have, as far as its events tell."""
+    placed = [event for event in events if event["event"] == "placed"]
+    known = {str(each) for event in placed for process in event["processes"] for each in process["units"]}
+    if known and unit not in known:
+        raise ConfigError(f"--unit {unit}: {job_id} has no such unit. Known: {', '.join(sorted(known))}.")

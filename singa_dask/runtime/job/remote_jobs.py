@@ -14,6 +14,8 @@ from singa_dask.runtime.job.user import this_user
 
 __all__ = ["RemoteJobs", "match_job"]
 
+MIN_PIECE = 4
+"""A shorter part of an id may be that of a job that nobody means."""
 NAMED = 8
 """So many jobs are named in an error at most."""
 
@@ -97,8 +99,8 @@ class RemoteJobs:
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of the job that ``piece`` means.
 
-    It is an id, the beginning or the end of one, or the name of a job. Of several jobs it is the only one that has not
-    ended.
+    It is an id, at least `MIN_PIECE` characters of its beginning or end, or the name of a job. Of several jobs it is
+    the only one that has not ended.
 
     Parameters
     ----------
@@ -119,12 +121,14 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return dict(found[0])
     if found:
         raise ConfigError(f"{piece}: several jobs have that in their id or name: {_names(found)}. Give more of the id.")
+    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, or a name"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
-    raise ConfigError(f"{piece}: there is no such job. Expected an id, its beginning or end, or a name. {known}")
+    raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")
 
 
 def _fits(piece: str, row: Mapping[str, str]) -> bool:
-    return piece == row["name"] or row["id"].startswith(piece) or row["id"].endswith(piece)
+    is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
+    return piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -49,7 +49,12 @@ def test_a_job_is_found(piece: str, end: str) -> None:
             "several jobs have that in their id or name: mnist-20261103-120000-dddd, mnist-20261102-120000-cccc.",
         ),
         ("rnn", "several jobs have that in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
-        ("20261103", "there is no such job. Expected an id, its beginning or end, or a name. Known: rnn-"),
+        (
+            "20261103",
+            "there is no such job. Expected an id, at least 4 characters of its beginning or end, or a name. Known: ",
+        ),
+        ("dig", "there is no such job."),  # the one that runs has not been named
+        ("a", "there is no such job."),
     ],
 )
 def test_what_is_meant_is_not_clear(piece: str, message: str) -> None:
@@ -59,7 +64,12 @@ def test_what_is_meant_is_not_clear(piece: str, message: str) -> None:
 
 
 def test_long_lists_are_cut() -> None:
-    with pytest.raises(ConfigError, match=r"job9, .*, job2 and 2 more. Give more of the id"):
-        match_job("job", rows(*((f"job{i}", RUNNING) for i in range(10))))
+    with pytest.raises(ConfigError, match=r"job-9, .*, job-2 and 2 more. Give more of the id"):
+        match_job("job", rows(*((f"job-{i}", RUNNING) for i in range(10))))
     with pytest.raises(ConfigError, match="The cluster knows no job"):
         match_job("job", [])
+
+
+def test_nothing_means_no_job() -> None:
+    with pytest.raises(ConfigError, match=r"^'': there is no such job"):
+        match_job("", rows(("alone-20261102-120000-bbbb", RUNNING)))
