@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.image import decode_image, is_image
-from singa_dask.data.codecs.labels import find_label, find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.types import Arrays
 
@@ -67,7 +67,7 @@ def decode_examples(
         return None
     image = next((features[name] for name in IMAGE_NAMES if name in features), None)
     label = label or next((name for name in IMAGE_LABELS if name in features), "")
-    label = find_label(list(features), label)
+    label = label_field(list(features), label)
     if image is None:
         raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
     arrays = _image(image, shape, resize, channels)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from singa_dask.data.codecs.labels import find_label, find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.types import Arrays, Field
 
 __all__ = ["JsonRecords", "records_like"]
@@ -204,7 +204,7 @@ def records_like(
         The line is not an object of JSON, or has no such keys.
     """
     found = load_object(line)
-    label = label or find_label([key for key in found if key not in features])
+    label = label or label_field([key for key in found if key not in features])
     keys = tuple(features) or _value_keys(found, label)
     if label in keys:
         raise ValueError(f"{label} is both a feature and the label")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["LABEL_NAMES", "as_labels", "find_label", "find_wrong_label", "labels_among"]
+__all__ = ["LABEL_NAMES", "as_labels", "find_wrong_label", "label_field", "labels_among"]
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
@@ -22,7 +22,7 @@ def labels_among(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
-def find_label(names: Sequence[str], given: str = "") -> str:
+def label_field(names: Sequence[str], given: str = "") -> str:
     """Return the name of the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if none is.
 
     Raises

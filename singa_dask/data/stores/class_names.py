@@ -20,6 +20,7 @@ __all__ = [
     "Labels",
     "find_label",
     "has_several_labels",
+    "hugging_face_names",
     "label_columns",
     "label_table",
     "parse_names",

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.labels import find_label
+from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.range_reader import RangeReader
@@ -149,7 +149,7 @@ class RangeStore(Store):
             There is no such field, or several could be meant.
         """
         try:
-            return find_label(names, self.options.get("label", ""))
+            return label_field(names, self.options.get("label", ""))
         except ValueError as error:
             raise DataError(f"{self.url}: {error}.") from None
 
