@@ -161,7 +161,7 @@ def test_a_store_is_told_what_user_conf_says(counting: str) -> None:
 
 
 def test_a_store_of_ours_is_told_it_too() -> None:
-    with pytest.raises(ConfigError, match=r"arrow takes no 'first' from user_conf\. It takes none\."):
+    with pytest.raises(ConfigError, match=r"arrow takes no 'first' from user_conf\. Known: label\."):
         make(StoreInput, path=DIGITS, shape=[28, 28], user_conf={"first": 7}).check_source()
 
 
