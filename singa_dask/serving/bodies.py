@@ -21,7 +21,7 @@ __all__ = ["JSON", "NPY", "Asked", "read_body", "to_npy"]
 Array = npt.NDArray[Any]
 
 JSON, NPY = "application/json", "application/x-npy"
-PICTURES = ("image/png", "image/jpeg")
+PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
 # pixels of a picture: as many as Pillow accepts without a warning
 MAX_PIXELS = (1 << 30) // 12

@@ -47,7 +47,7 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, npy(np.zeros((2, 28, 28)))[:-1], NPY, "12543 bytes of values, expected 12544"),
     (400, npy(np.float32(1)), NPY, "an array without axes"),
     (400, npy(np.array(["a"])), NPY, "an array of <U1, expected numbers"),
-    (400, b"\x89PNG\r\n\x1a\n....", "image/png", "not a PNG or JPEG image, or a damaged one"),
+    (400, b"\x89PNG\r\n\x1a\n....", "image/png", "not an image, or a damaged one"),
     (415, b"records=1", "application/x-www-form-urlencoded", "Expected one of: application/json, application/x-npy"),
 ]
 

@@ -1,4 +1,4 @@
-"""Decodes PNG and JPEG images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``)."""
+"""Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from singa_dask.errors import DataError
 
 try:
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 except ImportError:
     Image = None  # type: ignore[assignment]
 
@@ -23,14 +23,23 @@ if Image is not None:
 
 __all__ = ["IMAGE_SUFFIXES", "decode_image", "image_pixels", "image_size", "is_image"]
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+HEAD_BYTES = 12
+"""Number of bytes that `is_image` looks at."""
+SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 MODES = {1: "L", 3: "RGB"}
-GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
+WIDE_MODES = ("I", "F")
+GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
+ORIENTATION = 0x0112
+"""Key of EXIF; from `TURNED` on, width and height are exchanged."""
+TURNED = 5
 
 
 def is_image(data: bytes) -> bool:
-    """Return whether bytes begin with the signature of PNG or JPEG."""
-    return data[:8] == b"\x89PNG\r\n\x1a\n" or data[:3] == b"\xff\xd8\xff"
+    """Return whether bytes begin with the signature of an image."""
+    is_bmp = data[:2] == b"BM" and data[6:10] == bytes(4)
+    return data.startswith(SIGNATURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or is_bmp
 
 
 def image_size(data: bytes, where: str) -> tuple[int, int, int]:
@@ -42,7 +51,13 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
         The image is damaged, or Pillow is not installed.
     """
     with _opened(data, where) as image:
-        return 1 if image.mode in GREY_MODES else 3, image.height, image.width
+        size = (image.height, image.width) if _orientation(image) < TURNED else image.size
+        return 1 if image.mode in GREY_MODES else 3, *size
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how an image has to be turned or mirrored, 1 if not at all; this does not decode it."""
+    return int(image.getexif().get(ORIENTATION, 1)) if "exif" in image.info else 1
 
 
 @contextlib.contextmanager
@@ -51,16 +66,22 @@ def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
     if Image is None:
         raise DataError(f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'.")
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as file:
             yield file
+    except UnidentifiedImageError as error:
+        raise DataError(f"{where}: not an image, or a damaged one. Expected one of {', '.join(FORMATS)}.") from error
+    except DataError:
+        raise
     except DAMAGE as error:
-        raise DataError(f"{where}: not a PNG or JPEG image, or a damaged one: {error}.") from error
+        raise DataError(f"{where}: not an image, or a damaged one: {error}.") from error
 
 
 def decode_image(
     data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
 ) -> npt.NDArray[np.uint8]:
-    """Decode one image.
+    """Decode one image, as EXIF turns it; of several frames the first.
+
+    Grey values of 16 bits are scaled to 8.
 
     Parameters
     ----------
@@ -78,11 +99,11 @@ def decode_image(
     Raises
     ------
     DataError
-        The image is damaged, or Pillow is not installed.
+        The image is damaged, has values of 32 bits, or Pillow is not installed.
     """
     _check_channels(where, channels)
     with _opened(data, where) as file:
-        return _pixels(file, resize, channels)
+        return _pixels(file, where, resize, channels)
 
 
 def image_pixels(
@@ -91,7 +112,9 @@ def image_pixels(
     """Return the pixels of an image of Pillow; see `decode_image`."""
     _check_channels(where, channels)
     try:
-        return _pixels(image, resize, channels)
+        return _pixels(image, where, resize, channels)
+    except DataError:
+        raise
     except DAMAGE as error:
         raise DataError(f"{where}: a damaged image: {error}.") from error
 
@@ -101,7 +124,15 @@ def _check_channels(where: str, channels: int) -> None:
         raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
 
 
-def _pixels(image: Image.Image, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    if _orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
+        # Pillow would cut off what is over 255; older versions open PNG files of 16 bits with 32
+        values = np.asarray(image).astype(np.uint32)
+        image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    elif image.mode in WIDE_MODES:
+        raise DataError(f"{where}: an image with values of 32 bits. Expected 8 or 16: their range is not known.")
     image = image.convert(MODES[channels])
     if resize:
         image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image, is_image
+from singa_dask.data.codecs.image import HEAD_BYTES, IMAGE_SUFFIXES, decode_image, is_image
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
@@ -25,7 +26,10 @@ from singa_dask.errors import DataError
 
 __all__ = ["ImageFolderStore", "ImageListStore"]
 
+LOG = logging.getLogger(__name__)
 INT32 = np.iinfo(np.int32)
+OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
+"""What operating systems leave beside images, apart from hidden files."""
 
 
 class _ImageStore(Store):
@@ -173,8 +177,9 @@ class _ImageStore(Store):
 class ImageFolderStore(_ImageStore):
     """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
 
-    The names of the folders are the ``class_names``; hidden folders are ignored. Without such folders, the images in
-    the folder itself are records without labels. The URL of an image is a store of one record.
+    The names of the folders are the ``class_names``. Without such folders, the images in the folder itself are records
+    without labels. Hidden files are ignored; other files that are no images, and folders without images, are named in
+    a warning. The URL of an image is a store of one record.
     """
 
     @classmethod
@@ -185,24 +190,38 @@ class ImageFolderStore(_ImageStore):
         if not fs.is_dir(self.url, self.storage_options):
             if not fs.exists(self.url, self.storage_options):
                 raise DataError(f"{self.url}: no such file or directory.")
-            if not is_image(fs.read_bytes(self.url, 0, 8, self.storage_options)):
-                raise DataError(f"{self.url}: neither a directory of images nor a PNG or JPEG image.")
+            n_bytes = min(HEAD_BYTES, fs.size(self.url, self.storage_options))
+            if not is_image(fs.read_bytes(self.url, 0, n_bytes, self.storage_options)):
+                raise DataError(f"{self.url}: neither a directory of images nor an image.")
             return [self.url], []
-        entries = [name for name in fs.ls(self.url, self.storage_options) if name != MANIFEST_DIR and name[0] != "."]
+        entries = self._entries(self.url)
         classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
         files, labels = list[str](), list[int]()
+        others = [name for name in entries if name not in classes]
         for label, name in enumerate(classes):
-            found = self._images(fs.join(self.url, name))
+            inside = self._entries(fs.join(self.url, name))
+            found = [fs.join(self.url, name, each) for each in inside if _has_suffix(each)]
+            others += [f"{name}/{each}" for each in inside if not _has_suffix(each)] if found else [f"{name}/"]
             files += found
             labels += [label] * len(found)
-        if not files:
-            return self._images(self.url), []
-        self.class_names = tuple(classes)
+        if files:
+            self.class_names = tuple(classes)
+        else:
+            files = [fs.join(self.url, name) for name in entries if _has_suffix(name)]
+            others = [name for name in others if not _has_suffix(name)]
+        if files and others:
+            LOG.warning("%s: %d files or folders have no images and are left out: %s. Images end in %s.",
+                        self.url, len(others), show_names(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         return files, labels
 
-    def _images(self, folder: str) -> list[str]:
+    def _entries(self, folder: str) -> list[str]:
+        """Return the names in a folder but for those that nobody has put there."""
         names = fs.ls(folder, self.storage_options)
-        return [fs.join(folder, name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+        return [name for name in names if name[0] != "." and name not in (MANIFEST_DIR, *OF_SYSTEMS)]
+
+
+def _has_suffix(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 @STORES.register("image-list")

@@ -35,12 +35,15 @@ LABEL_SUFFIX = ".cls"
 JSON_SUFFIX = ".json"
 JSON_LABEL = "json."
 VALUE_SUFFIXES = (*IMAGE_SUFFIXES, ".npy")
+TEXT_SUFFIXES = (LABEL_SUFFIX, JSON_SUFFIX, ".txt")
 INT32 = np.iinfo(np.int32)
 
 
 @STORES.register("webdataset")
 class TarStore(RangeStore):
-    """Records of a tar: .png, .jpg or .npy with the image or data, and .cls with the label; other files are ignored.
+    """Records of a tar: an image, e.g. .png, or .npy with the data, and .cls with the label.
+
+    Other files are left out; a warning says how they end, but for texts beside the records (.json, .txt).
 
     Parameters
     ----------
@@ -95,19 +98,26 @@ class TarStore(RangeStore):
     def _open_index(self, source: Bytes) -> TarIndex:
         """Return the index from the manifest or the cache, or else scan the headers."""
         n_bytes = fs.size(self.url, self.storage_options)
-        cached = CachedIndex(self.url, n_bytes, self.storage_options, self._label_suffix)
+        cached = CachedIndex(self.url, n_bytes, self.storage_options, self._suffixes)
         found = self.manifest.opening if self.manifest is not None else cached.find()
         try:
-            if found is not None and found["label_suffix"] == self._label_suffix:
+            if found is not None and self._suffixes.items() <= found.items():
                 return TarIndex.from_dict(found)
         except (KeyError, TypeError, ValueError):
             LOG.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
+        if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
+            LOG.warning("%s: %d files are left out.%s", self.url, sum(left_out.values()), index.found_suffixes())
         cached.keep(lambda: self._index_info(index))
         return index
 
+    @property
+    def _suffixes(self) -> dict[str, Any]:
+        """What an index is about: one of an older version may lack images."""
+        return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
+
     def _index_info(self, index: TarIndex) -> dict[str, Any]:
-        return {**index.to_dict(), "label_suffix": self._label_suffix}
+        return {**index.to_dict(), **self._suffixes}
 
     def manifest_info(self) -> dict[str, Any]:
         return {**super().manifest_info(), **self._index_info(self._index)}

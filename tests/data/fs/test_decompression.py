@@ -132,5 +132,5 @@ def test_an_image_of_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((200, 200), np.uint8)).save(file, "PNG")
     for limit in (10_000, 30_000):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(DataError, match=r"a\.png: not a PNG or JPEG .* \(40000 pixels\) exceeds limit"):
+        with pytest.raises(DataError, match=r"a\.png: not an image.* \(40000 pixels\) exceeds limit"):
             decode_image(file.getvalue(), "a.png")

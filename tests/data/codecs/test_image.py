@@ -1,0 +1,129 @@
+"""Pictures: every format, values of 16 bits, EXIF, and what is left out of folders and tars."""
+
+from __future__ import annotations
+
+import io
+import logging
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from singa_dask.data import open_store
+from singa_dask.data.codecs.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
+from singa_dask.errors import DataError
+
+GREY = np.random.default_rng(0).integers(0, 256, (5, 7)).astype(np.uint8)
+LOSSLESS: dict[str, dict[str, Any]] = {
+    name: {"lossless": True} if name == "WEBP" else {} for name in FORMATS if name != "JPEG"
+}
+# what turns an upright picture into the one that is stored, by the orientation that EXIF says
+STORED = {
+    2: np.fliplr,
+    3: lambda values: np.rot90(values, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: np.rot90,
+    7: lambda values: np.rot90(values.T, 2),
+    8: lambda values: np.rot90(values, 3),
+}
+
+
+def encoded(values: np.ndarray[Any, Any], kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(values)).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_each_format_is_read(kind: str) -> None:
+    data = encoded(GREY, kind, **LOSSLESS[kind])
+    assert is_image(data)
+    assert image_size(data, "x")[1:] == GREY.shape
+    np.testing.assert_array_equal(decode_image(data, "x", channels=1)[0], GREY)
+
+
+def test_the_first_frame_of_several_is_read() -> None:
+    frames = [Image.fromarray(GREY), Image.fromarray(255 - GREY)]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(decode_image(file.getvalue(), "x", channels=1)[0], GREY)
+
+
+@pytest.mark.parametrize("text", [b"BMP,a,b,c\n1,2,3,4\n", b"MMMM;1;2\n", b"GIF,a\n", b"RIFF,a,b\n"])
+def test_texts_are_no_images(text: bytes) -> None:
+    assert not is_image(text)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_grey_values_of_16_bits_are_scaled(kind: str) -> None:
+    values = np.linspace(0, 65535, 512).astype(np.uint16).reshape(16, 32)
+    data = encoded(values, kind)
+    assert image_size(data, "x") == (1, 16, 32)
+    np.testing.assert_array_equal(decode_image(data, "x", channels=1)[0], np.round(values / 257.0))
+    assert decode_image(data, "x").shape == (3, 16, 32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_values_of_32_bits_are_refused(dtype: str) -> None:
+    with pytest.raises(DataError, match=r"^x: an image with values of 32 bits. Expected 8 or 16"):
+        decode_image(encoded(GREY.astype(dtype), "TIFF"), "x")
+
+
+@pytest.mark.parametrize("orientation", [1, *STORED])
+def test_exif_turns_pictures(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = STORED.get(orientation, np.asarray)(GREY)
+    data = encoded(stored, exif=exif)
+    np.testing.assert_array_equal(decode_image(data, "x", channels=1)[0], GREY)
+    assert image_size(data, "x") == (1, *GREY.shape)
+
+
+def test_what_is_no_image_is_named_without_an_object() -> None:
+    with pytest.raises(DataError, match=r"^x: not an image, or a damaged one\. Expected one of PNG, JPEG") as found:
+        decode_image(b"what", "x")
+    assert "object at" not in str(found.value)
+
+
+def test_a_folder_names_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["cat/1.png", "cat/2.webp", "dog/1.BMP", "dog/._1.png", "__MACOSX/1.png", ".hidden/1.png"]
+    for name in [*names, "dog/notes.txt", "empty/notes.txt", "README.md", "Thumbs.db", "cat/3.heic"]:
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        kind = {".webp": "WEBP", ".bmp": "BMP"}.get(file.suffix.lower(), "PNG")
+        file.write_bytes(encoded(GREY, kind) if file.suffix.lower() in IMAGE_SUFFIXES else b"no picture")
+    with caplog.at_level(logging.WARNING), open_store(str(tmp_path), "image-folder") as store:
+        assert (store.count, store.class_names) == (3, ("cat", "dog", "empty"))
+        assert store.read_labels(0).tolist() == [0, 0, 1]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert (
+        "4 files or folders have no images and are left out: README.md, cat/3.heic, dog/notes.txt, empty/." in warning
+    )
+
+
+def test_a_folder_of_images_alone_leaves_nothing_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("1.png", "2.tif"):
+        (tmp_path / name).write_bytes(encoded(GREY, "TIFF" if name[0] == "2" else "PNG"))
+    with open_store(str(tmp_path), "image-folder") as store:
+        assert (store.count, store.class_names) == (2, ())
+    assert not caplog.records
+
+
+def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for number in range(6):
+            kind = ("png", "webp", "jp2")[number % 3]
+            picture = encoded(GREY, kind) if kind != "jp2" else b"..."
+            for suffix, data in ((kind, picture), ("cls", b"1"), ("json", b"{}")):
+                info = tarfile.TarInfo(f"{number}.{suffix}")
+                info.size = len(data)
+                if kind != "jp2" or suffix == "jp2":
+                    tar.addfile(info, io.BytesIO(data))
+    with caplog.at_level(logging.WARNING), open_store(str(tmp_path / "x.tar"), "webdataset") as store:
+        assert store.count == 4
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "x.tar: 2 files are left out. Its files end in: .json, .jp2." in warning
