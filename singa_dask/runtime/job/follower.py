@@ -12,16 +12,20 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
 
 __all__ = ["GONE", "Follower", "ask_jobs"]
 
 LOOK_S = 1.0
 RENEW_S = 1.0
-LOOK_FOR_JOB = 10
+LOOK_FOR_JOB = 3
 """After so many looks without an event the scheduler is asked for the job."""
 ASK_TIMEOUT_S = 10.0
+FIRST_TIMEOUT_S = 5.0
+"""How long the first question may take after which the user is told that the scheduler does not answer."""
+SILENT_S = 60.0
+"""How long a scheduler may not answer, though the connection to it is there, before the job is given up here."""
 BACK_S = 8.0
 """How long a lost connection to the scheduler may take to come back."""
 END_TIMEOUT_S = 15.0
@@ -31,10 +35,10 @@ END_TIMEOUT_S = 15.0
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
-def ask_jobs(client: Client, op: str, /, **arguments: Any) -> Any:
+def ask_jobs(client: Client, op: str, /, timeout_s: float = ASK_TIMEOUT_S, **arguments: Any) -> Any:
     """Call an operation of `Jobs`."""
     scheduler: Any = client.scheduler
-    return client.sync(getattr(scheduler, op), **arguments, callback_timeout=ASK_TIMEOUT_S)
+    return client.sync(getattr(scheduler, op), **arguments, callback_timeout=timeout_s)
 
 
 class Follower:
@@ -77,6 +81,7 @@ class Follower:
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._signals: list[str] = []
         self._lost_since: float | None = None
+        self._silent_since: float | None = None
         self._is_behind = True
         self._has_left = False
         self._nobody = threading.Event()
@@ -179,7 +184,9 @@ class Follower:
         try:
             self._has_left = not self._renew()
         except GONE:
+            self._note_silence()
             return False
+        self._note_answer()
         self._renewed_at = time.monotonic()
         return True
 
@@ -201,7 +208,9 @@ class Follower:
         try:
             events = self._ask_for_events()
         except GONE:  # the connection is lost, or the scheduler is busy
+            self._note_silence()
             return False
+        self._note_answer()
         if events is None:
             self._over = self._give_up("the scheduler does not know the job any more")
             return False
@@ -216,9 +225,33 @@ class Follower:
     def _ask_for_events(self) -> list[dict[str, Any]] | None:
         """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
         found: list[dict[str, Any]] | None = ask_jobs(
-            self._client, Op.EVENTS, job_id=self.job_id, after=self.n, client=self._client.id
+            self._client,
+            Op.EVENTS,
+            ASK_TIMEOUT_S if self._silent_since else FIRST_TIMEOUT_S,
+            job_id=self.job_id,
+            after=self.n,
+            client=self._client.id,
         )
         return found
+
+    def _note_silence(self) -> None:
+        """Say that the scheduler does not answer, though it is connected; give the job up after `SILENT_S`."""
+        if self._client.status != "running":
+            return  # see `_look_for_scheduler`
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now - FIRST_TIMEOUT_S
+            self.warn(
+                f"the scheduler does not answer. Units that run train on meanwhile; waiting {SILENT_S:g} s for it."
+            )
+        elif now - self._silent_since > SILENT_S:
+            reason = f"the scheduler has not answered for {SILENT_S:g} s, though the connection to it is there"
+            self._over = self._give_up(reason, ClusterError.exit_code)
+
+    def _note_answer(self) -> None:
+        if self._silent_since is not None:
+            self._silent_since = None
+            self.warn("the scheduler answers again.")
 
     def _take(self, event: dict[str, Any]) -> None:
         kind, self.n = event["event"], event.get("n", self.n)

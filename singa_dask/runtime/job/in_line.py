@@ -95,7 +95,8 @@ class InLine:
     def _ask(self, why: str) -> dict[str, Any] | None:
         """Ask for the place in line; None if there is no answer now."""
         try:
-            answer: dict[str, Any] = ask_jobs(self._client, Op.TURN, **self._asked, client=self._client.id, why=why)
+            asked: dict[str, Any] = {**self._asked, "client": self._client.id, "why": why}
+            answer: dict[str, Any] = ask_jobs(self._client, Op.TURN, **asked)
         except GONE as error:
             if self._client.status == "closed" or time.monotonic() - self._heard_at > BACK_S:
                 raise ClusterError(f"the scheduler is gone while the job waited in line: {error!r}") from error
