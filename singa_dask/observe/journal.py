@@ -36,6 +36,11 @@ class Journal:
         Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     once : bool
         Leave out a line that the file already has when it is opened; and of those, one that was written in part.
+
+    Attributes
+    ----------
+    is_ours : bool
+        With ``in_use``: no other process, and no other journal of this one, has locked the file.
     """
 
     def __init__(self, url: str, in_use: bool = False, once: bool = False) -> None:
@@ -44,10 +49,10 @@ class Journal:
         self._lines: list[str] = []
         self._file: FileIO | None = None
         self._save_after = 0.0
+        self.is_ours = True
         if self._path is not None:
             self._file = _append_to(url, self._path)
-            if in_use:
-                _lock(self._file)
+            self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):
             self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
         self._known = self._whole_lines() if once else frozenset()
@@ -85,6 +90,12 @@ class Journal:
         """Return the lines as JSON objects, without a last line that is incomplete because its writer was killed."""
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines()
         return _objects(lines)
+
+    def clear(self) -> None:
+        """Delete all lines; a lock stays."""
+        if self._file is not None:
+            os.ftruncate(self._file.fileno(), 0)
+        self._lines = []
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""

@@ -137,14 +137,9 @@ class RunDirectory:
         command: Mapping[str, Any] | None = None,
         again: bool = False,
     ) -> None:
-        if not (goes_on or replaces or again) and fs.exists(fs.join(url, "job.yaml")):
-            raise ConfigError(
-                f"{url}: a run is already there. Continue it with --resume, replace it with --overwrite, or choose "
-                "another --run-dir."
-            )
-        if not again and is_in_use(fs.join(url, "commands.jsonl")):
-            raise ConfigError(f"{url}: a run goes on there right now, in another process. Choose another --run-dir.")
         self.url = url
+        self._is_new = not (goes_on or replaces or again)
+        self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
         self._replaces = replaces
         self._steps = dict(steps or {})
         self._command = command
@@ -153,6 +148,18 @@ class RunDirectory:
         self._journals: dict[str, Journal] = {}
         self._trace = TraceFile(fs.join(url, TRACE), 0.0)
         self._has_warned = False
+
+    def _check_free(self, is_ours: bool) -> None:
+        """Refuse a directory with a run that this one is not to continue or replace, or that goes on."""
+        if not is_ours:
+            raise ConfigError(
+                f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
+            )
+        if self._is_new and fs.exists(fs.join(self.url, "job.yaml")):
+            raise ConfigError(
+                f"{self.url}: a run is already there. Continue it with --resume, replace it with --overwrite, or "
+                "choose another --run-dir."
+            )
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
@@ -163,6 +170,8 @@ class RunDirectory:
         ------
         DataError
             The job starts, and the URL cannot be written to.
+        ConfigError
+            Another run has begun there meanwhile.
         """
         if event["event"] == "started":
             self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
@@ -203,9 +212,13 @@ class RunDirectory:
 
     def _begin(self) -> None:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
+        if self._command is not None:  # another run may have begun at the same moment: one of them has the lock
+            self._check_free(self._journal(COMMANDS).is_ours or self._again)
         if self._replaces:
-            for name in (*OWN_FILES, "log", "checkpoint", "tensorboard"):
+            for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
                 fs.remove_tree(fs.join(self.url, name))
+            for journal in self._journals.values():
+                journal.clear()
         for name, text in self._texts.items():
             fs.write_atomic(fs.join(self.url, name), text.encode())
         if self._steps:

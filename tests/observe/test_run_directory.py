@@ -201,6 +201,29 @@ def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> 
     RunDirectory(str(tmp_path), "", "", goes_on=True)
 
 
+@pytest.mark.parametrize("how", [{}, {"replaces": True}, {"goes_on": True}])
+def test_of_two_runs_that_begin_at_the_same_moment_one_is_refused(tmp_path: Path, how: dict[str, bool]) -> None:
+    url, command = str(tmp_path), {**COMMAND, "time": 1.0}
+    if how:
+        with RunDirectory(url, "old", "old", command={**COMMAND, "time": 0.0}) as before:
+            before.on_event(STARTED)
+    first, second = (RunDirectory(url, text, text, command=command, **how) for text in ("first", "second"))
+    with first, second:
+        first.on_event(STARTED)
+        with pytest.raises(ConfigError, match="a run goes on there right now"):
+            second.on_event(STARTED)
+        assert read(url, "job.yaml") == "first"
+    assert len(read(url, "commands.jsonl").splitlines()) == (2 if "goes_on" in how else 1)
+
+
+def test_a_run_that_begins_after_a_short_one_is_refused(tmp_path: Path) -> None:
+    first, second = (RunDirectory(str(tmp_path), text, text, command=COMMAND) for text in ("first", "second"))
+    with first:
+        first.on_event(STARTED)
+    with second, pytest.raises(ConfigError, match="a run is already there"):
+        second.on_event(STARTED)
+
+
 def test_checkpoints_after_the_step_at_which_a_run_goes_on_are_deleted(url: str) -> None:
     for step in (2, 4, 6):
         fs.write_atomic(fs.join(url, "checkpoint", f"step-{step}", "manifest.json"), b"{}")
