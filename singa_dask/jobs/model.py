@@ -142,7 +142,7 @@ class Model:
         x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
             Records, by name of the input layer if there are several: an array ``(n, *shape)`` as the job reads them,
             before its mean and std; a pandas DataFrame or pyarrow Table with the columns of the training data;
-            pictures as bytes of PNG or JPEG, or of Pillow.
+            pictures as bytes, e.g. of PNG or JPEG, or of Pillow.
         layer : str, optional
             With the probabilities, if the net has several such layers; or with the values.
 

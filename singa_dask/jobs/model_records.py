@@ -247,7 +247,7 @@ def _is_pictures(x: Any) -> bool:
 
 
 class _Pictures(Given):
-    """Pictures: encoded as PNG or JPEG, or of Pillow."""
+    """Pictures: encoded, e.g. as PNG, or of Pillow."""
 
     def __init__(self, pictures: Sequence[Any], conf: StoreConf, name: str) -> None:
         channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]

@@ -43,7 +43,7 @@ def decode_examples(
     ----------
     rows : (n, length) uint8
     shape : sequence of int
-        Shape of a record that is not PNG or JPEG; flat by default.
+        Shape of a record that is no image; flat by default.
     resize, channels
         See `image.decode_image`.
     classes : mapping of bytes to int, optional

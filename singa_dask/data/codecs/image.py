@@ -21,7 +21,7 @@ DAMAGE: tuple[type[Exception], ...] = (OSError, SyntaxError, ValueError)
 if Image is not None:
     DAMAGE += (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
-__all__ = ["IMAGE_SUFFIXES", "decode_image", "image_pixels", "image_size", "is_image"]
+__all__ = ["HEAD_BYTES", "IMAGE_SUFFIXES", "decode_image", "image_pixels", "image_size", "is_image"]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")

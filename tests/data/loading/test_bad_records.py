@@ -88,7 +88,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
             image = png(x)[:30] if i == 3 else png(np.zeros((3, 2, 2), np.uint8)) if i == 20 else png(x)
             files += [(f"{i:06d}.png", image), (f"{i:06d}.cls", b"no" if i == 21 else str(y).encode())]
         path.write_bytes(tar(files))
-        return Damaged(url, records, [3, 20, 21], r"records\.tar, block \d, record 000003: not a PNG")
+        return Damaged(url, records, [3, 20, 21], r"records\.tar, block \d, record 000003: not an image")
     images = sorted((folder / "classes").rglob("*.png"))
     images[2].write_bytes(images[2].read_bytes()[:40])
     images[17].write_bytes(png(np.zeros((3, 4, 4), np.uint8)))
@@ -96,7 +96,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
     if backend == "image-list":
         images[30].unlink()
         bad = [2, 17, 30]
-    return Damaged(url, records, bad, rf"{path.name}, block \d.*{images[2].name}: not a PNG")
+    return Damaged(url, records, bad, rf"{path.name}, block \d.*{images[2].name}: not an image")
 
 
 @pytest.fixture
