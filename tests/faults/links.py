@@ -44,6 +44,8 @@ class Network:
         self.file = directory / "scheduler.json"
         self._pids = [self._hold(["unshare", "-rn"])]
         self._ip(0, f"link add name bridge type bridge; addr add {self.host(0)}/24 dev bridge; link set bridge up")
+        # a bridge that is down; without one, host 0 would still receive what a host that is cut off sends
+        self._ip(0, "link add name nowhere type bridge")
         for i in range(1, n_workers + 1):
             self._add_host(i)
 
@@ -92,7 +94,7 @@ class Network:
     def cut(self, *hosts: int) -> None:
         """Let nothing pass to hosts or from them, without telling anyone."""
         for i in hosts:
-            self._ip(0, f"link set v{i} nomaster")
+            self._ip(0, f"link set v{i} master nowhere")
 
     def part(self, *hosts: int) -> None:
         """Let nothing pass between these hosts; host 0 still reaches all of them."""
