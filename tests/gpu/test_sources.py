@@ -1,4 +1,4 @@
-"""The sources in ops/cupy/cuda compile without a word, for every combination of types, by the compiler that CuPy calls.
+"""The sources in ops/cupy/cuda and the elementwise kernels compile for every combination of types, by CuPy's compiler.
 
 NVRTC needs no GPU; ``pip install 'singa-dask[cuda12]'`` brings it.
 """
@@ -8,12 +8,18 @@ from __future__ import annotations
 import ctypes
 import importlib
 import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
 
+ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ["sm_80", "sm_90"]
 # What CuPy says to the compiler besides: float32 has no subnormal numbers then.
 CUPYS_OPTIONS = ["-ftz=true", "--device-as-default-execution-space"]
@@ -109,3 +115,17 @@ def test_all_sources_are_known() -> None:
 def test_sources_include_nothing() -> None:
     for path in SOURCES.iterdir():
         assert "#include" not in path.read_text(), path
+
+
+@pytest.mark.long
+def test_the_elementwise_kernels_compile(nvrtc: Nvrtc) -> None:
+    """In a process that finds CuPy itself, which needs no GPU for this."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.gpu.elementwise"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if "No module named 'cupy'" in done.stderr:
+        pytest.skip("CuPy is not installed")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"relu", "binary_cross_entropy", "adam", "add_bias"} <= {line["kernel"] for line in lines}
+    assert not [line for line in lines if line["said"]]

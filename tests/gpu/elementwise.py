@@ -1,0 +1,96 @@
+"""Compiles the elementwise kernels of ops/cupy by NVRTC, with the headers of CuPy, and prints those that do not compile.
+
+Run by test_sources in a process of its own, with CuPy itself and not the simulated one. It needs no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+ARCHITECTURE = "sm_90"
+FLOATS = ["float", "double", "bfloat16"]
+# kernels whose types are not those of `value_kernel`: (name of a type in the kernel, ...) -> what they may be
+TYPES: dict[tuple[str, ...], list[tuple[str, ...]]] = {
+    ("T",): [("float",), ("double",)],
+    ("B", "T"): [("float", "float"), ("float", "bfloat16")],
+    ("T", "P"): [("float", "float"), ("double", "double"), ("bfloat16", "float")],
+}
+HEADERS = "".join(
+    f"#include <cupy/{name}>\n"
+    for name in ("bfloat16.cuh", "complex.cuh", "carray.cuh", "atomics.cuh", "math_constants.h")
+)
+
+
+def kernels() -> Iterator[Any]:
+    """Yield the kernels of all modules."""
+    import cupy
+
+    import singa_dask.ops.cupy as room
+    from singa_dask.ops.cupy.elementwise import normalizer
+
+    for found in pkgutil.iter_modules(room.__path__):
+        module = importlib.import_module(f"{room.__name__}.{found.name}")
+        for value in vars(module).values():
+            if isinstance(value, cupy.ElementwiseKernel):
+                yield value
+    kinds = ("none", "number", "array")
+    yield from (normalizer(*pair) for pair in itertools.product(kinds, kinds))
+
+
+def combinations(kernel: Any) -> Iterator[dict[str, str]]:
+    """Yield what the names of types in a kernel may stand for."""
+    names = tuple(dict.fromkeys(p.ctype for p in (*kernel.in_params, *kernel.out_params) if p.dtype is None))
+    if "Z" not in names:
+        yield from (dict(zip(names, chosen, strict=True)) for chosen in (TYPES[names] if names else [()]))
+        return
+    records = ["unsigned char"] if kernel.name.startswith("normalize") else []
+    for given, written in itertools.product([*records, *FLOATS], FLOATS):
+        yield dict.fromkeys(names, given) | {"Z": written}
+
+
+def source(kernel: Any, types: dict[str, str]) -> str:
+    """Return a kernel as CUDA C++, as CuPy writes it for dense arrays."""
+    given, places = [], []
+    for param, changes in (*((p, False) for p in kernel.in_params), *((p, True) for p in kernel.out_params)):
+        kind = types.get(param.ctype, param.ctype)
+        given.append(f"{'' if changes else 'const '}{kind}* _{param.name}")
+        places.append(f"{kind} {'&' if changes else ''}{param.name} = _{param.name}[i];")
+    named = "".join(f"typedef {kind} {name};\n" for name, kind in types.items())
+    body = f"for (long long i = 0; i < n; ++i) {{ {' '.join(places)} {kernel.operation}; }}"
+    return (
+        f'{HEADERS}{named}{kernel.preamble}\nextern "C" __global__ void {kernel.name}'
+        f"({', '.join(given)}, long long n) {{ {body} }}\n"
+    )
+
+
+def main() -> None:
+    """Print a line of JSON for each kernel and its types: what the compiler says, empty if it compiles."""
+    import cupy
+    from cuda.pathfinder import find_nvidia_header_directory
+    from cupy.cuda import nvrtc
+
+    of_cupy = Path(cupy.__file__).parent / "_core/include"
+    include = [*sorted((of_cupy / "cupy/_cccl").iterdir()), of_cupy, find_nvidia_header_directory("cudart")]
+    options = ["-std=c++17", f"-arch={ARCHITECTURE}", *(f"-I{path}" for path in include)]
+    for kernel in kernels():
+        for types in combinations(kernel):
+            program = nvrtc.createProgram(source(kernel, types), "kernel.cu", (), ())
+            try:
+                nvrtc.compileProgram(program, options)
+                said = ""
+            except nvrtc.NVRTCError as error:
+                said = f"{error}: {nvrtc.getProgramLog(program)}"
+            nvrtc.destroyProgram(program)
+            print(json.dumps({"kernel": kernel.name, "types": types, "said": said}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
