@@ -1,4 +1,4 @@
-"""Compiles the elementwise kernels of ops/cupy by NVRTC, with the headers of CuPy, and prints those that do not compile.
+"""Compiles the elementwise kernels of ops/cupy by NVRTC, with CuPy's headers, and prints those that do not compile.
 
 Run by test_sources in a process of its own, with CuPy itself and not the simulated one. It needs no GPU.
 """

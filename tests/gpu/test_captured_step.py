@@ -12,8 +12,9 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import DataError, NumericError
 from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
-from singa_dask.ops import NumpyOps
+from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.training import BP
+from tests.backends import backend
 from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
 from tests.layers import test_recurrent
 from tests.net.jobs import DATA, dense, job, layer, mlp
@@ -66,6 +67,21 @@ def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     runs = both(dropped() if name == "dropped" else jobs[name], gpu, 10)
     agree(runs[1].figures, runs[0].figures, within=1e-12)
     agree(runs[1].found(), runs[0].found(), within=1e-12)
+
+
+@pytest.mark.parametrize("name", ["images", "residual"])
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("tf32", np.float32), ("bf16", BFLOAT16)])
+def test_captured_steps_of_images_are_uncaptured_ones_to_the_bit(
+    jobs: dict[str, JobConf], name: str, precision: str, dtype: Any
+) -> None:
+    """In these types a real GPU computes convolutions by cuDNN, if that is installed."""
+    gpu = backend("cuda:0", precision)
+    runs = [Run(jobs[name], gpu, dtype), Run(jobs[name], gpu.for_thread(), dtype)]
+    runs[1].algorithm.capture_steps()
+    for run in runs:
+        run.train(range(6))
+    assert runs[1].algorithm.n_captures == 1
+    agree(runs[1].found(), runs[0].found(), within=0.0)
 
 
 # with the shorter text, of two windows a row, a step is captured at which the text begins anew
