@@ -13,6 +13,7 @@ from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.data.fs.locks import try_lock
+from singa_dask.errors import DataError
 
 __all__ = ["Journal", "is_in_use", "newest_objects", "read_objects"]
 
@@ -51,22 +52,12 @@ class Journal:
         self._save_after = 0.0
         self.is_ours = True
         if self._path is not None:
-            self._file = _append_to(url, self._path)
+            self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):
             self._lines = fs.read_bytes(url).decode().splitlines(keepends=True)
-        self._known = self._whole_lines() if once else frozenset()
-
-    def _whole_lines(self) -> frozenset[str]:
-        """Return the lines of the file, from which one that its writer left incomplete is removed."""
-        if self._path is None or self._file is None:
-            return frozenset(line.rstrip("\n") for line in self._lines)
-        content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            with fs.errors_name(self.url):
-                os.ftruncate(self._file.fileno(), len(whole))
-        return frozenset(whole.decode().splitlines())
+        lines = self._path.read_text(encoding="utf-8").splitlines() if once and self._path else self._lines
+        self._known = frozenset(line.rstrip("\n") for line in lines) if once else frozenset()
 
     def add(self, line: str) -> None:
         """Append a line, given without its line break.
@@ -74,10 +65,14 @@ class Journal:
         Raises
         ------
         DataError
-            It cannot be written, e.g. because the disk is full.
+            It cannot be written, e.g. because the disk is full. Or the file was removed: the line is in a new one.
         """
         if line in self._known:
             return
+        was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
+        if was_removed and self._file is not None and self._path is not None:
+            self._file.close()
+            self._file = _append_to(self.url, self._path)
         if self._file is None:
             self._lines.append(f"{line}\n")
             if time.monotonic() >= self._save_after:
@@ -85,11 +80,12 @@ class Journal:
         else:
             with fs.errors_name(self.url):
                 _write_whole(self._file, f"{line}\n".encode())
+        if was_removed:
+            raise DataError(f"{self.url}: somebody has removed the file. What was in it is lost.")
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the lines as JSON objects, without a last line that is incomplete because its writer was killed."""
-        lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines()
-        return _objects(lines)
+        """Return the lines as JSON objects, without those that are incomplete because their writer was killed."""
+        return read_objects(self.url) if self._path is not None else _objects(self._lines)
 
     def clear(self) -> None:
         """Delete all lines; a lock stays."""
@@ -99,6 +95,8 @@ class Journal:
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
+        if self._path is not None and not self._path.exists():
+            return  # somebody has removed it
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if (found := _parsed(line)) is not None and wanted(found)]
         if kept == lines:
@@ -173,10 +171,21 @@ def _lock(file: FileIO) -> bool:
         return True
 
 
-def _append_to(url: str, path: Path) -> FileIO:
+def _append_to(url: str, path: Path, drops_part: bool = False) -> FileIO:
+    """Open a file; end a last line that its writer left incomplete, or drop it."""
     with fs.errors_name(url):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return FileIO(path, "a")
+        file = FileIO(path, "a")
+        size = os.fstat(file.fileno()).st_size
+        with path.open("rb") as content:
+            content.seek(max(0, size - 1))
+            if not size or content.read(1) == b"\n":
+                return file
+        if drops_part:
+            os.ftruncate(file.fileno(), path.read_bytes().rfind(b"\n") + 1)
+        else:
+            file.write(b"\n")
+        return file
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

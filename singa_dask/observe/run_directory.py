@@ -30,7 +30,7 @@ from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.observe.journal import Journal, is_in_use
+from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_text import to_json
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile
@@ -227,10 +227,14 @@ class RunDirectory:
             self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:
             commands = self._journal(COMMANDS)
-            before = commands.objects()
+            before = self._commands()
             if not (self._again and before and before[-1]["time"] == self._command["time"]):
                 commands.add(to_json({**self._command, "seconds_before": self._seconds_before(before)}))
                 commands.save()
+
+    def _commands(self) -> list[dict[str, Any]]:
+        """Return the lines of ``commands.jsonl``, without damaged ones."""
+        return [each for each in self._journal(COMMANDS).objects() if {"time", "seconds_before"} <= each.keys()]
 
     def _drop_later_checkpoints(self, directory: str) -> None:
         """Delete the checkpoints after the step at which the run continues, as it may diverge from there."""
@@ -278,8 +282,18 @@ class RunDirectory:
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` for the whole run; return its content."""
         whole = dict(summary)
+        for name, text in self._texts.items():
+            if not fs.exists(fs.join(self.url, name)):
+                logger.warning("%s: somebody has removed it. It is written again.", fs.join(self.url, name))
+                fs.write_atomic(fs.join(self.url, name), text.encode())
         if self._command is not None:
-            commands = self._journal(COMMANDS).objects()
+            commands = self._commands()
+            if not commands:
+                logger.warning("%s: somebody has removed it. Seconds and resumes are those of this time.",
+                               fs.join(self.url, COMMANDS))  # fmt: skip
+                commands = [{**self._command, "seconds_before": 0.0}]
+                with self._going_on():
+                    self._journal(COMMANDS).add(to_json(commands[0]))
             whole["resumes"] = len(commands) - 1
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             for phase in ("train", "test", "validation") if len(commands) > 1 else ():
@@ -311,12 +325,8 @@ def read_summary(url: str) -> dict[str, Any]:
 
 
 def first_command(url: str) -> dict[str, Any]:
-    """Return the first line of ``commands.jsonl`` of a run; empty if the file is missing."""
-    file = fs.join(url, COMMANDS)
-    if not fs.exists(file):
-        return {}
-    lines = fs.read_bytes(file).decode().splitlines()
-    return dict(json.loads(lines[0])) if lines else {}
+    """Return the first line of ``commands.jsonl`` of a run; empty if the file is missing, or has none."""
+    return next(iter(read_objects(fs.join(url, COMMANDS))), {})
 
 
 def log_line(event: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import resource
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,56 @@ def test_files_elsewhere_are_not_written_again_for_each_event(monkeypatch: pytes
         assert 4 <= n_writes <= 6
         assert 700 < len(metrics_of(url)) < 1000
     assert len(metrics_of(url)) == 1000
+
+
+COMMAND = {"time": 1.0, "arguments": []}
+
+
+def resumed(url: str, **command: Any) -> dict[str, Any]:
+    """Go on with a run; return its summary."""
+    with RunDirectory(url, "name: a\n", "name: a\n", goes_on=True, command={**COMMAND, **command}) as directory:
+        directory.on_event(STARTED)
+        directory.on_event(METRICS)
+        return directory.finish({"state": "done", "seconds": 2.0, "train": {}, "test": {}, "validation": {}})
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[:-9], lambda text: "", lambda text: "{}\n[]\n", lambda text: None]
+)
+def test_a_run_whose_list_of_commands_is_damaged_goes_on(tmp_path: Path, damage: Any) -> None:
+    url, file = str(tmp_path), tmp_path / "commands.jsonl"
+    resumed(url)
+    left = damage(file.read_text())
+    file.unlink() if left is None else file.write_text(left)
+    whole = resumed(url, time=5.0)
+    assert (whole["resumes"], whole["seconds"]) == (0, 2.0)
+    assert [each["time"] for each in journal.read_objects(str(file)) if "time" in each] == [5.0]
+
+
+def test_a_run_directory_that_is_removed_is_told_and_written_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = str(tmp_path / "run")
+    with RunDirectory(url, "name: a\n", "name: a\nseed: 0\n", command=COMMAND) as directory:
+        directory.on_event(STARTED)
+        directory.on_event(METRICS)
+        shutil.rmtree(url)
+        directory.on_event({**METRICS, "step": 11})
+        assert "metrics.jsonl: somebody has removed the file" in caplog.text
+        directory.on_event({**METRICS, "step": 12})
+        assert caplog.text.count("removed") == 1
+        whole = directory.finish({"state": "done", "seconds": 2.0, "train": {}, "test": {}, "validation": {}})
+    assert "job.yaml: somebody has removed it" in caplog.text
+    assert whole["seconds"] == 2.0
+    assert [each["step"] for each in metrics_of(url)] == [11, 12]
+    assert read(url, "resolved.yaml") == "name: a\nseed: 0\n"
+    assert journal.read_objects(f"{url}/commands.jsonl") == [{**COMMAND, "seconds_before": 0.0}]
+
+
+def test_a_line_that_was_left_incomplete_spoils_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text('{"a": 1}\n{"b":')
+    kept = journal.Journal(str(file))
+    kept.add('{"c": 3}')
+    kept.close()
+    assert journal.read_objects(str(file)) == [{"a": 1}, {"c": 3}]

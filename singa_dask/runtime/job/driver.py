@@ -13,7 +13,7 @@ from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, UnitError
-from singa_dask.runtime.job.follower import Follower, ask_jobs
+from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.in_line import InLine
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, Op, topic_of
@@ -101,7 +101,7 @@ class Driver:
         if queue:
             facts: dict[str, Any] = {"id": job_id, "name": job.name, "owner": self._owner, "run_url": self._run_url}
             facts |= {"topology": self._layout.describe(), "train_steps": job.train_steps}
-            self._line = InLine(client, facts, priority, tenure is not None, on_event)
+            self._line = InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
@@ -166,7 +166,7 @@ class Driver:
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
         install_jobs(self._client)
-        if ask_jobs(self._client, Op.FIND, job_id=self.job_id):  # a client has one subscription for both
+        if self._follower.ask(Op.FIND, job_id=self.job_id):  # a client has one subscription for both
             raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
 
     def _result(self, over: dict[str, Any]) -> Result:
@@ -185,9 +185,16 @@ class Driver:
     def _started(self) -> dict[str, Any]:
         return {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
 
+    def _check_tenure(self) -> None:
+        """Raise `TakenOver` if the run directory is another driver's by now."""
+        tenure = self._tenure
+        if tenure is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=tenure.number):
+            raise TakenOver
+
     def _submit(self, placed: Placed) -> None:
         self._follower.subscribe()
         if not self._has_started:  # before any unit writes to the run directory
+            self._check_tenure()
             self._publish(self._started())
             self._has_started = True
         spec = {
@@ -208,7 +215,7 @@ class Driver:
             "priority": self._priority,
             "datasets": list(self._datasets),
         }
-        refused = ask_jobs(self._client, Op.SUBMIT, spec=spec)
+        refused = self._follower.ask(Op.SUBMIT, spec=spec)
         if refused:
             raise ClusterError(refused["refused"])
         for note in placed.notes:

@@ -14,6 +14,7 @@ from typing import Any
 from distributed import Client, Worker, WorkerPlugin
 from distributed.utils import sync
 
+from singa_dask.comm.credentials import as_client
 from singa_dask.errors import A_BUG, DataError, SingaError
 from singa_dask.runtime.job.driver import Driver
 from singa_dask.runtime.job.job_run import JobRun
@@ -95,7 +96,7 @@ class DriverHost(WorkerPlugin):
             where = f"{socket.gethostname()} ({self.worker.address})"
             message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
             raise DataError(message) from error
-        given = {"security": self.worker.security, "set_as_default": False}
+        given = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
         with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **given) as client:
             run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, tenure=tenure)
 

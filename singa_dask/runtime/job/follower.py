@@ -122,6 +122,29 @@ class Follower:
         """Publish a line of the driver's log."""
         self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
+    def ask(self, op: str, **arguments: Any) -> Any:
+        """Call an operation of `Jobs` that may be called twice, again until the scheduler answers.
+
+        Raises
+        ------
+        ClusterError
+            It has not answered for `SILENT_S`, or is gone.
+        """
+        over = None
+        while over is None:
+            try:
+                answer = ask_jobs(self._client, op, self._timeout_s, **arguments)
+            except GONE:
+                self._note_silence()
+                self._look_for_scheduler()
+                self._nobody.wait(LOOK_S)
+                over, self._over = self._over, None
+            else:
+                self._note_answer()
+                return answer
+        self._silent_since = self._lost_since = None
+        raise ClusterError(over["failure"]["reason"])
+
     def follow_to_its_end(self) -> dict[str, Any] | None:
         """Follow the job as `follow` does; end it if this fails, as when an event cannot be published."""
         try:
@@ -224,15 +247,13 @@ class Follower:
 
     def _ask_for_events(self) -> list[dict[str, Any]] | None:
         """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
-        found: list[dict[str, Any]] | None = ask_jobs(
-            self._client,
-            Op.EVENTS,
-            ASK_TIMEOUT_S if self._silent_since else FIRST_TIMEOUT_S,
-            job_id=self.job_id,
-            after=self.n,
-            client=self._client.id,
-        )
+        given = {"job_id": self.job_id, "after": self.n, "client": self._client.id}
+        found: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **given)
         return found
+
+    @property
+    def _timeout_s(self) -> float:
+        return ASK_TIMEOUT_S if self._silent_since else FIRST_TIMEOUT_S
 
     def _note_silence(self) -> None:
         """Say that the scheduler does not answer, though it is connected; give the job up after `SILENT_S`."""

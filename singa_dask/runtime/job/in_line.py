@@ -31,8 +31,8 @@ class InLine:
         See `Waiting.turn`.
     priority : int
         Jobs of higher priority go first.
-    is_detached : bool
-        Whether the driver is on the cluster.
+    driver : int
+        Number of the driver if it is on the cluster, see `Tenure`; else 0.
     publish : callable
         Takes an event ``queued`` each time that something changes: ``place``, 1 for the first, and a ``message``.
     """
@@ -42,11 +42,11 @@ class InLine:
         client: Client,
         facts: Mapping[str, Any],
         priority: int,
-        is_detached: bool,
+        driver: int,
         publish: Callable[[dict[str, Any]], None],
     ) -> None:
         self._client = client
-        self._asked = {"facts": dict(facts), "priority": priority, "is_detached": is_detached}
+        self._asked = {"facts": dict(facts), "priority": priority, "driver": driver}
         self._job_id = facts["id"]
         self._publish = publish
         self._signals: SimpleQueue[str] = SimpleQueue()
@@ -74,6 +74,8 @@ class InLine:
         while True:
             answer = self._ask(why)
             if answer is not None:
+                if answer["taken_over"]:
+                    raise TakenOver
                 if answer["end"]:
                     self._leave(answer["end"])
                 if not answer["ahead"]:

@@ -96,10 +96,13 @@ class JobState(LifeCycle):
         if event.life != self.life or self.phase != "starting":
             return  # a replacement takes it
         worker = self.roster.workers[event.process]
-        if event.error and event.final:
-            self._fail({"reason": event.error, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
-        elif event.error:
+        if event.error and not event.final:
             self._placer.suspects.add(self._now, worker, for_good=event.lasting)
+        cannot_begin = event.lasting and not self._has_trained and not self._placer.has_hope(self._workers)
+        if event.error and (event.final or cannot_begin):
+            reason = f"{worker}: {event.error}" if event.lasting else event.error
+            self._fail({"reason": reason, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
+        elif event.error:
             self._lose(worker, event.error)
         else:
             self._life.endpoints[event.process] = event.endpoint
@@ -229,8 +232,9 @@ class JobState(LifeCycle):
         if event.by and self._signal:
             return  # it stops already
         message = f"{event.name}: the job stops with a checkpoint; once more to abort it."
-        if event.by:
-            message = f"{event.by} stops the job: it ends with a checkpoint."
+        message = f"{event.by} stops the job: it ends with a checkpoint." if event.by else message
+        if self.phase == "placing":
+            message += " It waits for Dask workers, which it needs for a newer one than the last."
         self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
         if not self._signal:
             self._signal, self._stopped_by = event.name, event.by
@@ -362,10 +366,8 @@ class JobState(LifeCycle):
 
     def _look_for_room(self) -> None:
         """Move units that share threads once there are more Dask workers."""
-        if self._deadline is None:
-            n = self._placer.room(self._now, self._workers, self.roster.workers)
-            if n:
-                self._prepare_move(f"there is room for {n} processes", urgent=False)
+        if self._deadline is None and (n := self._placer.room(self._now, self._workers, self.roster.workers)):
+            self._prepare_move(f"there is room for {n} processes", urgent=False)
 
     def _prepare_move(self, why: str, urgent: bool) -> None:
         """Have a snapshot taken, after which the units are placed anew."""

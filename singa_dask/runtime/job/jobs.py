@@ -42,6 +42,8 @@ END_TIMEOUT_S = 10.0
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
+# what a Dask worker with units is asked for
+ASKED = {ev.StopUnits: Op.STOP, ev.RequestSnapshot: Op.SNAPSHOT, ev.RequestCheckpoint: Op.CHECKPOINT}
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +92,9 @@ class Jobs(SchedulerPlugin):
     async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
         """Start a job; return why it is refused, under ``refused``, or nothing."""
         job = JobSpec(**spec)
-        if job.job_id in self._jobs:
+        if known := self._jobs.get(job.job_id):
+            if (known.spec.client, known.spec.driver) == (job.client, job.driver):
+                return {}  # it is asked again, as the answer was late
             return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
         if job.driver and not self._drivers.renew(job.job_id, job.driver):
             return {"refused": f"another driver has taken over the job {job.job_id}."}
@@ -119,9 +123,12 @@ class Jobs(SchedulerPlugin):
         self._keep_ticking()
         return refused
 
-    def _turn(self, **given: Any) -> dict[str, Any]:
+    def _turn(self, facts: Mapping[str, Any], driver: int, **given: Any) -> dict[str, Any]:
+        """Answer a driver that waits, see `Waiting.turn`; ``taken_over`` if another one has replaced it."""
+        if driver and not self._drivers.renew(facts["id"], driver):
+            return {"taken_over": True}
         self._keep_ticking()
-        return self._waiting.turn(**given)
+        return {"taken_over": False, **self._waiting.turn(facts, is_detached=bool(driver), **given)}
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
@@ -312,12 +319,8 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._cut, job_id, action)
             elif isinstance(action, ev.Join):
                 add_callback(self._join, job_id, action)
-            elif isinstance(action, ev.StopUnits):
-                self._ask_later(action.worker, Op.STOP, job_id=job_id)
-            elif isinstance(action, ev.RequestSnapshot):
-                self._ask_later(action.worker, Op.SNAPSHOT, job_id=job_id)
-            elif isinstance(action, ev.RequestCheckpoint):
-                self._ask_later(action.worker, Op.CHECKPOINT, job_id=job_id)
+            elif op := ASKED.get(type(action)):
+                self._ask_later(action.worker, op, job_id=job_id)
             else:
                 add_callback(self._end, record, action)
 
@@ -329,10 +332,7 @@ class Jobs(SchedulerPlugin):
             self.scheduler.log_event(topic_of(job_id), event)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        async def ask() -> None:
-            await self._sites.ask(worker, ASK_TIMEOUT_S, op, **arguments)
-
-        self.scheduler.loop.add_callback(ask)
+        self.scheduler.loop.add_callback(self._sites.ask, worker, ASK_TIMEOUT_S, op, **arguments)
 
     async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
         def is_over() -> bool:

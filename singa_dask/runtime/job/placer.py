@@ -187,6 +187,10 @@ class Placer:
         """Return the Dask workers that answer: those that are about to close do, too."""
         return {address for address, each in workers.items() if each.usable or address in self.leaving}
 
+    def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
+        """Return whether any Dask worker is not suspected for good."""
+        return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
+
     def _candidates(
         self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
     ) -> dict[str, WorkerFacts]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from distributed import Client
 
+from singa_dask import version
+from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime.job.follower import GONE, ask_jobs
 from singa_dask.runtime.job.names import JOBS, Op
@@ -36,6 +38,7 @@ class RemoteJobs:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each job, the newest first; see `Views.list`."""
         try:
+            load_on_scheduler(self.client, version.__name__)
             if not self.client.get_metadata([JOBS], default=False):
                 return []
         except GONE as error:

@@ -22,6 +22,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.names import SITE, Op
 from singa_dask.runtime.job.site import Site
 from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.version import __version__
 
 __all__ = ["ASK_TIMEOUT_S", "Plugin", "Sites"]
 
@@ -185,6 +186,8 @@ class Sites:
 
 def _explain(error: BaseException) -> dict[str, Any]:
     """Return the fields of `ev.Hosted` for an error of a Dask worker."""
-    missing = isinstance(error, ImportError)
-    what = "the package cannot be loaded there" if missing else type(error).__name__
-    return {"error": f"{what}: {error}", "lasting": missing}
+    # a scheduler gets errors of Dask workers as text
+    if "ModuleNotFoundError(" in str(error) or "ImportError(" in str(error):
+        advice = f"Install singa-dask {__version__} on all Dask workers, and start them again."
+        return {"error": f"the package cannot be loaded there: {error}. {advice}", "lasting": True}
+    return {"error": f"{type(error).__name__}: {error}"}

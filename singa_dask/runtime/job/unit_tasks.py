@@ -8,6 +8,7 @@ from typing import Any
 from distributed import Client, Future, Scheduler
 
 from singa_dask.comm import Address
+from singa_dask.comm.credentials import as_client
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_record import JobRecord
@@ -35,10 +36,9 @@ class UnitTasks:
     async def connect(self) -> None:
         """Connect the client that owns the tasks, unless that is done."""
         if self._client is None:
+            security = as_client(self._scheduler.security, "scheduler")
             # asynchronous, on the scheduler's own loop
-            self._client = Client(
-                self._scheduler.address, asynchronous=True, set_as_default=False, security=self._scheduler.security
-            )
+            self._client = Client(self._scheduler.address, asynchronous=True, set_as_default=False, security=security)
         await self._client
 
     async def close(self) -> None:

@@ -297,8 +297,15 @@ def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     return hosting.host.address
 
 
+def drop_client_certificate(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
+    security = (dask_scheduler or dask_worker).security
+    security.tls_client_cert = security.tls_client_key = None
+
+
 @pytest.mark.long
-def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_client_certificate", [True, False])
+def test_over_tls_parameters_travel_over_tls(tmp_path: Path, has_client_certificate: bool) -> None:
+    """Also where processes of the cluster have no certificate for clients, as with a gateway."""
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
     addresses: list[str] = []
 
@@ -312,6 +319,9 @@ def test_over_tls_parameters_travel_over_tls(tmp_path: Path) -> None:
         ) as there,
         Client(there, set_as_default=False) as client,
     ):
+        if not has_client_certificate:
+            client.run(drop_client_certificate)
+            client.run_on_scheduler(drop_client_certificate)
         run = Driven(digits("allreduce"), client, tmp_path, look)
     assert run.result.state == "done"
     assert run.result.bytes["sent"] > 0

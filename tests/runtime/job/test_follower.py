@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job import follower as module
 from singa_dask.runtime.job.follower import Follower, ask_jobs
 from singa_dask.runtime.job.job_record import PAGE, EventLog
 from singa_dask.runtime.job.names import JOBS, Op, topic_of
@@ -145,3 +147,39 @@ def n_events_of_topics(dask_scheduler: Any) -> int:
 
 def facts_of(job_id: str, dask_scheduler: Any) -> Any:
     return dask_scheduler.plugins[JOBS].history.facts[job_id]
+
+
+class SilentClient(FakeClient):
+    """A client whose scheduler answers the last of some questions."""
+
+    def __init__(self, n_silent: int) -> None:
+        super().__init__([], [])
+        self.n_silent, self.asked = n_silent, 0
+
+    def __getattr__(self, name: str) -> Any:
+        assert name == Op.SUBMIT
+        return self._submit
+
+    def _submit(self, spec: str) -> dict[str, str]:
+        self.asked += 1
+        if self.asked <= self.n_silent:
+            raise TimeoutError
+        return {"refused": spec}
+
+
+def test_a_question_is_asked_again_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    said: list[dict[str, Any]] = []
+    client: Any = SilentClient(3)
+    follower = Follower(client, "job", said.append)
+    assert follower.ask(Op.SUBMIT, spec="no") == {"refused": "no"}
+    assert client.asked == 4
+    assert [each["message"].split(".")[0] for each in said] == [
+        "the scheduler does not answer", "the scheduler answers again"
+    ]  # fmt: skip
+    monkeypatch.setattr(module, "SILENT_S", -1.0)
+    client.asked, client.n_silent = 0, 10**6
+    with pytest.raises(ClusterError, match="has not answered for"):
+        follower.ask(Op.SUBMIT, spec="no")
+    client.asked, client.n_silent = 0, 0
+    assert follower.ask(Op.SUBMIT, spec="yes") == {"refused": "yes"}
