@@ -22,5 +22,6 @@ def as_client(security: Security, role: str) -> Security:
     if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:
         return security
     made = copy.copy(security)
-    vars(made).update(tls_client_cert=own["cert"], tls_client_key=own["key"])
+    for name in ("cert", "key"):
+        setattr(made, f"tls_client_{name}", own[name])
     return made
