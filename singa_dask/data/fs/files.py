@@ -67,6 +67,8 @@ def errors_name(url: str) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError as error:
+        if isinstance(error.__cause__, OSError):
+            raise DataError(f"{url}: {error.__cause__}") from error  # HTTP: nobody has answered
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error

@@ -39,23 +39,25 @@ class HdfsReader:
 
     def __init__(self, connection: Connection, path: str, deadline_s: float) -> None:
         self._connection, self._path, self._deadline_s = connection, path, deadline_s
-        self.size = -1
+        self.size = self._modified = -1
         # the client's reader, and how long it waits for a DataNode
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
-        self.size = len(self._open(connection.read_idle_s(0)))
+        self._open(connection.read_idle_s(0))
 
     def _open(self, idle_s: float) -> hdfs_native.FileReader:
         opened = self._opened
         if opened is not None and opened[1] == idle_s:
             return opened[0]
-        reader = self._connection.ask(
-            self._path, lambda client: client.read(self._path), self._deadline_s, idle_s=idle_s
-        )
-        if self.size not in (-1, len(reader)):
-            text = f"{self._connection.root}{self._path}: {len(reader)} bytes, but it had {self.size} when opened."
+        modified, reader = self._connection.ask(self._path, self._ask_for_file, self._deadline_s, idle_s=idle_s)
+        if self.size >= 0 and (self.size, self._modified) != (len(reader), modified):
+            text = f"{self._connection.root}{self._path}: the file was replaced while it was read."
             raise with_errno(OSError, errno.ESTALE, text)
+        self.size, self._modified = len(reader), modified
         self._opened = reader, idle_s
         return reader
+
+    def _ask_for_file(self, client: hdfs_native.Client) -> tuple[int, hdfs_native.FileReader]:
+        return client.get_file_info(self._path).modification_time, client.read(self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from singa_dask.gate import check_gate
 
 __all__ = ["RangeReader", "version", "version_of", "with_cache"]
 
+LOOK_S, ASK_S = 0.1, 5.0
+"""Seconds between two looks whether a file was changed: a local one, and a remote one. HDFS is asked only where a file
+is opened again."""
 # shorter reads are not cached
 MIN_CACHED_BYTES = 1 << 16
 # keys of `info` that change if a file is overwritten, in various filesystems
@@ -53,6 +57,9 @@ def with_cache(storage_options: files.Options, cache: Mapping[str, Any] | None) 
 class RangeReader:
     """Reads ranges of a file: views of a memory map if it is local, ranged reads otherwise.
 
+    A file that changes while it is read is an error: one that is written in place, and a remote one that is replaced. A
+    local file that is replaced by another one stays what it was.
+
     Parameters
     ----------
     url : str
@@ -68,7 +75,7 @@ class RangeReader:
         Whether the file is mapped.
     cache : Cache or None
     version : str
-        Changes if the file is overwritten, see `version`; only set if there is a cache.
+        Changes if the file is overwritten, see `version`.
     """
 
     def __init__(self, url: str, storage_options: files.Options = None) -> None:
@@ -79,8 +86,10 @@ class RangeReader:
         settings = (storage_options or {}).get(files.CACHE) or cache_of(url)
         self.is_local = local is not None
         if settings is not None and local is None:
-            self.cache, self.version = open_cache(settings), version(url, storage_options)
+            self.cache = open_cache(settings)
         self._filesystem, self._path = files.resolve(url, storage_options)
+        self._check_at = time.monotonic() + (ASK_S if local is None else LOOK_S)
+        self._local = local
         self._view: memoryview | None = None
         self._reader: Any = None
         if local is not None:
@@ -90,12 +99,14 @@ class RangeReader:
             with files.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size: int = self._reader.size
+            self.version = self._version() if self.cache else ""
         else:
-            self.size = files.size(url, storage_options)
+            self.size, self.version = files.size(url, storage_options), self._version()
 
     def _open_map(self, path: Path) -> None:
         with files.errors_name(self.url), path.open("rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
+            self._opened = os.fstat(file.fileno())
+            self.size = self._opened.st_size
             # an empty file cannot be mapped
             self._view = map_file(file) if self.size else memoryview(b"")
 
@@ -132,11 +143,16 @@ class RangeReader:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_gate()
         if self._view is not None:
+            if time.monotonic() > self._check_at:
+                self._check_map()
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
         with files.errors_name(self.url):
             data = self._read(offset, length) if length else b""
+        self._check_version()
+        if len(data) == self.size > length:
+            raise DataError(f"{self.url}: the server sends whole files only, not ranges of bytes. Copy the file first.")
         if len(data) != length:
             raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
@@ -159,6 +175,35 @@ class RangeReader:
         if reader is not None:
             return bytes(reader.read(offset, length))
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
+
+    def _version(self) -> str:
+        self._filesystem.invalidate_cache(self._path)  # of listings
+        with files.errors_name(self.url):
+            return version_of(self._filesystem.info(self._path))
+
+    def _check_version(self) -> None:
+        """Raise `DataError` if a remote file is another one than that which was opened."""
+        if self._reader is None and self.version and time.monotonic() > self._check_at:
+            self._check_at = time.monotonic() + ASK_S
+            try:
+                is_same = self._version() == self.version
+            except DataError:
+                return  # who does not answer now is asked again
+            if not is_same:
+                raise DataError(f"{self.url}: the file was replaced while it was read.")
+
+    def _check_map(self) -> None:
+        """Raise `DataError` if the bytes of a local file are being changed."""
+        assert self._local is not None
+        self._check_at = time.monotonic() + LOOK_S
+        try:
+            now = os.stat(self._local)
+        except OSError:
+            return  # removed: its bytes are still mapped
+        before = self._opened
+        is_same = (now.st_ino, now.st_dev) == (before.st_ino, before.st_dev)
+        if is_same and (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
+            raise DataError(f"{self.url}: the file was changed while it was read.")
 
     def close(self) -> None:
         """Close the file. Arrays that are views of the map keep the map alive."""
