@@ -67,7 +67,7 @@ def errors_name(url: str) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError as error:
-        if isinstance(error.__cause__, OSError):
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
             raise DataError(f"{url}: {error.__cause__}") from error  # HTTP: nobody has answered
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
