@@ -99,9 +99,10 @@ class RangeReader:
             with files.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size: int = self._reader.size
-            self.version = self._version() if self.cache else ""
+            self.version = version_of(self._info()) if self.cache else ""
         else:
-            self.size, self.version = files.size(url, storage_options), self._version()
+            info = self._info()
+            self.size, self.version = int(info["size"]), version_of(info)
 
     def _open_map(self, path: Path) -> None:
         with files.errors_name(self.url), path.open("rb") as file:
@@ -176,17 +177,17 @@ class RangeReader:
             return bytes(reader.read(offset, length))
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
 
-    def _version(self) -> str:
-        self._filesystem.invalidate_cache(self._path)  # of listings
+    def _info(self) -> Mapping[str, Any]:
         with files.errors_name(self.url):
-            return version_of(self._filesystem.info(self._path))
+            return dict(self._filesystem.info(self._path))
 
     def _check_version(self) -> None:
         """Raise `DataError` if a remote file is another one than that which was opened."""
         if self._reader is None and self.version and time.monotonic() > self._check_at:
             self._check_at = time.monotonic() + ASK_S
+            self._filesystem.invalidate_cache(self._path)  # of listings
             try:
-                is_same = self._version() == self.version
+                is_same = version_of(self._info()) == self.version
             except DataError:
                 return  # who does not answer now is asked again
             if not is_same:

@@ -187,7 +187,7 @@ class Sites:
 def _explain(error: BaseException) -> dict[str, Any]:
     """Return the fields of `ev.Hosted` for an error of a Dask worker."""
     # a scheduler gets errors of Dask workers as text
-    if "ModuleNotFoundError(" in str(error) or "ImportError(" in str(error):
+    if "ModuleNotFoundError(" in repr(error) or "ImportError(" in repr(error):
         advice = f"Install singa-dask {__version__} on all Dask workers, and start them again."
         return {"error": f"the package cannot be loaded there: {error}. {advice}", "lasting": True}
     return {"error": f"{type(error).__name__}: {error}"}
