@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.image import image_size
+from singa_dask.data.codecs.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
 from singa_dask.serving.limits import Limits, Refused
 
@@ -143,33 +144,14 @@ def _table(records: list[Any]) -> pa.Table:
 
 
 def _npy(body: bytes) -> Array:
-    """Return the array of a file of NumPy, which is not copied.
-
-    Its size is compared with that of the body before memory is taken for it.
-    """
-    file = io.BytesIO(body)
+    """Return the array of a file of NumPy, which is not copied."""
     try:
-        version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        elif version == (2, 0):
-            shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
-        else:
-            raise ValueError(f"version {version[0]}.{version[1]}, expected 1.0 or 2.0")
-        if dtype.hasobject or not dtype.itemsize:
-            raise ValueError(f"an array of {dtype}, expected numbers")
-        if not shape:
+        found = decode_npy(body)
+        if not found.ndim:
             raise ValueError("an array without axes, expected records along the first one")
-        n_bytes = dtype.itemsize
-        for length in shape:
-            n_bytes *= length
-        there = len(body) - file.tell()
-        if n_bytes != there:
-            raise ValueError(f"{there} bytes of values, expected {n_bytes}")
-        found: Array = np.frombuffer(body, dtype, offset=file.tell())
-    except (ValueError, RecursionError) as error:
+    except NPY_DAMAGE as error:
         raise Refused(400, f"the body is not an array as np.save writes it: {error}.") from None
-    return found.reshape(shape, order="F" if is_fortran else "C")
+    return found
 
 
 def _picture(body: bytes) -> bytes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import io
+import math
+import threading
 import tokenize
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy_format
 
-from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.fs.byte_source import Bytes
-from singa_dask.errors import DataError
 
 __all__ = ["NPY_DAMAGE", "NPY_MAGIC", "NpyArray", "decode_npy", "locate_npy"]
 
@@ -32,6 +31,9 @@ NPY_DAMAGE = (
 )
 # numpy refuses longer headers
 MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
+# numpy parses headers by ast.literal_eval, and two threads at once break that of Python 3.11
+# (https://github.com/python/cpython/issues/106905)
+_PARSING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,31 @@ class NpyArray:
         return size
 
 
+def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an npy file, and leave the file at its first value.
+
+    Returns
+    -------
+    shape : tuple of int
+    fortran : bool
+        Whether the first axis changes fastest.
+    kind : dtype
+
+    Raises
+    ------
+    ValueError and others of NPY_DAMAGE
+        It is not an npy file, or the header is damaged.
+    """
+    version = npy_format.read_magic(file)
+    if version > (3, 0):
+        raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
+    # version 3 differs in the names of structured types only
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    with _PARSING:
+        shape, fortran, kind = read(file)
+    return shape, fortran, kind
+
+
 def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
     """Parse the header of an npy file that begins at ``start``.
 
@@ -76,27 +103,25 @@ def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
     if not head.startswith(NPY_MAGIC):
         raise ValueError("not an npy file")
     file = io.BytesIO(head)
-    version = npy_format.read_magic(file)
-    if version > (3, 0):
-        raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
-    # version 3 differs in the names of structured types only
-    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, fortran, kind = read(file)
+    shape, fortran, kind = _read_header(file)
     return NpyArray(source, kind, shape, fortran and len(shape) > 1, start + file.tell())
 
 
-def decode_npy(data: Sequence[int] | memoryview | bytes, where: str) -> npt.NDArray[Any]:
-    """Decode a whole npy file of numbers.
+def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
+    """Return the array of a whole npy file, as a view of its bytes.
 
     Raises
     ------
-    DataError
-        It is damaged, or the values are no numbers.
+    ValueError and others of NPY_DAMAGE
+        It is damaged, or its values are objects.
     """
-    try:
-        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)  # type: ignore[arg-type]
-    except NPY_DAMAGE as error:
-        raise DataError(f"{where}: a damaged npy file: {error}.") from error
-    if not is_numeric(array.dtype):
-        raise DataError(f"{where}: values of type {array.dtype}, expected numbers.")
+    file = io.BytesIO(data)
+    shape, fortran, kind = _read_header(file)
+    if kind.hasobject:
+        raise ValueError(f"an array of {kind}, expected numbers")
+    expected, found = math.prod(shape) * kind.itemsize, len(data) - file.tell()
+    if found != expected:
+        raise ValueError(f"{found} bytes of values, expected {expected}")
+    values = np.frombuffer(data, kind, offset=file.tell())
+    array: npt.NDArray[Any] = values.reshape(shape, order="F" if fortran else "C")
     return array

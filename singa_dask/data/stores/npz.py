@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.npy import NPY_DAMAGE, NpyArray, locate_npy
+from singa_dask.data.codecs.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy
 from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.fs.byte_source import Bytes, Memory
 from singa_dask.data.fs.decompression import limit_of, read_member
@@ -105,8 +105,8 @@ class NpzStore(ColumnStore):
             chosen = self._choose(members)
             arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
             if CLASS_NAMES in members:
-                stored = np.load(io.BytesIO(self._read(archive, members[CLASS_NAMES])), allow_pickle=False)
-                self.class_names = parse_names(stored.tolist())
+                known = decode_npy(self._read(archive, members[CLASS_NAMES]))
+                self.class_names = parse_names(known.tolist())
             stored = [members[key] for key in chosen.values() if members[key].compress_type == zipfile.ZIP_STORED]
             self._stored = {member.filename for member in stored}
             n_bytes = sum(member.file_size for member in stored)

@@ -14,10 +14,10 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image
-from singa_dask.data.codecs.npy import decode_npy
+from singa_dask.data.codecs.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.codecs.record import check_schema, salvage_rows, schema_of
 from singa_dask.data.codecs.tar_index import TarIndex, scan_tar
-from singa_dask.data.codecs.values import as_values, value_name
+from singa_dask.data.codecs.values import as_values, is_numeric, value_name
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.cached_index import CachedIndex
@@ -148,7 +148,12 @@ class TarStore(RangeStore):
                 arrays["label"] = np.array(self._label(bytes(file), where), np.int32)
                 continue
             if suffix == ".npy":
-                array = decode_npy(file, where)
+                try:
+                    array = decode_npy(file)
+                except NPY_DAMAGE as error:
+                    raise DataError(f"{where}: a damaged npy file: {error}.") from error
+                if not is_numeric(array.dtype):
+                    raise DataError(f"{where}: values of type {array.dtype}, expected numbers.")
                 name, array = value_name(array.dtype), as_values(array[None], where)[0]
             else:
                 name, array = "pixel", decode_image(file, where, self.options["resize"], self.options["channels"])
