@@ -46,10 +46,13 @@ __all__ = [
     "SingaError",
     "UnitError",
     "UnusableCheckpointError",
+    "is_out_of_memory",
     "text_of",
 ]
 
 
+MORE_MEMORY = "Set a smaller batchsize, use more workers, or raise the limits of the process (ulimit -v, -u)."
+NO_THREAD = ("can't start new thread", "can't allocate lock")
 A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the lines above."
 
 
@@ -203,8 +206,13 @@ class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a process lacks memory, which it may say of a thread or a library that it cannot start."""
+    return isinstance(error, MemoryError) or str(error) in NO_THREAD or "failed to map segment" in str(error)
+
+
 def text_of(error: BaseException) -> str:
     """Return the message of an exception, with its type unless it is one of this package."""
-    if isinstance(error, MemoryError):
-        return f"out of memory: {error or 'an allocation failed'}. Set a smaller batchsize, or use more workers."
+    if is_out_of_memory(error):
+        return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
     return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ import click
 from singa_dask import modules
 from singa_dask.cli.loading import STOPPED, load
 from singa_dask.cli.places import with_places
-from singa_dask.errors import A_BUG, SingaError
+from singa_dask.errors import A_BUG, SingaError, is_out_of_memory, text_of
 
 __all__ = ["main"]
 
@@ -137,6 +137,9 @@ class Verbs(click.Group):
         except Exception as error:
             if _comes_of_ctrl_c(error):
                 _interrupted(ctx)
+            if is_out_of_memory(error):
+                click.echo(text_of(error), err=True)
+                ctx.exit(1)
             if (found := modules.blame(error)) is not None:
                 click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
                 ctx.exit(1)

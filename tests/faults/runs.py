@@ -149,6 +149,11 @@ class Run:
         assert len(steps) == len(set(steps)), f"shown twice: {steps}"
         return {event["step"]: event["loss"] for event in shown}
 
+    def accuracy(self, phase: str = "train", group: int = 0) -> dict[int, float]:
+        """Return the accuracy of each step that was shown."""
+        shown = [each for each in self.named("metrics") if (each["phase"], each["group"]) == (phase, group)]
+        return {event["step"]: event["accuracy"] for event in shown}
+
     def detection_s(self) -> float:
         """Return the time from the first fault until the job says that it goes on without what was lost."""
         return self._first_time(lambda event: "The job goes on." in event.get("message", "")) - self.fault_times[0]

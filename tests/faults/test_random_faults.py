@@ -186,8 +186,8 @@ def test_a_fault(
     run = Run(case.job, roomy, tmp_path / "runs", *case.script, limit_s=300)
     assert not run.hangs, case.text
     quiet = calm(case.job)
-    print(f"{number} {case.text}: {run.result.state}, {run.result.restarts} restarts, longest pause "
-          f"{run.longest_pause_s():.1f} s, test {run.metrics('test')} {quiet.losses('test')}")  # fmt: skip
+    figures = {"restarts": run.result.restarts, "pause": round(run.longest_pause_s(), 1), "test": run.accuracy("test")}
+    print(f"{number} {case.text}: {figures}, calm: {quiet.metric('accuracy', 'test')}")
     assert (run.result.state, run.result.exit_code, run.result.reason) == ("done", 0, ""), case.text
     check_no_tracebacks(run)
     assert not list(Path(run.url).rglob("*.tmp")), case.text

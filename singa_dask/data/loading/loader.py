@@ -290,10 +290,11 @@ class Loader:
 
     def _start_thread(self) -> None:
         self._stop = self._ended = False
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread  # one that cannot be started cannot be joined
 
     def _halt(self) -> None:
         """Stop the thread and drop prefetched batches."""

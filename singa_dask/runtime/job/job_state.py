@@ -76,7 +76,7 @@ class JobState(LifeCycle):
         self._now, self._workers, self._actions = now, workers, []
         self._placer.look_at(workers, self.roster.workers)
         if self._replacement is not None:
-            self._replace_further(event)
+            self._replace_further(event, self._replacement)
         if self.phase != "over":
             handler = getattr(self, "_on_" + type(event).__name__.lower(), None)
             if handler is not None:  # some events are for a replacement only
@@ -160,7 +160,6 @@ class JobState(LifeCycle):
             self._end_if_done()
 
     def _end_if_done(self) -> None:
-        """End the life if all units have ended."""
         if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
             if all(each["state"] == "done" for each in self._life.reports.values()):
                 self._is_done = True
@@ -169,7 +168,6 @@ class JobState(LifeCycle):
                 self._recover_ended()
 
     def _recover_ended(self) -> None:
-        """Start the job again after units have ended too early."""
         left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
@@ -231,13 +229,14 @@ class JobState(LifeCycle):
             return
         if event.by and self._signal:
             return  # it stops already
-        message = f"{event.name}: the job stops with a checkpoint; once more to abort it."
-        message = f"{event.by} stops the job: it ends with a checkpoint." if event.by else message
-        if self.phase == "placing":
-            message += " It waits for Dask workers, which it needs for a newer one than the last."
-        self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
+        message = "the job stops with a checkpoint; once more to abort it."
+        message = f"{event.by} stops the job: it ends with a checkpoint." if event.by else f"{event.name}: {message}"
         if not self._signal:
             self._signal, self._stopped_by = event.name, event.by
+        if self.phase == "placing":
+            needed = "and has no newer state to save" if self._is_saved else "which it needs for a newer checkpoint"
+            message += f" It waits for Dask workers, {needed}."
+        self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
         self._stop_units()
 
     def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
@@ -256,6 +255,9 @@ class JobState(LifeCycle):
 
     def _stop_units(self) -> None:
         """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
+        if self.phase == "placing" and self._is_saved:
+            self._finish()
+            return
         if not self._signal or self.phase != "running" or (self._deadline is not None and not self._moving):
             return
         self._moving, self._deadline = "", None
@@ -324,10 +326,8 @@ class JobState(LifeCycle):
         self._actions += replacement.begin(self._now, self._workers, reason)
         return True
 
-    def _replace_further(self, event: Any) -> None:
+    def _replace_further(self, event: Any, replacement: Replacement) -> None:
         """Go on with a replacement, or restart the whole job where that fails."""
-        replacement = self._replacement
-        assert replacement is not None
         life = self.life
         self._actions += replacement.handle(event, self._now, self._workers)
         if self.life != life:

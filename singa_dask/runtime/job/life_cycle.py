@@ -107,6 +107,11 @@ class LifeCycle:
         """Return whether a life of a process has begun, and is not over."""
         return self.phase in ("starting", "running") and self.roster.has(process, life)
 
+    @property
+    def _is_saved(self) -> bool:
+        """Whether the job is to stop, and another life could not write a newer checkpoint than the last."""
+        return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
+
     def _recover(self, reason: str) -> None:
         """End this life, and begin another one if the job may."""
         raise NotImplementedError
@@ -161,7 +166,7 @@ class LifeCycle:
     def _after_life(self) -> None:
         """Go on after the last unit of a life has ended."""
         self._deadline = None
-        if self._is_done or self._failure is not None:
+        if self._is_done or self._failure is not None or self._is_saved:
             self._finish()
             return
         self.phase = "placing"

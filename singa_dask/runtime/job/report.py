@@ -246,8 +246,10 @@ def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
     if failure:
         last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
         return "failed", max(step, 0), _reason_of(failure, reports) + last
-    if any(report["stopped"] for report in workers):
-        return "stopped", max(step, 0), f"stopped by {over.get('by') or over['signal']}"
+    waited = bool(over["signal"]) and any(report["state"] != "done" for report in reports.values())
+    if waited or any(report["stopped"] for report in workers):
+        what = f"stopped by {over.get('by') or over['signal']}"
+        return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
 
 

@@ -19,7 +19,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.comm.transport import Transport
-from singa_dask.errors import ConfigError, LostUnitError, SingaError
+from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.clock import Clock, measure_clock
@@ -133,9 +133,9 @@ class Site(WorkerPlugin):
         except Exception as error:
             hosting.mounts.close()
             found = modules.blame(error)
-            if found is None and not isinstance(error, SingaError):
+            if found is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
                 raise
-            why = f"{found.place}: {found.text}" if found else str(error)
+            why = f"{found.place}: {found.text}" if found else text_of(error)
             return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")

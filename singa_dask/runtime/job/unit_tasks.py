@@ -9,7 +9,7 @@ from distributed import Client, Future, Scheduler
 
 from singa_dask.comm import Address
 from singa_dask.comm.credentials import as_client
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import LostUnitError, is_out_of_memory, text_of
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_record import JobRecord
 from singa_dask.runtime.job.names import units_key
@@ -92,6 +92,8 @@ class UnitTasks:
 
 def _explain(unit: Address, error: BaseException) -> dict[str, Any]:
     """Describe the failure of a task without a result."""
+    if is_out_of_memory(error):
+        return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
     reason = f"{unit}: its task failed: {error!r}"
     return {
         "reason": reason,

@@ -9,7 +9,7 @@ from typing import Any
 
 from singa_dask import modules
 from singa_dask.comm import Address
-from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError, text_of
+from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
@@ -47,7 +47,8 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
         # many messages begin with the layer themselves
         if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
             where += f", layer {layer.name}"
-    found = modules.blame(error)
+    # reading the source of what failed takes memory
+    found = None if is_out_of_memory(error) else modules.blame(error)
     if found is not None:
         cause = f"{found.place}: {found.text}"
         return {
@@ -64,7 +65,7 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
         "cause": text_of(error),
         "error": "".join([*lines, A_BUG]),
         "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
-        "expected": isinstance(error, SingaError | MemoryError),
+        "expected": isinstance(error, SingaError) or is_out_of_memory(error),
         "retry": may_succeed_again(error),
     }
 

@@ -60,7 +60,9 @@ def test_a_want_of_memory_is_no_bug(run_job: Run) -> None:
     outcome: Outcome = run_job(mlp(neuralnet=with_trap(how="need-memory", step=3)))
     failed = outcome.reports["worker-0-0"]
     assert failed["reason"].startswith("worker-0-0, step 3, layer trap: out of memory: Unable to allocate 8.00 PiB")
-    assert failed["reason"].endswith(" Set a smaller batchsize, or use more workers.")
+    assert failed["reason"].endswith(
+        " Set a smaller batchsize, use more workers, or raise the limits of the process (ulimit -v, -u)."
+    )
     assert failed["expected"]
 
 
@@ -90,6 +92,7 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
         (ConfigError("train_steps: expected a number"), False),
         (NumericError("the loss is not finite."), False),
         (MemoryError(), False),
+        (RuntimeError("can't start new thread"), False),
         (ValueError("a mistake of the user"), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
