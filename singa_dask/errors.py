@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar
 
+from singa_dask.redaction import redact
+
 __all__ = [
     "A_BUG",
     "Aborted",
@@ -60,6 +62,10 @@ class SingaError(Exception):
     """Root of the tree. ``exit_code`` is what the command line ends with."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        """Return the message, without secrets in URLs and options."""
+        return redact(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows of this error: the lines of the user's own code, and the message."""
@@ -215,4 +221,4 @@ def text_of(error: BaseException) -> str:
     """Return the message of an exception, with its type unless it is one of this package."""
     if is_out_of_memory(error):
         return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
-    return str(error) if isinstance(error, SingaError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, SingaError) else redact(f"{type(error).__name__}: {error}")

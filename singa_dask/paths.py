@@ -7,7 +7,7 @@ import re
 
 from singa_dask.errors import ConfigError
 
-__all__ = ["expand", "without_password"]
+__all__ = ["expand"]
 
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
@@ -28,8 +28,3 @@ def expand(path: str) -> str:
         return os.environ[name]
 
     return VARIABLE.sub(value, os.path.expanduser(path))
-
-
-def without_password(text: str) -> str:
-    """Return text in which URLs have no user and password."""
-    return re.sub(r"//[^/@\s]*@", "//", text)

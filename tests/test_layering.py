@@ -38,6 +38,7 @@ LEVELS = {
     "paths": 1,
     "gate": 1,
     "errors": 0,
+    "redaction": -1,
     "version": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.

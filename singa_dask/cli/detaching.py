@@ -9,6 +9,7 @@ import click
 from singa_dask.cli.signals import Signals
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.observe import short_url, to_json
+from singa_dask.redaction import redact
 from singa_dask.runtime import JobRun, Patience, connect, detach, plan_processes, remote_hosts, wait_for_room
 
 __all__ = ["detach_run"]
@@ -22,8 +23,8 @@ def detach_run(
         if patience.seconds and not run.queue:
             wait_for_room(client, plan_processes(run.cluster), patience)
         if (hosts := remote_hosts(client, run.run_url)) and not quiet:
-            message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers on other "
-            message += f"hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
+            message = f"warning: the run directory {redact(run.run_url)} is a local path, and there are Dask workers "
+            message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
             click.echo(message, err=True)
         with placed(run, client, leave=True) as run:
             found = detach(client, run)
@@ -38,7 +39,7 @@ def detach_run(
             why = f": {found['reason']}" if found["reason"] else ""
             click.echo(f"in line, place {found['place']}{why}", err=True)
         tell(run)
-    click.echo(to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
+    click.echo(to_json({"id": run.job_id, "run_url": redact(run.run_url)}) if as_json else run.job_id)
 
 
 def tell(run: JobRun) -> None:

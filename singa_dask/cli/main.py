@@ -18,6 +18,7 @@ from singa_dask import modules
 from singa_dask.cli.loading import STOPPED, load
 from singa_dask.cli.places import with_places
 from singa_dask.errors import A_BUG, SingaError, is_out_of_memory, text_of
+from singa_dask.redaction import redact
 
 __all__ = ["main"]
 
@@ -146,7 +147,7 @@ class Verbs(click.Group):
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
                 click.echo(f"cannot write: {error.strerror}.", err=True)
                 ctx.exit(1)
-            click.echo(traceback.format_exc(), err=True)
+            click.echo(redact(traceback.format_exc()), err=True)
             click.echo(A_BUG, err=True)
             ctx.exit(1)
 

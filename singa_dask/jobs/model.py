@@ -25,6 +25,7 @@ from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
+from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
 from singa_dask.runtime.inference.metrics import Metrics, mean_metrics
@@ -333,12 +334,12 @@ class Model:
         return _received, (self._source,)
 
     def __repr__(self) -> str:
-        return f"<Model {self.name!r} of {self.url}, step {self.step}>"
+        return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"
 
     def _repr_html_(self) -> str:
         kinds = {each.name: each.type for each in self._job.job.neuralnet.layer}
         rows = [(name, kinds[name], " x ".join(map(str, shape))) for name, shape in self.layers.items()]
-        return model_page(self.name, self.url, self.step, rows)
+        return model_page(self.name, redact(self.url), self.step, rows)
 
 
 _models: OrderedDict[ModelSource, Model] = OrderedDict()

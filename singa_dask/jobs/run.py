@@ -21,6 +21,7 @@ from singa_dask.observe.curves import panels_of
 from singa_dask.observe.figure import figure_of
 from singa_dask.observe.run_facts import facts_of
 from singa_dask.observe.stored_run import StoredRun
+from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result
 
 __all__ = ["Run", "Training", "open_run"]
@@ -217,7 +218,7 @@ class Run:
         return StoredRun(self.url)
 
     def __repr__(self) -> str:
-        return f"<Run {self.url}: {self.state}>"
+        return f"<Run {redact(self.url)}: {self.state}>"
 
     def _repr_html_(self) -> str:
         return run_page({**facts_of(self._stored()), "state": self.state})

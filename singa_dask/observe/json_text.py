@@ -7,12 +7,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from singa_dask.redaction import redact
+
 __all__ = ["to_json"]
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them."""
-    return json.dumps(_finite(value), indent=indent, default=float)
+    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.
+
+    Secrets are hidden, see `singa_dask.redaction`.
+    """
+    return redact(json.dumps(_finite(value), indent=indent, default=float))
 
 
 def _finite(value: Any) -> Any:

@@ -22,7 +22,7 @@ from singa_dask.observe.journal import read_objects
 from singa_dask.observe.run_directory import METRICS, first_command
 from singa_dask.observe.stored_run import StoredRun, flatten
 from singa_dask.observe.tensorboard_files import scalars
-from singa_dask.paths import without_password
+from singa_dask.redaction import redact
 
 __all__ = ["MlflowRun"]
 
@@ -107,7 +107,7 @@ class MlflowRun:
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() or self._is_failing:
             message = "MLflow at %s does not have all of this run: %s has it."
-            logger.warning(message, without_password(self.uri), self.run_url)
+            logger.warning(message, redact(self.uri), redact(self.run_url))
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class MlflowRun:
         """Begin again at the next attempt: it is not known what the server has got."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job goes on; it is tried again."
-            logger.warning(message, without_password(self.uri), _brief(error))
+            logger.warning(message, redact(self.uri), _brief(error))
         self._is_failing = True
         self._run_id = ""
 
@@ -182,7 +182,7 @@ class MlflowRun:
             keys = found[0].data.metrics
             self._newest = {key: max(each.step for each in client.get_metric_history(run_id, key)) for key in keys}
         else:
-            tags = {TAG: tag, "singa_dask.run_directory": self.run_url}
+            tags = {TAG: tag, "singa_dask.run_directory": redact(self.run_url)}
             run_id = client.create_run(experiment_id, tags=tags, run_name=posixpath.basename(self.run_url)).info.run_id
             self._newest = {}
         for batch in _batches(self._params(run.job, found), BATCHES["params"]):
@@ -234,4 +234,4 @@ def _as_local_file(url: str) -> Iterator[Path]:
 def _brief(error: Exception) -> str:
     """Return the first line of an error, which may be long."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return without_password(lines[0])[:200].rstrip(".")
+    return redact(lines[0])[:200].rstrip(".")

@@ -15,6 +15,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from singa_dask.observe.progress import BarProgress
+from singa_dask.redaction import redact
 
 __all__ = ["NotebookProgress", "notebook_shell"]
 
@@ -78,7 +79,7 @@ class NotebookProgress(BarProgress):
 
     def say(self, line: str) -> None:
         """Keep a line for the next update."""
-        self._lines.append(line)
+        self._lines.append(redact(line))
 
     def __enter__(self) -> NotebookProgress:
         return self

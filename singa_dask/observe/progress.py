@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from singa_dask.observe.bars import GroupBars, duration
+from singa_dask.redaction import redact
 
 __all__ = [
     "BarProgress",
@@ -141,7 +142,7 @@ class LinesProgress(Progress):
 
     def say(self, line: str) -> None:
         """Print a line without markup and without wrapping."""
-        self.console.print(Text(line), soft_wrap=True)
+        self.console.print(Text(redact(line)), soft_wrap=True)
 
 
 class BarProgress(LinesProgress):

@@ -28,12 +28,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from singa_dask.conf.redacted import redact_job
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_text import to_json
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile
+from singa_dask.redaction import redact
 
 __all__ = [
     "COMMANDS",
@@ -92,7 +94,7 @@ def short_url(url: str) -> str:
     """Shorten a URL: a local path below the current directory becomes relative."""
     path = fs.local_path(url)
     if path is None or not path.is_relative_to(here := Path.cwd()):
-        return url
+        return redact(url)
     return str(path.relative_to(here))
 
 
@@ -144,7 +146,7 @@ class RunDirectory:
         self._steps = dict(steps or {})
         self._command = command
         self._again = again
-        self._texts = {"job.yaml": job_text, "resolved.yaml": resolved_text}
+        self._texts = {"job.yaml": redact_job(job_text), "resolved.yaml": redact_job(resolved_text)}
         self._journals: dict[str, Journal] = {}
         self._trace = TraceFile(fs.join(url, TRACE), 0.0)
         self._has_warned = False

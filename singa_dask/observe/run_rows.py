@@ -11,6 +11,7 @@ from singa_dask.observe.journal import newest_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import METRICS
 from singa_dask.observe.stored_run import StoredRun
+from singa_dask.redaction import redact
 
 __all__ = ["list_runs"]
 
@@ -54,7 +55,7 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
         "id": summary.get("id", run.name),
         "name": name[1] if name else "",
         "owner": first.get("owner", ""),
-        "run_url": fs.absolute(run.url),
+        "run_url": redact(fs.absolute(run.url)),
         "state": run.state if summary or run.state == "running" else "lost",
         "train_steps": int(steps[1]) if steps else 0,
         "began": first.get("time"),

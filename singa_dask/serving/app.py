@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.jobs import Model
-from singa_dask.paths import without_password
+from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher
 from singa_dask.serving.bodies import JSON, NPY, Asked, read_body, to_npy
 from singa_dask.serving.limits import Limits, Refused
@@ -109,7 +109,7 @@ class App:
         classes = model.class_names_of(self._layer) if self._layer and model.has_classes(self._layer) else ()
         facts = {
             "model": model.name,
-            "url": without_password(model.url),
+            "url": redact(model.url),
             "step": model.step,
             "output": self._layer,
             "layers": model.layers,
@@ -157,9 +157,9 @@ class App:
         except ClientDisconnect:
             return _error(400, "the client has left.")
         except (DataError, ConfigError) as error:
-            return _error(400, without_password(str(error)))
+            return _error(400, redact(str(error)))
         except (SingaError, MemoryError) as error:
-            return _error(500, without_password(str(error)) or "out of memory.")
+            return _error(500, redact(str(error)) or "out of memory.")
         except Exception:
             logger.exception("a request failed")
             return _error(500, "an error inside the server; its log has the traceback.")

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import os
 import posixpath
-import re
 import secrets
 import socket
 import tempfile
@@ -24,6 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from singa_dask.data.fs import hdfs_clients, hdfs_web, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.errors import DataError
+from singa_dask.redaction import reveal
 
 __all__ = [
     "CACHE",
@@ -73,8 +73,7 @@ def errors_name(url: str) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
     except (OSError, ValueError, ImportError) as error:
-        # a token of WebHDFS is a secret
-        text = re.sub(r"delegation=[^&\s]+", "delegation=...", str(error))
+        text = str(error)
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
 
 
@@ -97,6 +96,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     for ours in (CACHE, MAX_DECOMPRESSED):
         options.pop(ours, None)
     with errors_name(url):
+        options = reveal(options, url)
         if url.startswith(hdfs_clients.SCHEMES):
             return hdfs_clients.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)

@@ -13,6 +13,7 @@ from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, UnitError
+from singa_dask.redaction import redact
 from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.in_line import InLine
 from singa_dask.runtime.job.jobs import Jobs
@@ -99,7 +100,12 @@ class Driver:
         self._datasets = datasets
         self._line: InLine | None = None
         if queue:
-            facts: dict[str, Any] = {"id": job_id, "name": job.name, "owner": self._owner, "run_url": self._run_url}
+            facts: dict[str, Any] = {
+                "id": job_id,
+                "name": job.name,
+                "owner": self._owner,
+                "run_url": redact(self._run_url),
+            }
             facts |= {"topology": self._layout.describe(), "train_steps": job.train_steps}
             self._line = InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
 

@@ -16,6 +16,7 @@ from distributed.utils import sync
 
 from singa_dask.comm.credentials import as_client
 from singa_dask.errors import A_BUG, DataError, SingaError
+from singa_dask.redaction import redact
 from singa_dask.runtime.job.driver import Driver
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import DRIVERS, Op
@@ -82,7 +83,7 @@ class DriverHost(WorkerPlugin):
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
-            failure["error"] = traceback.format_exc() + A_BUG
+            failure["error"] = redact(traceback.format_exc()) + A_BUG
         finally:
             self._drivers.pop(threading.current_thread(), None)
         with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing

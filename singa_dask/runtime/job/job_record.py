@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Future
 
 from singa_dask.comm.secret import Secret
+from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.report import MetricsMerger, exit_code_of, outcome
@@ -117,7 +118,7 @@ class JobRecord:
             "id": spec.job_id,
             "name": spec.name,
             "owner": spec.owner,
-            "run_url": spec.run_url,
+            "run_url": redact(spec.run_url),
             "state": self._state(),
             "step": max(min(state.steps.values(), default=-1), merger.last_step),
             "train_steps": self._train_steps,

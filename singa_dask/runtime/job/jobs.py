@@ -13,6 +13,7 @@ from distributed.scheduler import WorkerState
 
 from singa_dask.comm.secret import Secret
 from singa_dask.errors import A_BUG, ClusterError
+from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.serving import add_dashboard
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.clock import read_clock
@@ -301,8 +302,8 @@ class Jobs(SchedulerPlugin):
             self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id, seen)))
         except Exception as error:  # nobody else would end the job
             logger.exception("%s: %s", job_id, event)
-            failure = {"reason": f"the scheduler: {error!r}", "exit_code": 1, "error": traceback.format_exc() + A_BUG}
-            self._do(record, record.state.break_off(failure))
+            failure = {"reason": f"the scheduler: {error!r}", "error": redact(traceback.format_exc()) + A_BUG}
+            self._do(record, record.state.break_off({**failure, "exit_code": 1}))
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from singa_dask.redaction import redact
 from singa_dask.runtime.units.job_log import JobFilter
 from singa_dask.runtime.units.unit_host import UnitHost
 
@@ -36,7 +37,7 @@ class _ToClient(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
-        self.host.emit({**event, "message": record.getMessage()})
+        self.host.emit({**event, "message": redact(record.getMessage())})
 
 
 class SiteLog:

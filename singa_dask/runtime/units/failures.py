@@ -10,6 +10,7 @@ from typing import Any
 from singa_dask import modules
 from singa_dask.comm import Address
 from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
@@ -63,7 +64,7 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
     return {
         "reason": f"{where}: {text_of(error)}",
         "cause": text_of(error),
-        "error": "".join([*lines, A_BUG]),
+        "error": redact("".join([*lines, A_BUG])),
         "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
         "expected": isinstance(error, SingaError) or is_out_of_memory(error),
         "retry": may_succeed_again(error),

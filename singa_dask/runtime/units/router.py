@@ -19,6 +19,7 @@ from singa_dask.comm import Address, Message
 from singa_dask.comm.transport import Transport
 from singa_dask.errors import A_BUG
 from singa_dask.gate import Gate
+from singa_dask.redaction import redact
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.failures import may_succeed_again
@@ -158,7 +159,7 @@ class Router:
         except Exception as error:
             logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
             reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
-            failure = {"reason": reason, "exit_code": 1, "error": traceback.format_exc() + A_BUG}
+            failure = {"reason": reason, "exit_code": 1, "error": redact(traceback.format_exc()) + A_BUG}
             self._abort({**failure, "retry": may_succeed_again(error)})
 
     def cut(self, processes: Iterable[int]) -> None:

@@ -244,29 +244,6 @@ def test_a_job_that_somebody_else_stops_is_not_ended_at_once_by_its_client() -> 
     assert what["failure"]["exit_code"] == 130
 
 
-@pytest.mark.parametrize("phase", ["ending", "placing"])
-@pytest.mark.parametrize("has_snapshot", [True, False])
-def test_a_job_that_waits_for_workers_stops_at_once_where_it_has_nothing_to_save(
-    phase: str, has_snapshot: bool
-) -> None:
-    world = world_of("allreduce", 2, elastic={"min_processes": 2})
-    world.is_scheduled = has_snapshot
-    world.run(7.0)
-    assert bool(world.snapshots) == has_snapshot
-    world.kill(world.nodes["w1"])
-    while world.state.phase != phase:
-        world.run(0.01)
-    world.deliver(ev.Signal("SIGTERM"))
-    lives = world.state.life
-    if has_snapshot:
-        world.run(5.0)
-        assert world.over is None
-        world.join(Node("w2", "host1", 4))
-    what = world.run_until_over(30.0 if has_snapshot else 6.0)
-    assert (what["signal"], what["failure"]) == ("SIGTERM", None)
-    assert world.state.life == lives + has_snapshot
-
-
 @pytest.mark.parametrize("phase", ["new", "starting", "running", "ending", "placing"])
 def test_a_job_is_killed_in_any_phase(phase: str) -> None:
     if phase == "running":
