@@ -221,4 +221,6 @@ def text_of(error: BaseException) -> str:
     """Return the message of an exception, with its type unless it is one of this package."""
     if is_out_of_memory(error):
         return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
-    return str(error) if isinstance(error, SingaError) else redact(f"{type(error).__name__}: {error}")
+    return (
+        str(error) if isinstance(error, SingaError) else redact(f"{type(error).__name__}: {error}".removesuffix(": "))
+    )

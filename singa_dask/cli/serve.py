@@ -59,6 +59,14 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help="Requests that are answered at a time; others get status 429.",
 )
 @click.option(
+    "--max-connections",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Connections that are open at a time, idle ones too; others get status 503.",
+)
+@click.option(
     "--max-records",
     metavar="N",
     type=click.IntRange(min=1),

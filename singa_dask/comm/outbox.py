@@ -16,7 +16,7 @@ from singa_dask.comm.message import Message
 from singa_dask.comm.schemes import connect
 from singa_dask.comm.secret import Secret
 from singa_dask.comm.wire import RefusedError, Wire
-from singa_dask.errors import CommError
+from singa_dask.errors import CommError, text_of
 
 __all__ = ["Outbox"]
 
@@ -147,7 +147,7 @@ class Outbox:
             except _SilentError as error:
                 reason, silence_s = str(error), self._silence_s
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = text_of(error)
             if wire is not None:
                 down_since, fruitless = self._loop.time() - silence_s, fruitless + 1
             if self._arrived > arrived:

@@ -20,7 +20,7 @@ Points = list[list[float]]
 
 FIGURES = (
     "seconds", "samples", "samples_per_s", "step_ms", "wait_data_ms", "wait_params_ms", "sent_per_step",
-    "received_per_step", "staleness_mean",
+    "received_per_step", "staleness_mean", "restarts",
 )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``step_ms``, ``wait_data_ms``,
+        ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
         ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
         group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
         None; ``curves``: of each metric of the first worker group, points of (seconds, samples, value).
@@ -126,12 +126,19 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         for name, value in layer_metrics(event).items():
             if value is not None:
                 curves.setdefault(f"{event['phase']}.{name}", []).append([*at, value])
+    seconds = max((points[-1][0] for points in curves.values()), default=0.0)
+    whole = {}
+    if restarts := summary.get("restarts", 0):  # the units of the last life know of their own samples and time only
+        samples = max(map(clock.samples, events), default=0)
+        whole = {"samples": samples, "samples_per_s": round(samples / seconds, 1) if seconds else None}
     n_steps = max(summary.get("samples", 0) / batch, 1)
     finals = {f"{phase}.{name}": value for phase in ("test", "validation", "train")
               for name, value in summary.get(phase, {}).items()}  # fmt: skip
     return {
         **{key: summary.get(key) for key in ("state", "reason", "samples", "samples_per_s", "staleness")},
-        "seconds": max((points[-1][0] for points in curves.values()), default=0.0),
+        **whole,
+        "restarts": restarts,
+        "seconds": seconds,
         "steps": summary.get("steps", 0),
         "step_ms": summary.get("step_ms", {}).get("median"),
         **{f"wait_{key}_ms": summary.get("wait_ms", {}).get(key) for key in ("data", "params")},

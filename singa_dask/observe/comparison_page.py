@@ -232,14 +232,21 @@ def _staleness(comparison: Mapping[str, Any], colours: Mapping[str, str]) -> str
 
 
 def _runs(comparison: Mapping[str, Any]) -> str:
-    titles = ("topology", "seed", "state", "steps", "seconds", "to target")
+    titles = ("topology", "seed", "state", "steps", "seconds", "restarts", "to target")
     head = "".join(f"<th>{title}</th>" for title in titles)
     head += "".join(f'<th class="text">{title}</th>' for title in ("end", "run directory"))
     lines = []
     for topology in comparison["topologies"]:
         for run in topology["runs"]:
             target = f"{run['target']['seconds']:.1f} s" if run["target"] else ""
-            cells = [str(run["seed"]), run["state"], str(run["steps"]), f"{run['seconds']:.1f}", target]
+            cells = [
+                str(run["seed"]),
+                run["state"],
+                str(run["steps"]),
+                f"{run['seconds']:.1f}",
+                str(run["restarts"]),
+                target,
+            ]
             texts = "".join(f'<td class="text">{escape(text)}</td>' for text in (run["reason"] or "", run["path"]))
             figures = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
             lines.append(f"<tr><th>{escape(topology['name'])}</th>{figures}{texts}</tr>")

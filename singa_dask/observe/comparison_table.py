@@ -40,6 +40,7 @@ def _row(topology: Mapping[str, Any], finals: Mapping[str, str], has_target: boo
     row |= {title: cell(f"final.{name}") for title, name in finals.items()}
     row |= {
         "seconds": "" if has_target else cell("seconds"),
+        "restarts": cell("restarts") if statistics.get("restarts", {}).get("max") else "",
         "samples/s": cell("samples_per_s"),
         "staleness": cell("staleness_mean"),
         "KiB sent a step": cell("sent_per_step", 1 / 1024),

@@ -28,6 +28,8 @@ class Limits:
         Size of the body of a request, and of the values of an answer.
     timeout_s : float
         From the head of a request to its answer.
+    max_connections : int
+        Connections of clients, idle ones too, that are open at a time.
     """
 
     max_batch: int
@@ -36,6 +38,7 @@ class Limits:
     max_records: int = 10_000
     max_bytes: int = 64 << 20
     timeout_s: float = 30.0
+    max_connections: int = 512
 
     @property
     def max_total_bytes(self) -> int:

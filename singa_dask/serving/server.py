@@ -21,6 +21,9 @@ BACKLOG = 2048
 # the loop of uvicorn looks so often whether it is to end; twice as long it may take besides requests
 ENDS_WITHIN_S = 2.0
 
+# to a client whose connection is one too many
+TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
 
 class Server:
     """Serves a model, by threads of its own, from `start` until `stop`.
@@ -62,7 +65,7 @@ class Server:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.app.asgi,
-                http=_watched(limits.timeout_s),
+                http=_watched(limits.timeout_s, limits.max_connections),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -129,8 +132,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _watched(timeout_s: float) -> type[asyncio.Protocol]:
-    """Return the protocol of uvicorn, which closes connections whose client is too slow.
+def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
+    """Return the protocol of uvicorn, which closes connections that are too many, or whose client is too slow.
 
     A client has ``timeout_s`` to begin a request, and as long for its head; for the body the application has a limit.
     Then it has as long to read the answer.
@@ -143,6 +146,9 @@ def _watched(timeout_s: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > max_connections:
+                transport.write(TOO_MANY)
+                transport.close()
             self._timer = self.loop.call_later(timeout_s, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -28,6 +28,7 @@ ROW = {
     "name": "digits",
     "owner": "anna@host",
     "state": "running",
+    "standing": "running",
     "step": 1200,
     "train_steps": 2500,
     "loss": 0.23124,
@@ -51,7 +52,15 @@ mnist-1                      lost             0
 
 @pytest.mark.parametrize(("width", "text"), [(None, WIDE), (120, WIDE), (60, NARROW)])
 def test_a_list_is_as_wide_as_the_terminal(width: int | None, text: str) -> None:
-    other = {"id": "mnist-1", "state": "lost", "step": 0, "train_steps": 0, "loss": None, "samples_per_s": None}
+    other = {
+        "id": "mnist-1",
+        "state": "lost",
+        "standing": "lost",
+        "step": 0,
+        "train_steps": 0,
+        "loss": None,
+        "samples_per_s": None,
+    }
     rows = [ROW, {**ROW, **other, "ended": NOW - 180_000}]
     assert "".join(f"{line}\n" for line in table(columns(rows, NOW), width)) == text
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.serving import Limits, Server, bodies
+from tests.runtime.processes import wait_until
 from tests.serving.conftest import TIMEOUT_S, Slow, ask, connected
 from tests.serving.test_server import NPY, npy
 
@@ -106,6 +107,21 @@ def test_too_many_requests(model: sd.Model) -> None:
         assert ask(server.url, "/health").status == 200
         assert client.finish() == 200
         assert ask(server.url, given=body).status == 200
+
+
+def test_too_many_connections(model: sd.Model) -> None:
+    with Server(model, Limits(4, max_connections=2)) as server:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        idle = [socket.create_connection((host, int(port)), TIMEOUT_S) for _ in range(2)]
+        # the server has taken them once it answers on one
+        for client in idle:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+        answer = ask(server.url, "/health")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        idle.pop().close()
+        wait_until(lambda: ask(server.url, "/health").status == 200, "there is room again")
+        idle.pop().close()
 
 
 def test_slow_clients(model: sd.Model) -> None:

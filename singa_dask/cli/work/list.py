@@ -17,6 +17,8 @@ from singa_dask.observe import to_json
 __all__ = ["list_jobs"]
 
 SHOWN_ENDED = 10
+REASON = 60
+"""Characters of a reason that are shown."""
 
 Row = Mapping[str, Any]
 
@@ -65,12 +67,18 @@ def columns(rows: Sequence[Row], now: float) -> list[Column]:
         Column("job", [row["id"] for row in rows]),
         Column("name", [row["name"] for row in rows], 5),
         Column("owner", [row["owner"] for row in rows], 3),
-        Column("state", [row["state"] for row in rows]),
+        Column("state", [row.get("standing", row["state"]) for row in rows]),
         Column("step", [_steps(row) for row in rows], right=True),
         Column("loss", ["" if row["loss"] is None else f"{row['loss']:.4f}" for row in rows], 1, right=True),
         Column("samples/s", [f"{row['samples_per_s']:.0f}" if row["samples_per_s"] else "" for row in rows], 4, True),
+        Column("reason", [_cut(row["reason"]) for row in rows], 6),
         Column("since", [ago(now - (row["ended"] or row["began"] or now)) for row in rows], 2, right=True),
     ]
+
+
+def _cut(reason: str) -> str:
+    """Return the first words of a reason; `view` has all of it."""
+    return reason if len(reason) <= REASON else f"{reason[:REASON].rpartition(' ')[0]} …"
 
 
 def _steps(row: Row) -> str:

@@ -27,6 +27,7 @@ def serve(
     max_batch: int,
     max_wait_ms: float,
     max_queue: int,
+    max_connections: int,
     max_records: int,
     max_mb: float,
     timeout: float,
@@ -35,7 +36,10 @@ def serve(
     # the package that it needs is looked for before the net is read
     server_type = serving.Server
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
-    limits = serving.Limits(max_batch, max_wait_ms / 1000, max_queue, max_records, int(max_mb * (1 << 20)), timeout)
+    max_bytes = int(max_mb * (1 << 20))
+    limits = serving.Limits(
+        max_batch, max_wait_ms / 1000, max_queue, max_records, max_bytes, timeout, max_connections=max_connections
+    )
     server = server_type(model, limits, host, port, layer)
     if not is_loopback(host):
         click.echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)

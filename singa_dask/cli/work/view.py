@@ -33,7 +33,7 @@ def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[
     """Yield the lines that describe a job; see `Views.view`."""
     running = job["ended"] is None
     span = f"for {ago(now - job['began'])}" if running else f"{ago(now - job['ended'])} ago"
-    yield f"{job['id']}: {job['state']} {span}, by {job['owner']}"
+    yield f"{job['id']}: {job['standing']} {span}, by {job['owner']}"
     if job["reason"]:
         yield job["reason"]
     rate = f", {job['samples_per_s']:.0f} samples/s" if running and job["samples_per_s"] else ""

@@ -21,6 +21,7 @@ from singa_dask.runtime.job.driver import Driver
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import DRIVERS, Op
 from singa_dask.runtime.job.tenure import TakenOver, Tenure
+from singa_dask.runtime.units.job_log import in_job
 
 __all__ = ["DriverHost"]
 
@@ -74,7 +75,8 @@ class DriverHost(WorkerPlugin):
         """Drive a job to its end, and tell how that went."""
         failure: dict[str, Any] = {}
         try:
-            self._carry_out(run, tenure)
+            with in_job(run.job_id):
+                self._carry_out(run, tenure)
         except TakenOver:
             return
         except SingaError as error:

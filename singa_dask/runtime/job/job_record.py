@@ -111,7 +111,7 @@ class JobRecord:
             ``steps`` of each worker group by its number as a str; ``metrics``: the latest of each phase;
             ``samples_per_s``, summed over the worker groups; ``began`` and ``ended``, seconds since the epoch, None
             while it runs; ``reason`` why it ended, empty if nothing is to be said; ``exit_code``, None while it runs;
-            ``detached``; ``restarts``; ``topology`` as in ``summary.json``; ``n_events``.
+            ``detached``; ``priority``; ``restarts``; ``topology`` as in ``summary.json``; ``n_events``.
         """
         spec, state, merger = self.spec, self.state, self.merger
         facts: dict[str, Any] = {
@@ -130,6 +130,7 @@ class JobRecord:
             "reason": "",
             "exit_code": None,
             "detached": bool(spec.driver),
+            "priority": spec.priority,
             "restarts": state.n_restarts,
             "topology": self._topology,
             "n_events": self._n_events,

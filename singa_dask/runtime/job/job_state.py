@@ -307,9 +307,9 @@ class JobState(LifeCycle):
         step = self._life.known_step(self.steps)
         for unit in lost:
             self._life.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
-        names = ", ".join(map(str, processes))
-        where = f"process {names} of the job, on the Dask worker at {worker}"
-        text = f"{where}: {reason}, after step {step}. Lost: {', '.join(lost)}."
+        when = f"after step {step}" if step >= 0 else "before its first step"
+        where = f"process {', '.join(map(str, processes))} of the job, on the Dask worker at {worker}"
+        text = f"{where}: {reason}, {when}. Lost: {', '.join(lost)}."
         if not self._replace(processes, text):
             self._recover(text)
 

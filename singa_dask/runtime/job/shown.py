@@ -84,7 +84,7 @@ class Shown:
         record = self._jobs.get(job_id)
         activity = record.activity if record else self._history.activity(job_id)
         shown = {"processes": [], **_short(facts), **activity.describe(), "time": time.time()}
-        shown["reasons"] = [reason[:LONG] for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
+        shown["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
         shown["events"] = [_line_of(event) for event in reversed(facts["events"])]
         return shown
 
@@ -93,8 +93,13 @@ class Shown:
         return [(record.facts(), record.activity) for record in self._jobs.values()]
 
 
+def _cut(text: str) -> str:
+    """Return the first words of a long text."""
+    return text if len(text) <= LONG else f"{text[:LONG].rpartition(' ')[0] or text[:LONG]} …"
+
+
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value[:LONG] if isinstance(value, str) and key != "id" else value for key, value in facts.items()}
+    return {key: _cut(value) if isinstance(value, str) and key != "id" else value for key, value in facts.items()}
 
 
 def _line_of(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,4 +108,4 @@ def _line_of(event: Mapping[str, Any]) -> dict[str, Any]:
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
     if event["unit"] != "driver":
         text = f"{event['unit']}: {text}"
-    return {"time": event["time"], "event": kind, "level": event.get("level", ""), "text": text[:LONG]}
+    return {"time": event["time"], "event": kind, "level": event.get("level", ""), "text": _cut(text)}

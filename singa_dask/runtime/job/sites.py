@@ -18,6 +18,7 @@ from tornado.locks import Lock
 from singa_dask.comm.loading import loading_message
 from singa_dask.comm.secret import Secret
 from singa_dask.data.fs.host_files import Catalog
+from singa_dask.errors import text_of
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.names import SITE, Op
 from singa_dask.runtime.job.site import Site
@@ -190,4 +191,4 @@ def _explain(error: BaseException) -> dict[str, Any]:
     if "ModuleNotFoundError(" in repr(error) or "ImportError(" in repr(error):
         advice = f"Install singa-dask {__version__} on all Dask workers, and start them again."
         return {"error": f"the package cannot be loaded there: {error}. {advice}", "lasting": True}
-    return {"error": f"{type(error).__name__}: {error}"}
+    return {"error": text_of(error)}

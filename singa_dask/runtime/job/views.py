@@ -96,7 +96,7 @@ class Views:
         list of dict
             ``loss``, None if it is not known, and of `JobRecord.facts`: ``id``, ``name``, ``owner``, ``run_url``,
             ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``,
-            ``exit_code``, ``n_events``.
+            ``exit_code``, ``n_events``; ``standing``, the state in words, with the place in line and the priority.
         """
         if not before:
             return [*self.newest(PAGE)]
@@ -185,7 +185,9 @@ def row_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a job in a list, from `JobRecord.facts`."""
     metrics = facts["metrics"].get("train", {})
     loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
-    return {"loss": loss, **{key: facts[key] for key in ROW}}
+    place = f", place {facts['place']}" if "place" in facts else ""
+    priority = f", priority {facts['priority']}" if facts.get("priority") else ""
+    return {"loss": loss, "standing": f"{facts['state']}{place}{priority}", **{key: facts[key] for key in ROW}}
 
 
 def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:

@@ -67,6 +67,10 @@ def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Ch
             "Samples",
         }
         assert chrome.execute_script("return document.querySelector('#curves path.line.train').getTotalLength()") > 10
+        phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        wait_until(lambda: chrome.execute_script("return window.innerWidth") == 420, "the window is narrow")
+        assert chrome.execute_script("return document.documentElement.scrollWidth") <= 420
     finally:
         driver.stop()
         thread.join()

@@ -48,6 +48,11 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
         for name, priority in (("second", 0), ("lost", 0), ("third", 0), ("first", 1)):
             ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
         in_line(client, "first", "second", "lost", "third")
+        for verb in (["list"], ["view", ids["second"]]):
+            asked = program(*verb, "--scheduler", client.scheduler.address)
+            shown = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+            assert "queued, place 2" in shown.stdout
+            assert ("queued, place 1, priority 1" in shown.stdout) == (verb == ["list"])
         stop = program("stop", ids["lost"], "--scheduler", client.scheduler.address)
         done = subprocess.run(stop, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stderr == f"{ids['lost']} leaves the line.\n"

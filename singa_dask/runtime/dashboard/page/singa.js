@@ -76,8 +76,9 @@ function rowOf(job) {
   row.title = job.id;
   row.className = job.id === chosen ? "row chosen" : "row";
   dot.className = `dot ${job.state}`;
-  const facts = [job.state];
+  const facts = [job.standing];
   if (job.state !== "queued") facts.push(`step ${stepOf(job)}`);
+  if (job.state === "queued" && job.reason) facts.push(job.reason);
   if (job.loss !== null) facts.push(`loss ${number(job.loss)}`);
   const percent = job.train_steps && job.ended === null && job.step >= 0 ? `${Math.floor((100 * job.step) / job.train_steps)} %` : "";
   for (const [place, text] of [[name, job.name], [share, percent], [sub, facts.join(" · ")]]) {
@@ -361,7 +362,7 @@ const stat = (name, value, more) => h("div", {}, h("dt", {}, name), h("dd", { cl
 function showHead(place, job) {
   const ended = job.ended !== null;
   const seconds = (ended ? job.ended : job.time) - job.began;
-  show(place, [job.id, job.name, job.owner, job.run_url, job.state, job.step, job.train_steps, job.metrics, job.samples_per_s, job.restarts,
+  show(place, [job.id, job.name, job.owner, job.run_url, job.standing, job.step, job.train_steps, job.metrics, job.samples_per_s, job.restarts,
     job.bytes, job.reason, Math.round(seconds)], () => {
     const stats = [stat("Step", stepOf(job), job.train_steps ? `of ${integer(job.train_steps)}` : "")];
     for (const phase of PHASES) {
@@ -371,7 +372,7 @@ function showHead(place, job) {
     stats.push(stat("Restarts", integer(job.restarts)));
     if (job.bytes.sent) stats.push(stat("Sent", bytes(job.bytes.sent)));
     const parts = [
-      h("div", { class: "title" }, h("h2", {}, job.name), h("span", { class: "pill" }, h("span", { class: `dot ${job.state}` }), job.state),
+      h("div", { class: "title" }, h("h2", {}, job.name), h("span", { class: "pill" }, h("span", { class: `dot ${job.state}` }), job.standing),
         h("span", { class: "muted when num" }, job.owner ? `${job.owner} · ` : "", ended ? `ended ${clock(job.ended)} · ran ${duration(seconds)}` : `since ${clock(job.began)} · ${duration(seconds)}`)),
       h("p", { class: "where muted mono" }, job.run_url || job.id),
       job.reason ? h("p", { class: "reason" }, job.reason) : null,
