@@ -75,8 +75,9 @@ def test_a_wrong_rule_is_found(cls: type[Updater], says: str) -> None:
         check_updater(cls)
 
 
-def test_a_right_rule_passes() -> None:
-    check_updater(Plain)
+@pytest.mark.parametrize("conf", [{}, {"weight_decay": 0.1}])
+def test_a_right_rule_passes(conf: dict[str, float]) -> None:
+    check_updater(Plain, conf)
 
 
 class Bytes(Store):
