@@ -98,7 +98,7 @@ def check_state(make: Callable[[], Updater]) -> None:
 
 
 def check_zero(make: Callable[[], Updater]) -> None:
-    """Check that gradients of 0 leave values of 0 alone that have had no others; weight decay may shrink other values."""
+    """Check that gradients of 0 leave values of 0 alone that have had no others; others may shrink by weight decay."""
     remedy = "A gradient of 0 says that a value is right. Does it divide by 0? See delta."
     zeros = np.zeros(9)
     compare("a value after gradients of 0", _run(make, [zeros] * 2, start=zeros), zeros, 0, remedy)
