@@ -201,7 +201,9 @@ def _format(url: str) -> str:
         except DataError:
             return ""
     if not backend and fs.is_dir(place):
-        raise DataError(f"{url}: no store of records, and no folder of pictures or with a training set in it.")
+        raise DataError(
+            f"{url}: no store of records, and no folder of pictures or with a training set in it. Name a file."
+        )
     return backend
 
 

@@ -31,6 +31,7 @@ from singa_dask.errors import DataError
 
 __all__ = ["ArrowStore"]
 
+STREAM = b"\xff" * 4
 MAGIC = b"ARROW1"
 METADATA = b"singa_dask"
 # errors raised for a damaged schema, footer or batch
@@ -244,6 +245,9 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
 def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
+    if bytes(reader.read(0, min(4, reader.size))) == STREAM:
+        how = "Write a file: pyarrow.ipc.new_file, or ds.to_parquet of a data set that save_to_disk has written."
+        raise DataError(f"{reader.url}: a stream of Arrow, which has no index. {how}")
     if len(tail) < 10 or not tail.endswith(MAGIC):
         raise DataError(f"{reader.url}: not an Arrow IPC file, or truncated: it does not end with {MAGIC!r}.")
     (length,) = struct.unpack("<i", tail[:4])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.fs.cache import open_cache
+from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.errors import ConfigError, DataError
 
@@ -33,15 +34,29 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     names = fs.ls(url, storage_options) if is_dir else []
     inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
+    found = next((name for name in _formats(inside, head) if STORES.find(name).reads_directories or not is_dir), None)
+    return found or ("image-folder" if is_dir and _has_images(url, names, storage_options) else None)
+
+
+def _formats(files: Sequence[str], head: bytes = b"") -> Iterator[str]:
+    """Yield the formats of files, by their names, or the first bytes of the only one."""
     for name in STORES.names():
         try:
             found = STORES.find(name)
         except ConfigError:
             # its package is not installed
             continue
-        if any(found.matches(path, head) for path in inside):
-            return name
-    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
+        if any(found.matches(path, head) for path in files):
+            yield name
+
+
+def _unknown(url: str, storage_options: fs.Options) -> DataError:
+    """Return the error for what no store reads as a whole."""
+    if fs.is_dir(url, storage_options):
+        inside = show_names(fs.ls(url, storage_options)) or "nothing"
+        how = "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
+        return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
+    return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
 
 
 def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
@@ -79,7 +94,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = backend or detect(url, storage_options)
     if not backend:
-        raise DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
+        raise _unknown(url, storage_options)
     found = STORES.find(backend)
     if not found.accepts_truncated:
         options.pop("truncated", None)

@@ -87,6 +87,8 @@ class Store(ABC):
     "text", lines of numbers."""
     table_format: ClassVar[str] = ""
     """The option ``format`` of the store ``table`` that reads the same files by named columns, if there is one."""
+    reads_directories: ClassVar[bool] = False
+    """Whether a URL is that of a directory, whose files are one store."""
     is_source: ClassVar[bool] = True
     """Whether `convert` reads files of this format."""
     blocks: tuple[Block, ...] = ()

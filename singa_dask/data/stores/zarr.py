@@ -84,6 +84,7 @@ class ZarrStore(ArrayStore):
 
     title = "Zarr"
     suffixes = (".zarr",)
+    reads_directories = True
     damage = DAMAGE
 
     @classmethod

@@ -1,0 +1,93 @@
+"""Directories of many kinds are opened as what they are, or refused with what is in them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from PIL import Image, ImageOps
+
+from singa_dask.cli.init_data import find_sets
+from singa_dask.data import detect, open_store
+from singa_dask.errors import DataError
+
+FRAME = pd.DataFrame({"a": [0.5, 1.5], "label": [0, 1]})
+
+
+def saved_by_hugging_face(path: Path) -> None:
+    """Write what ``Dataset.save_to_disk`` writes."""
+    table = pa.Table.from_pandas(FRAME, preserve_index=False)
+    with pa.OSFile(str(path / "data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as w:
+        w.write_table(table)
+    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (path / "dataset_info.json").write_text("{}")
+
+
+def nested(path: Path) -> None:
+    for name in ("a/x", "b/y"):
+        (path / name).mkdir(parents=True)
+        Image.new("L", (2, 2)).save(path / name / "1.png")
+
+
+KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "parquet": (lambda path: FRAME.to_parquet(path / "part-0.parquet"), "README.txt, part-0.parquet"),
+    "csv": (lambda path: FRAME.to_csv(path / "part-0.csv"), "README.txt, part-0.csv"),
+    "save_to_disk": (saved_by_hugging_face, "README.txt, data-00000-of-00001.arrow, dataset_info.json, state.json"),
+    "idx": (lambda path: (path / "train-images-idx3-ubyte").write_bytes(b""), "README.txt, train-images-idx3-ubyte"),
+    "nested pictures": (nested, "README.txt, a, b"),
+    "texts": (lambda path: (path / "a.txt").write_text("hello\n"), "README.txt, a.txt"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_directory_that_is_no_store_says_what_is_in_it(tmp_path: Path, kind: str) -> None:
+    make, inside = KINDS[kind]
+    make(tmp_path)
+    (tmp_path / "README.txt").write_text("hello, all\n")
+    assert detect(str(tmp_path)) is None
+    with pytest.raises(DataError, match=f"a directory that is no store. There is {inside} in it. Name a file"):
+        open_store(str(tmp_path))
+
+
+def test_a_stream_of_arrow_says_how_to_write_a_file(tmp_path: Path) -> None:
+    saved_by_hugging_face(tmp_path)
+    with pytest.raises(DataError, match=r"data-00000-of-00001.arrow: a stream of Arrow, .* ds.to_parquet"):
+        open_store(str(tmp_path / "*.arrow"))
+
+
+def test_folders_of_pictures_may_have_other_files(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (2, 2)).save(tmp_path / name / "1.png")
+    (tmp_path / "README.txt").write_text("hello, all\n")
+    assert detect(str(tmp_path)) == "image-folder"
+
+
+def test_a_training_set_is_not_one_with_its_test_set(tmp_path: Path) -> None:
+    for name in ("train-0.parquet", "train-1.parquet", "test-0.parquet"):
+        FRAME.to_parquet(tmp_path / name)
+    assert find_sets(str(tmp_path))[:2] == (f"{tmp_path}/train*.parquet", f"{tmp_path}/test*.parquet")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
+def test_pictures_are_turned_as_their_camera_says(tmp_path: Path, kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    values = np.arange(8 * 16 * 3, dtype=np.uint8).reshape(8, 16, 3)
+    file = io.BytesIO()
+    options = {"lossless": True} if kind == "WEBP" else {"tiffinfo": exif} if kind == "TIFF" else {}
+    Image.fromarray(values).save(file, kind, exif=exif, **options)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / f"1.{kind.lower()}").write_bytes(file.getvalue())
+    with Image.open(file) as picture:
+        wanted = np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+    with open_store(str(tmp_path)) as store:
+        found = store.read_block(0)["pixel"][0]
+    np.testing.assert_array_equal(found, wanted.transpose(2, 0, 1))
