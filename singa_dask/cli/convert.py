@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from singa_dask import runtime
+from singa_dask.cli.echo import echo
 from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.reading import Reading, reading_options
@@ -124,15 +125,15 @@ def convert(
                 reading={name: value for name, value in options.items() if value is not None},
                 writing={"compression": compression} if compression else None,
                 run=shown(run, int, quiet),
-                log=(lambda text: None) if quiet else (lambda text: click.echo(text, err=True)),
+                log=(lambda text: None) if quiet else (lambda text: echo(text, err=True)),
                 before_replacing=_replacing(overwrite),
                 everywhere=everywhere,
             )
     except KeyboardInterrupt:
-        click.echo("SIGINT: stopped. The same command goes on.", err=True)
+        echo("SIGINT: stopped. The same command goes on.", err=True)
         ctx.exit(128 + signal.SIGINT)
     for url, count in written.items() if not quiet else ():
-        click.echo(f"{url}: {count} records", err=True)
+        echo(f"{url}: {count} records", err=True)
 
 
 def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:

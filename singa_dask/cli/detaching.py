@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 
-import click
-
+from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.observe import short_url, to_json
-from singa_dask.redaction import redact
 from singa_dask.runtime import JobRun, Patience, connect, detach, plan_processes, remote_hosts, wait_for_room
 
 __all__ = ["detach_run"]
@@ -23,23 +21,23 @@ def detach_run(
         if patience.seconds and not run.queue:
             wait_for_room(client, plan_processes(run.cluster), patience)
         if (hosts := remote_hosts(client, run.run_url)) and not quiet:
-            message = f"warning: the run directory {redact(run.run_url)} is a local path, and there are Dask workers "
+            message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
             message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
-            click.echo(message, err=True)
+            echo(message, err=True)
         with placed(run, client, leave=True) as run:
             found = detach(client, run)
     failure = found.get("failure")
     if failure:
         for text in (failure["reason"], failure["error"].rstrip()):
             if text:
-                click.echo(text, err=True)
+                echo(text, err=True)
         sys.exit(failure["exit_code"])
     if not quiet:
         if found["state"] == "queued":
             why = f": {found['reason']}" if found["reason"] else ""
-            click.echo(f"in line, place {found['place']}{why}", err=True)
+            echo(f"in line, place {found['place']}{why}", err=True)
         tell(run)
-    click.echo(to_json({"id": run.job_id, "run_url": redact(run.run_url)}) if as_json else run.job_id)
+    echo(to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
 
 
 def tell(run: JobRun) -> None:
@@ -49,4 +47,4 @@ def tell(run: JobRun) -> None:
         f"progress: singa-dask attach {run.job_id}",
         f"to end it with a checkpoint: singa-dask stop {run.job_id}",
     ):
-        click.echo(line, err=True)
+        echo(line, err=True)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
-import click
-
 from singa_dask import runtime
+from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import reported, shown
 from singa_dask.cli.waiting import patience_of
@@ -77,7 +76,7 @@ def ends_at_once() -> Iterator[None]:
     """End the program at SIGINT or SIGTERM, after cleaning up."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        click.echo(f"{signal.Signals(number).name}: stopped.", err=True)
+        echo(f"{signal.Signals(number).name}: stopped.", err=True)
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from singa_dask.cli.echo import echo
 from singa_dask.cli.init_data import Records, Text, survey
 from singa_dask.cli.init_job import NETS, default_net, job_name, write_job
 from singa_dask.cli.init_tables import UnknownLabelError
@@ -78,24 +79,24 @@ def _tell(found: Records | Text, net: str, out: str) -> None:
     """Print what was found, and what to do next."""
     run, name = f"runs/{job_name(found.url, net)}", shlex.quote(out)
     if isinstance(found, Text):
-        click.echo(f"{found.url}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
+        echo(f"{found.url}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
         then = f"singa-dask sample {name} --init-from {run} --length 400"
     else:
         shape = " x ".join(map(str, found.shape))
-        click.echo(
+        echo(
             f"{found.url}: {found.n_records} {found.backend} records of {shape} values "
             + (f"in {found.n_classes} classes" if found.n_classes else f"and {found.reading['target'][0]} to predict"),
             err=True,
         )
         if found.left_out:
-            click.echo(f"columns left out: {found.left_out}", err=True)
+            echo(f"columns left out: {found.left_out}", err=True)
         if found.like_ids:
             said = "another whole number in each record, like ids. Take them out of features if they are"
-            click.echo(f"warning: {found.like_ids}: {said}.", err=True)
+            echo(f"warning: {found.like_ids}: {said}.", err=True)
         tested = (
             f"{found.test_url}: {found.n_test} records to test on" if found.test_url else "no test set is beside it"
         )
-        click.echo(tested, err=True)
+        echo(tested, err=True)
         picture = "PICTURE" if found.backend == "image-folder" else f"NEW{posixpath.splitext(found.url)[1]}"
         then = f"singa-dask predict {name} --init-from {run} --data {picture}"
-    click.echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)
+    echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import click
-
 from singa_dask.api import REGISTRIES
+from singa_dask.cli.echo import echo
 from singa_dask.cli.options import CPU
 from singa_dask.conf import JobFile, Phase, load
 from singa_dask.data import fs
@@ -41,7 +40,7 @@ def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
 def show_outputs(found: Mapping[str, Sequence[str]]) -> None:
     """Print where each output layer has written."""
     for name, urls in found.items():
-        click.echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
+        echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
 
 
 def warn(
@@ -78,4 +77,4 @@ def warn(
     if strict and problems:
         raise ConfigError(problems)
     for problem in problems if not quiet else ():
-        click.echo(replace(problem, message=f"warning: {problem.message}"), err=True)
+        echo(replace(problem, message=f"warning: {problem.message}"), err=True)

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
+from singa_dask.cli.echo import echo
 from singa_dask.errors import ClusterError, ConfigError, SingaError
 from singa_dask.observe import join_if_fits, short_url
 from singa_dask.runtime import Follower, RemoteJobs
@@ -39,7 +38,7 @@ def find_running(jobs: RemoteJobs, piece: str, with_units: bool = False) -> dict
         raise ConfigError(f"{row['id']}: the job waits in line, and has no units yet.")
     if row["ended"] is None:
         return row
-    click.echo(f"{row['id']} has ended already.\n{end_line(row)}", err=True)
+    echo(f"{row['id']} has ended already.\n{end_line(row)}", err=True)
     return None
 
 
@@ -47,7 +46,7 @@ def has_left_line(row: Mapping[str, Any]) -> bool:
     """Return whether a job that was stopped was in line, and say so: then there is no end to wait for."""
     if row["state"] != "queued":
         return False
-    click.echo(f"{row['id']} leaves the line.", err=True)
+    echo(f"{row['id']} leaves the line.", err=True)
     return True
 
 
@@ -83,6 +82,6 @@ def wait_for_end(jobs: RemoteJobs, job_id: str, n_events: int) -> None:
     follower = Follower(jobs.client, job_id, lambda event: None, after=n_events - 1)
     over = follower.follow()
     assert over is not None, "nobody lets it leave"
-    click.echo(end_line(row_at_end(jobs, job_id, over)), err=True)
+    echo(end_line(row_at_end(jobs, job_id, over)), err=True)
     if over["stuck"]:
-        click.echo(f"units that do not end: {', '.join(over['stuck'])}; they hold threads of Dask workers.", err=True)
+        echo(f"units that do not end: {', '.join(over['stuck'])}; they hold threads of Dask workers.", err=True)

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import click
 
 from singa_dask import modules
+from singa_dask.cli.echo import echo
 from singa_dask.cli.loading import STOPPED, load
 from singa_dask.cli.places import with_places
 from singa_dask.errors import A_BUG, SingaError, is_out_of_memory, text_of
-from singa_dask.redaction import redact
 
 __all__ = ["main"]
 
@@ -129,7 +129,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except SingaError as error:
-            click.echo(str(error), err=True)
+            echo(str(error), err=True)
             ctx.exit(error.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
@@ -139,21 +139,21 @@ class Verbs(click.Group):
             if _comes_of_ctrl_c(error):
                 _interrupted(ctx)
             if is_out_of_memory(error):
-                click.echo(text_of(error), err=True)
+                echo(text_of(error), err=True)
                 ctx.exit(1)
             if (found := modules.blame(error)) is not None:
-                click.echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
+                echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
                 ctx.exit(1)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
-                click.echo(f"cannot write: {error.strerror}.", err=True)
+                echo(f"cannot write: {error.strerror}.", err=True)
                 ctx.exit(1)
-            click.echo(redact(traceback.format_exc()), err=True)
-            click.echo(A_BUG, err=True)
+            echo(traceback.format_exc(), err=True)
+            echo(A_BUG, err=True)
             ctx.exit(1)
 
 
 def _interrupted(ctx: click.Context) -> NoReturn:
-    click.echo(STOPPED, err=True)
+    echo(STOPPED, err=True)
     ctx.exit(128 + signal.SIGINT)
 
 

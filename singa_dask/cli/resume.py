@@ -8,7 +8,6 @@ import shlex
 import click
 from click.core import ParameterSource
 
-from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_unverified
 
@@ -40,4 +39,4 @@ def how_to_go_on(ctx: click.Context, url: str) -> str:
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     given = given_arguments(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return redact(f"to go on from step {step}: {shlex.join([*ctx.command_path.split(), *given, *where])}")
+    return f"to go on from step {step}: {shlex.join([*ctx.command_path.split(), *given, *where])}"

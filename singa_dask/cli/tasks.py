@@ -13,6 +13,7 @@ from rich.text import Text
 
 from singa_dask.data.convert.tasks import reporting
 from singa_dask.observe.bars import BAR_WIDTHS, duration
+from singa_dask.redaction import redact
 
 __all__ = ["counted", "reported", "shown"]
 
@@ -132,7 +133,7 @@ class _Lines:
         self.say(f"{self._text}: {self.done:.0f} of {self._total} records, {rate:.0f}/s, {left} left")
 
     def say(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(redact(line)), soft_wrap=True)
 
     def __enter__(self) -> _Lines:
         return self
@@ -157,7 +158,7 @@ class _Bar:
         self._progress.update(self._task, completed=self.done)
 
     def say(self, line: str) -> None:
-        self._progress.console.print(Text(line), soft_wrap=True)
+        self._progress.console.print(Text(redact(line)), soft_wrap=True)
 
     def __enter__(self) -> _Bar:
         self._progress.start()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from singa_dask.conf.habits import suggest_key, written_out
+from singa_dask.redaction import HIDDEN
 from singa_dask.registry import suggest
 
 __all__ = ["MISPLACED_KEY", "PLAIN", "explain", "shown"]
@@ -61,6 +62,8 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
         Name of its class.
     """
     kind, value, limits = found["type"], found["input"], found.get("ctx", {})
+    if "storage_options" in found["loc"]:
+        value = HIDDEN
     if kind in (PLAIN, MISPLACED_KEY):
         return str(found["msg"])
     if kind == "extra_forbidden":

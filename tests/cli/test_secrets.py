@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ import singa_dask as sd
 from singa_dask import redaction
 from singa_dask.errors import SingaError
 from singa_dask.observe import mlflow_run
-from tests.cli.conftest import DIGITS, TINY, Call
+from tests.cli.conftest import DIGITS, ROOT, TINY, Call
+from tests.runtime.processes import cluster, program
 
 PASSWORD, SECRET, TOKEN = "pass-4711-word", "secret-4712-value", "token-4713-value"
 MARKS = ("4711", "4712", "4713")
@@ -137,3 +139,36 @@ def test_errors_tell_none(call: Call, tmp_path: Path, path: str) -> None:
     output += [call("inspect", f"{URL}/{path}", "--storage-option", f"secret={SECRET}")]
     assert output[0].exit_code in (1, 2)
     check_hidden(*[each.output for each in output], folder=folder)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_clusters_tell_none(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    given = str(job(tmp_path, str(DIGITS)))
+    with cluster(tmp_path) as (made, _):
+        where = ("--scheduler-file", str(made.file))
+        option = f"neuralnet.layer[data].store_conf.storage_options.secret={SECRET}"
+
+        def tell(*verb: str) -> str:
+            asked = subprocess.run(program(*verb, *where), cwd=ROOT, capture_output=True, text=True, check=True)
+            return asked.stdout + asked.stderr
+
+        shown = [tell("run", given, "--run-dir", url, "--set", option, "--detach", "--cluster", "allreduce")]
+        (name,) = {line for line in shown[0].splitlines() if line.startswith("tiny-")}
+        verbs = (["attach", name], ["list", "--all"], ["view", name], ["view", name, "--json"], ["logs", name])
+        shown += [tell(*verb) for verb in verbs]
+    (tmp_path / "job.yaml").unlink()
+    check_hidden(*shown, folder=tmp_path)
+    assert "done" in shown[1]
+
+
+@pytest.mark.parametrize("wrong", [SECRET, [{"secret": SECRET}]])
+def test_wrong_options_are_not_shown(call: Call, tmp_path: Path, wrong: Any) -> None:
+    given = job(tmp_path)
+    whole = yaml.safe_load(given.read_text())
+    whole["neuralnet"]["layer"][0]["store_conf"] = {"path": str(DIGITS), "storage_options": wrong}
+    given.write_text(yaml.safe_dump(whole))
+    result = call("validate", given)
+    assert "storage_options: expected a mapping" in result.stderr
+    check_hidden(result.output)

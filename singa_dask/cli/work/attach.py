@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.job_ends import Leaves, end_line, find_running, row_at_end
 from singa_dask.cli.signals import Signals
 from singa_dask.observe import start_progress
@@ -34,14 +35,14 @@ def show(jobs: RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
         The scheduler is gone, or knows the job no more.
     """
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
-    click.echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
+    echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
     with start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress, Signals() as signals:
         follower = Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1)
         signals.hand_to(Leaves(follower))
         over = follower.follow()
     if over is None:
-        click.echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
+        echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
         return row
     row = row_at_end(jobs, row["id"], over)
-    click.echo(end_line(row), err=True)
+    echo(end_line(row), err=True)
     return row

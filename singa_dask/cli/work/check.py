@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
+from singa_dask.cli.echo import echo
 from singa_dask.cli.work.layers import named_parts
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
@@ -39,9 +38,9 @@ def check(
         raise ConfigError(f"{name}: a store is examined on records that it reads. Say --data URL.")
     else:
         left_out = check_store(name, url, **keys)
-    click.echo(f"{name} passes.")
+    echo(f"{name} passes.")
     for each in left_out:
-        click.echo(f"not examined here: {each}")
+        echo(f"not examined here: {each}")
 
 
 def _parsed(conf: str | None) -> dict[str, Any]:

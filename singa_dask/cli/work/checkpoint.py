@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.job_ends import find_running
 from singa_dask.errors import CheckpointError
 from singa_dask.runtime import Follower
@@ -34,4 +33,4 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
     if "url" not in found:
         why = found.get("error") or (over or {}).get("failure") or "the job ended before it was written."
         raise CheckpointError(f"{row['id']}: {why['reason'] if isinstance(why, dict) else why}")
-    click.echo(found["url"])
+    echo(found["url"])

@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from singa_dask.cli.columns import columns
+from singa_dask.cli.echo import echo
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.observe import to_json
@@ -24,11 +25,11 @@ def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None
     """List and check the params of a checkpoint, or compare two."""
     facts = _compare(url, other) if other else _describe(url)
     if as_json:
-        click.echo(to_json(facts, indent=2))
+        echo(to_json(facts, indent=2))
     else:
-        click.echo("\n".join(_difference_lines(facts) if other else _lines(facts)))
+        echo("\n".join(_difference_lines(facts) if other else _lines(facts)))
         for problem in facts["problems"]:
-            click.echo(problem, err=True)
+            echo(problem, err=True)
     ctx.exit(1 if facts["problems"] else 0)
 
 

@@ -18,6 +18,7 @@ from distributed import Client
 from rich.console import Console
 
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.cli.options import CPU
 from singa_dask.cli.resume import given_arguments
 from singa_dask.cli.signals import Signals, hidden_from_children
@@ -34,6 +35,7 @@ from singa_dask.observe import new_job_id, short_url, to_json
 from singa_dask.observe.comparison import Target, add_statistics, measure
 from singa_dask.observe.comparison_page import write_page
 from singa_dask.observe.comparison_table import show_table
+from singa_dask.redaction import redact
 from singa_dask.runtime import Patience, local_cluster, present_workers, wait_for_room
 from singa_dask.runtime.planning.resources import cpu_count
 from singa_dask.version import __version__
@@ -86,11 +88,11 @@ def compare(
     comparison = describe(conf, topologies, ends, reasons, where, run_dir)
     output = fs.absolute(output or fs.join(run_dir, "report.html"))
     fs.write_atomic(fs.join(run_dir, RESULT), to_json(comparison, indent=1).encode())
-    fs.write_atomic(output, write_page(comparison).encode())
+    fs.write_atomic(output, redact(write_page(comparison)).encode())
     show_table(comparison, console)
     console.print(f"report: {short_url(output)}; runs: {short_url(run_dir)}", soft_wrap=True, markup=False)
     if as_json:
-        click.echo(to_json(without_curves(comparison)))
+        echo(to_json(without_curves(comparison)))
     if stops.signal_name:
         ctx.exit(128 + signal.Signals[stops.signal_name])
     ctx.exit(0 if any(run["state"] == "done" for each in comparison["topologies"] for run in each["runs"]) else 1)
@@ -227,7 +229,7 @@ def run_all(
             reasons[trial.url] = str(error)
             if isinstance(error, ClusterError):
                 unfit[topology.name] = str(error)
-        console.print(outcome(topology, trial, ends, reasons.get(trial.url, "")), markup=False, soft_wrap=True)
+        console.print(redact(outcome(topology, trial, ends, reasons.get(trial.url, ""))), markup=False, soft_wrap=True)
     return reasons
 
 

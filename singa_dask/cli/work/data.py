@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from singa_dask.cli.bench import measure, values_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
 from singa_dask.cli.opening import described, opened, store_format
@@ -31,12 +32,12 @@ def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: b
         pictures = Pictures(store, reading.shape) if png else None
         found = inspect_store(store, reading.shape, whole, pictures)
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        echo(json.dumps(found.to_dict()))
     else:
-        click.echo("\n".join(inspection_lines(found, terminal_width())))
+        echo("\n".join(inspection_lines(found, terminal_width())))
     if pictures and png:
         fs.write_atomic(fs.absolute(png), draw_sheet(pictures, found))
-        click.echo(f"{png}: {pictures.described}", err=True)
+        echo(f"{png}: {pictures.described}", err=True)
 
 
 def head(url: str, n: int, reading: Reading) -> None:
@@ -76,13 +77,13 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
         for part in store.parts:
             part.check_whole()
         check_manifests(store)
-    click.echo(f"{url}: {count} records in {_blocks(n_blocks)}, all can be read")
+    echo(f"{url}: {count} records in {_blocks(n_blocks)}, all can be read")
     sums = f"checksums of {_blocks(n_sums)} are right" if n_sums else "no manifest: no checksums compared"
-    click.echo(sums)
+    echo(sums)
     if writes:
         backend, options = store_format(url, reading)
         written = write_manifest(url, backend, reading.storage_options, **options)
-        click.echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
+        echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
 
 
 def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Reading, as_json: bool) -> None:
@@ -90,13 +91,13 @@ def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Rea
     with opened(url, reading) as store:
         rates = measure(store, batch_size, shuffle, rounds)
     if as_json:
-        click.echo(json.dumps({"url": url, "batch": batch_size, "shuffle": shuffle, "rates": list(map(asdict, rates))}))
+        echo(json.dumps({"url": url, "batch": batch_size, "shuffle": shuffle, "rates": list(map(asdict, rates))}))
         return
-    click.echo(f"batches of {batch_size}, shuffle {shuffle}; records/s (MiB/s as stored)")
-    click.echo(f"{'':16}{'in memory':>24}{'loader':>24}{'share':>8}")
+    echo(f"batches of {batch_size}, shuffle {shuffle}; records/s (MiB/s as stored)")
+    echo(f"{'':16}{'in memory':>24}{'loader':>24}{'share':>8}")
     for rate in rates:
         memory, loader = (_rate(value, rate.record_bytes) for value in (rate.memory, rate.loader))
-        click.echo(f"{rate.batches:16}{memory:>24}{loader:>24}{rate.share:>8.0%}")
+        echo(f"{rate.batches:16}{memory:>24}{loader:>24}{rate.share:>8.0%}")
 
 
 def _row(values: Any) -> str:

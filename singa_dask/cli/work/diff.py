@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from singa_dask.cli.columns import columns
+from singa_dask.cli.echo import echo
 from singa_dask.observe import to_json
 from singa_dask.observe.run_facts import best_metric, result_of
 from singa_dask.observe.stored_run import StoredRun, flatten, short_names
@@ -24,14 +23,14 @@ def diff(first: str, second: str, as_json: bool) -> None:
     jobs = differences(*(flatten(run.job) for run in runs))
     results = differences(*(_result(run) for run in runs))
     if as_json:
-        click.echo(to_json({"runs": [run.url for run in runs], "job": jobs, "result": results}, indent=2))
+        echo(to_json({"runs": [run.url for run in runs], "job": jobs, "result": results}, indent=2))
         return
     names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
     sections = []
     for title, found in (("job", jobs), ("result", results)):
         rows = [(f"  {key}", *map(_shown, pair)) for key, pair in found.items()]
         sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
-    click.echo("\n\n".join(sections))
+    echo("\n\n".join(sections))
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:

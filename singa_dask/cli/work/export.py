@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.exports.exporting import export_job, job_of_run
 
 __all__ = ["export"]
@@ -25,6 +24,6 @@ def export(
     if quiet:
         return
     for note in done.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     for url in done.urls:
-        click.echo(url)
+        echo(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.cli.inference import Chosen, ends_at_once, stored_net
 from singa_dask.jobs.stored import PHASES
 
@@ -48,4 +49,4 @@ def extract(
             steps=steps or 0,
         ):
             if not quiet:
-                click.echo(f"{url}: {n} records", err=True)
+                echo(f"{url}: {n} records", err=True)

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 import click
 
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
@@ -48,7 +49,7 @@ def graph(
     made = Picture.of(net, title(conf, phase))
     text = json.dumps(made.json(), indent=1) + "\n" if suffix == ".json" else made.dot()
     if output is None:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
         return
     data = draw(text, suffix, output) if suffix in DRAWINGS else text.encode()
     fs.write_atomic(fs.absolute(output), data)

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.loading import load
 from singa_dask.cli.tables import Column, ago, table, terminal_width
 from singa_dask.errors import ClusterError
@@ -30,17 +29,17 @@ def list_jobs(
     rows = of_runs(runs, scheduler, scheduler_file) if runs else of_cluster(scheduler, scheduler_file)
     rows = sorted(rows, key=lambda row: (row["ended"] is None, row["ended"] or row["began"]), reverse=True)
     if as_json:
-        click.echo(to_json(rows))
+        echo(to_json(rows))
         return
     ended = [row for row in rows if row["ended"] is not None]
     hidden = [] if show_all else ended[SHOWN_ENDED:]
     shown = rows[: len(rows) - len(hidden)]
     if not shown:
-        click.echo("no jobs.", err=True)
+        echo("no jobs.", err=True)
     for line in table(columns(shown, time.time()), terminal_width()) if shown else ():
-        click.echo(line)
+        echo(line)
     if hidden:
-        click.echo(f"{len(hidden)} more have ended; --all shows them.", err=True)
+        echo(f"{len(hidden)} more have ended; --all shows them.", err=True)
 
 
 def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
@@ -57,7 +56,7 @@ def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list
         try:
             known = {row["run_url"]: row for row in of_cluster(scheduler, scheduler_file)}
         except ClusterError as error:
-            click.echo(f"{error} States are as the files say.", err=True)
+            echo(f"{error} States are as the files say.", err=True)
     return [known.get(row["run_url"], row) for row in rows]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import click
-
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.job_ends import Leaves, row_at_end
 from singa_dask.cli.signals import Signals
 from singa_dask.errors import ConfigError
@@ -34,7 +33,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
         def show(event: Mapping[str, Any]) -> None:
             if event["event"] in ("log", "notice") and unit in ("", event["unit"]):
                 name = "" if unit else f"{event['unit']}: "
-                click.echo(log_line({**event, "message": name + event["message"]}))
+                echo(log_line({**event, "message": name + event["message"]}))
 
         if row["ended"] is None and follow:
             follower = Follower(jobs.client, row["id"], show)
@@ -49,9 +48,9 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
             last, n_kept = event["n"], n_kept + 1
             show(event)
     if not n_kept:
-        click.echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
+        echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
     elif n_kept <= last:
-        click.echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)
+        echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)
 
 
 def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 import click
 
+from singa_dask.cli.echo import echo
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.observe.curves import Panel, panels_of
@@ -41,7 +42,7 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
     elif terminal or not sys.stdout.isatty() or not show_window(panels, names, axis):
         width = min(max(shutil.get_terminal_size().columns, WIDTHS[0]), WIDTHS[1])
         colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        click.echo(draw_text(panels, names, axis, width, colours), color=True)
+        echo(draw_text(panels, names, axis, width, colours), color=True)
 
 
 def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], panels: list[Panel], axis: str) -> None:

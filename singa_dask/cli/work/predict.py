@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.cli.inference import Chosen, ends_at_once, stored_net
 from singa_dask.data import fs
 from singa_dask.jobs.inference import Records
@@ -41,8 +40,8 @@ def predict(
     lines = csv_lines(values.rows(), delimiter)
     if out is None:
         for line in lines:
-            click.echo(line, nl=False)
+            echo(line, nl=False)
         return
     fs.write_atomic(fs.absolute(out), "".join(lines).encode())
     if not quiet:
-        click.echo(f"{out}: {sum(each.count for each in values.found)} records", err=True)
+        echo(f"{out}: {sum(each.count for each in values.found)} records", err=True)

@@ -10,6 +10,7 @@ import click
 
 from singa_dask.cli import job
 from singa_dask.cli.detaching import detach_run
+from singa_dask.cli.echo import echo
 from singa_dask.cli.options import LATEST
 from singa_dask.cli.resume import given_arguments, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
@@ -99,9 +100,9 @@ def run(
         job.show_outputs(job.outputs(nets.values()))
     # what is wrong with the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
-        click.echo(how_to_go_on(ctx, place.url), err=True)
+        echo(how_to_go_on(ctx, place.url), err=True)
     if as_json:
-        click.echo(to_json(summary))
+        echo(to_json(summary))
     ctx.exit(result.exit_code)
 
 
@@ -119,27 +120,27 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
 
 def tell_start(conf: JobConf, place: Place) -> None:
     """Print where the run is written, and where its initial values come from."""
-    click.echo(f"run directory: {short_url(place.url)}", err=True)
+    echo(f"run directory: {short_url(place.url)}", err=True)
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
-        click.echo(f"initial values from {find_values(url)}", err=True)
+        echo(f"initial values from {find_values(url)}", err=True)
     steps = place.steps().values()
     if steps and min(steps) >= conf.train_steps:
         message = f"train_steps is {conf.train_steps}, and the checkpoint is of step {min(steps)}: no step is left."
-        click.echo(f"{message} Set train_steps higher to train on.", err=True)
+        echo(f"{message} Set train_steps higher to train on.", err=True)
 
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:
     """Print how the job ended; a failure even when quiet."""
     for text in (result.reason, result.error.rstrip()):
         if text and (result.state == "failed" or not quiet):
-            click.echo(text, err=True)
+            echo(text, err=True)
     if result.bad_records and not quiet:
-        click.echo(f"{result.bad_records} bad records were passed over; see {url}/bad_records.jsonl", err=True)
+        echo(f"{result.bad_records} bad records were passed over; see {url}/bad_records.jsonl", err=True)
     if not quiet:
         n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
         local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
         memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
         end = f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}"
-        click.echo(join_if_fits(end, f"see {short_url(url)}"), err=True)
+        echo(join_if_fits(end, f"see {short_url(url)}"), err=True)
         run = shlex.quote(short_url(url))
-        click.echo(join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)
+        echo(join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)

@@ -6,9 +6,8 @@ import ipaddress
 import os
 import signal
 
-import click
-
 from singa_dask import serving
+from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
 from singa_dask.jobs import load_model
 
@@ -42,14 +41,14 @@ def serve(
     )
     server = server_type(model, limits, host, port, layer)
     if not is_loopback(host):
-        click.echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+        echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
     with Signals() as signals:
         signals.hand_to(_Ending(server))
         with server:
-            click.echo(f"{model.name}, step {model.step}: {server.url}")
+            echo(f"{model.name}, step {model.step}: {server.url}")
             server.wait()
     counts = server.app.counts()
-    click.echo(
+    echo(
         f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
         f"{counts['batches']} batches",
         err=True,
@@ -67,7 +66,7 @@ class _Ending:
         if self._asked:
             os._exit(128 + signal.Signals[signal_name])
         self._asked = True
-        click.echo(f"{signal_name}: ending.", err=True)
+        echo(f"{signal_name}: ending.", err=True)
         self._server.stop()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from singa_dask.cli.columns import columns
+from singa_dask.cli.echo import echo
 from singa_dask.observe import short_url, to_json
 from singa_dask.observe.run_facts import facts_of
 from singa_dask.observe.stored_run import StoredRun
@@ -38,7 +39,7 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
         sys.stdout.write(_table(run))
         return
     facts = {**facts_of(run), "checkpoints": find_steps(url)}
-    click.echo(to_json(facts, indent=2) if as_json else "\n".join(_lines(facts)))
+    echo(to_json(facts, indent=2) if as_json else "\n".join(_lines(facts)))
 
 
 def _table(run: StoredRun) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.job_ends import find_running
 from singa_dask.errors import ConfigError
 
@@ -22,8 +23,8 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
     for name, facts in found.items():
         what, seconds = facts.get("wait") or ("", 0.0)
         waits = f", waits for {what} ({seconds:.0f} s)" if what else ""
-        click.echo(f"{name} on {facts['address']}{waits}")
+        echo(f"{name} on {facts['address']}{waits}")
         for line in facts.get("stack", [f"  no stack: {facts.get('error')}"]):
-            click.echo(line)
-        click.echo()
+            echo(line)
+        echo()
     ctx.exit(0 if any("stack" in facts for facts in found.values()) else 1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.job_ends import find_running, has_left_line, wait_for_end
 
 __all__ = ["stop"]
@@ -19,6 +18,6 @@ def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: b
         jobs.stop(row["id"])
         if has_left_line(row):
             return
-        click.echo(f"{row['id']} stops with a checkpoint.", err=True)
+        echo(f"{row['id']} stops with a checkpoint.", err=True)
         if not no_wait:
             wait_for_end(jobs, row["id"], row["n_events"])

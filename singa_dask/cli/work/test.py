@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-import click
-
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.cli.inference import Chosen, ends_at_once, stored_net
 from singa_dask.conf import Phase
 from singa_dask.jobs.stored import PHASES
@@ -55,9 +54,9 @@ def test(
     }
     if not quiet:
         if tested.bad_records:
-            click.echo(f"{tested.bad_records} bad records were passed over", err=True)
+            echo(f"{tested.bad_records} bad records were passed over", err=True)
         told = f"{tested.n_batches} batches, {tested.n_records} records"
-        click.echo(f"{NAMES[which].capitalize()}: {show_metrics(tested.metrics)}  ({told})", err=True)
+        echo(f"{NAMES[which].capitalize()}: {show_metrics(tested.metrics)}  ({told})", err=True)
         job.show_outputs(outputs)
     if as_json:
-        click.echo(to_json(summary))
+        echo(to_json(summary))

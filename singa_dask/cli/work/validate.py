@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from singa_dask.cli import job
+from singa_dask.cli.echo import echo
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
 from singa_dask.jobs.checking import check, complete
@@ -23,13 +22,13 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     nets = check(read, absent=absent)
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
     for phase, net in nets.items():
-        click.echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
+        echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)
     threads = n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
     if not (read.job.gpu or read.job.ops == "cupy"):
-        click.echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
+        echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
     for number, units in enumerate(layout.processes):
-        click.echo(f"process {number}: {', '.join(_shown(read.job, units))}")
+        echo(f"process {number}: {', '.join(_shown(read.job, units))}")
 
 
 def _shown(job: JobConf, units: Sequence[Address]) -> list[str]:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
-
 from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.echo import echo
 from singa_dask.cli.tables import Column, ago, table, terminal_width
 from singa_dask.observe import short_url, show_metrics, to_json
 
@@ -23,10 +22,10 @@ def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: b
     with jobs_of(scheduler, scheduler_file) as jobs:
         found = jobs.view(jobs.find(job)["id"])
     if as_json:
-        click.echo(to_json(found))
+        echo(to_json(found))
         return
     for line in describe(found, terminal_width(), time.time()):
-        click.echo(line)
+        echo(line)
 
 
 def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[str]:
