@@ -138,15 +138,17 @@ class Running:
         assert isinstance(found, Server)
         return found
 
-    def cut(self, sender: int, receiver: int, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-        """Lose what a process sends to another one from now on; return the list that gets the messages."""
+    def cut(self, sender: int, receiver: int, monkeypatch: pytest.MonkeyPatch, kind: str = "") -> list[Message]:
+        """Lose what a process sends to another one from now on, or one kind of it; return the list that gets it."""
         transport, address = self.hosts[sender].router.transport, self.hosts[receiver].address
         assert transport is not None
         lost, real = list[Message](), transport.send
 
         def send(to: str, message: Message) -> None:
-            if to == address:
-                lost.append(message)
+            if to == address and kind in ("", message.kind):
+                with self._changed:
+                    lost.append(message)
+                    self._changed.notify_all()
             else:
                 real(to, message)
 

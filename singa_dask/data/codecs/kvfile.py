@@ -22,7 +22,7 @@ from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["KVFile", "KVFileWriter", "file_url", "write_pairs"]
+__all__ = ["SHARD", "KVFile", "KVFileWriter", "file_url", "write_pairs"]
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"

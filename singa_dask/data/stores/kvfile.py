@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.kvfile import KVFile, file_url, write_pairs
+from singa_dask.data.codecs.kvfile import SHARD, KVFile, file_url, write_pairs
 from singa_dask.data.codecs.record import (
     check_schema,
     decode_records,
@@ -51,6 +51,7 @@ class KVFileStore(RangeStore):
 
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")
+    directory_files = (SHARD,)
     accepts_truncated = True
 
     def __init__(self, url: str, storage_options: fs.Options = None, truncated: bool = False) -> None:

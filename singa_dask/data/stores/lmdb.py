@@ -61,7 +61,7 @@ class LMDBStore(Store):
     """
 
     suffixes = (".lmdb", ".mdb")
-    reads_directories = True
+    directory_files = (DATA_FILE,)
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         super().__init__(url, storage_options)

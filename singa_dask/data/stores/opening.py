@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from singa_dask.data import fs
@@ -26,28 +26,22 @@ def is_pattern(url: str) -> bool:
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Detect the backend by the suffix or first bytes of a file; None if unknown."""
+    """Detect the backend by the suffix or first bytes of a file, or by what is in a directory; None if unknown."""
     found_here = fs.look(url, storage_options)
     if found_here is None:
         raise DataError(f"{url}: no such file or directory.")
     is_dir, n_bytes = found_here
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     names = fs.ls(url, storage_options) if is_dir else []
-    inside: Sequence[str] = [fs.join(url, entry) for entry in names] or [url]
-    found = next((name for name in _formats(inside, head) if STORES.find(name).reads_directories or not is_dir), None)
-    return found or ("image-folder" if is_dir and _has_images(url, names, storage_options) else None)
-
-
-def _formats(files: Sequence[str], head: bytes = b"") -> Iterator[str]:
-    """Yield the formats of files, by their names, or the first bytes of the only one."""
     for name in STORES.names():
         try:
             found = STORES.find(name)
         except ConfigError:
             # its package is not installed
             continue
-        if any(found.matches(path, head) for path in files):
-            yield name
+        if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
+            return name
+    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
 
 
 def _unknown(url: str, storage_options: fs.Options) -> DataError:

@@ -87,8 +87,8 @@ class Store(ABC):
     "text", lines of numbers."""
     table_format: ClassVar[str] = ""
     """The option ``format`` of the store ``table`` that reads the same files by named columns, if there is one."""
-    reads_directories: ClassVar[bool] = False
-    """Whether a URL is that of a directory, whose files are one store."""
+    directory_files: ClassVar[tuple[str, ...]] = ()
+    """Names of files: a directory that has one of them is a store of this format."""
     is_source: ClassVar[bool] = True
     """Whether `convert` reads files of this format."""
     blocks: tuple[Block, ...] = ()
@@ -110,7 +110,7 @@ class Store(ABC):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        """Return whether a file that begins with ``head`` (empty for a directory) is of this format."""
+        """Return whether a file that begins with ``head`` is of this format."""
         return url.lower().endswith(cls.suffixes) if cls.suffixes else False
 
     @classmethod

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import posixpath
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -84,12 +83,8 @@ class ZarrStore(ArrayStore):
 
     title = "Zarr"
     suffixes = (".zarr",)
-    reads_directories = True
+    directory_files = (*ARRAY_FILES, *GROUP_FILES)
     damage = DAMAGE
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return posixpath.basename(url) in (*ARRAY_FILES, *GROUP_FILES) or super().matches(url, head)
 
     def open_group(self) -> ArrayGroup:
         if not fs.exists(self.url, self.storage_options):

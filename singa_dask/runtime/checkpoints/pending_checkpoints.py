@@ -105,8 +105,10 @@ class PendingCheckpoints:
         """Return where parts go."""
         return {"url": checkpoint.step_url(self.directory, step)}
 
-    def to_ask(self, units: Collection[Address]) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that workers which start anew have not answered: (step, worker, what it has to know).
+    def to_ask(
+        self, units: Collection[Address], awaited: int | None = None
+    ) -> list[tuple[int, Address, dict[str, Any]]]:
+        """Return the requests that workers which start anew have to answer: (step, worker, what it has to know).
 
         Reports of a worker group are of one step: the whole group is asked again.
 
@@ -114,12 +116,15 @@ class PendingCheckpoints:
         ----------
         units : collection of Address
             All workers of other groups that start anew.
+        awaited : int, optional
+            The step for which servers have not taken their copies. A group that has reported for it does not wait for
+            them any more: its reports are void.
         """
         again = []
         for step, pending in self._pending.items():
             n_reports = Counter(worker.group for worker in pending.reports)
             for unit in units:
-                if n_reports[unit.group] < self.n_workers:
+                if step == awaited or n_reports[unit.group] < self.n_workers:
                     pending.reports.pop(unit, None)
                     again.append((step, unit, pending.asked))
         return again

@@ -301,8 +301,9 @@ class Checkpointing:
     def _ask_again(self, message: Message) -> None:
         """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
+        awaited = self._asked[1] if self._asked and not self._copying else None
         for pending in self._all_pending():
-            for step, worker, info in pending.to_ask(workers):
+            for step, worker, info in pending.to_ask(workers, awaited):
                 self._arrived.discard(worker)
                 self._channel.send("progress", worker, step=step, info=info)
         self.leave(message.info["left"])

@@ -99,7 +99,7 @@ def test_damaged_and_harmful_files_are_named(tmp_path: Path) -> None:
     shutil.rmtree(url)
     Path(url).mkdir()
     with pytest.raises(DataError, match=r"x\.zarr: neither a group nor an array of Zarr"):
-        open_store(url)
+        open_store(url, "zarr")
 
 
 def test_a_manifest_finds_a_chunk_that_is_missing(tmp_path: Path) -> None:

@@ -115,6 +115,24 @@ def test_a_worker_that_is_lost_after_its_last_step(tmp_path: Path, monkeypatch: 
     assert all(each == list(range(6)) for each in applied.values())
 
 
+@pytest.mark.parametrize("lost", [[2], [1, 2]], ids=str)
+def test_workers_that_are_lost_after_they_reported_for_a_snapshot_report_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int]
+) -> None:
+    counted, events = count_updates(monkeypatch), list[dict[str, Any]]()
+    job = mlp(train_steps=MANY, cluster={**DOWNPOUR_3, "snapshot_freq": 3}, updater=STEADY)
+    with Running(job, str(tmp_path), lambda _, event: events.append(event)) as running:
+        arrivals = running.cut(lost[0], 0, monkeypatch, "arrived")
+        running.wait_until(lambda: bool(arrivals))
+        running.replace(lost)
+        running.wait_for_snapshot()
+        running.stop()
+    assert not [event for event in events if event["event"] == "log"]
+    (applied,) = counted.values()
+    for (_, group), steps in applied.items():
+        assert steps == list(range(running.reports[Address.worker(group, 0)]["step"]))
+
+
 @pytest.mark.parametrize("share_memory", [True, False], ids=["shared", "copies"])
 @pytest.mark.parametrize("lost", [[0], [1]], ids=str)
 def test_several_groups_in_a_process(
