@@ -30,7 +30,7 @@ def run_with_a_kill(made: Any, machines: Machines, directory: Path, process: int
     return Run(made, machines, directory, (at_step(40), killed(first_unit(made, process))))
 
 
-@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[:-1], 4))
+@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[:-1], 5))
 def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology)
     run = run_with_a_kill(made, bare, tmp_path / "runs", process)

@@ -55,6 +55,7 @@ def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any, pro
     assert run.result.restarts == 0, run.result
 
 
+@pytest.mark.long
 def test_a_worker_with_sigterm(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", 1000)
     leaves = once_it_leaves("worker-0-1", signalled(signal.SIGTERM, "worker-0-1"))

@@ -12,7 +12,6 @@ from tests.faults.jobs import first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.parts import hold_gil_soon
 from tests.faults.runs import Run, at_step, check_same, signalled, stopped_for
-from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
 
@@ -20,9 +19,9 @@ pytestmark = pytest.mark.cluster
 LONGEST_PAUSE_S = 30.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("topology", "process"),
-    mostly_long([("allreduce", 1), ("allreduce", 0), ("sandblaster", 1), ("sandblaster", 0)], 4),
+    ("topology", "process"), [("allreduce", 1), ("allreduce", 0), ("sandblaster", 1), ("sandblaster", 0)]
 )
 def test_stopped_for_ever(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology, 1000)

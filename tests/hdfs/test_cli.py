@@ -26,6 +26,7 @@ def metrics(run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_a_run_from_hdfs_is_the_run_from_a_local_file(beside: Client, folder: str, tmp_path: Path) -> None:
     records = fs.join(folder, "records.arrow")
     fs.write_atomic(records, DIGITS.read_bytes())

@@ -272,7 +272,8 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
         assert Driven(digits("single"), client, tmp_path).result.state == "done"
 
 
-@pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at once", "given up"])
+@pytest.mark.long
+@pytest.mark.parametrize("closed", [False, True], ids=["at once", "given up"])
 def test_a_lost_scheduler_ends_the_job(
     tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch, closed: bool
 ) -> None:

@@ -125,7 +125,7 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
             follower.subscribe()
             follower.follow()
 
-    driven = Driven(digits("downpour", "disp_freq=1", "train_steps=300"), client, tmp_path, come_late)
+    driven = Driven(digits("downpour", "disp_freq=1", "train_steps=100"), client, tmp_path, come_late)
     threads[0].join()
     assert driven.result.state == "done"
     told = [event for event in driven.events if event["event"] not in ("started", "steps")]
@@ -134,7 +134,7 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     Follower(client, driven.job_id, again.append).follow()
     assert again == told  # steps are not kept
     facts = client.run_on_scheduler(facts_of, driven.job_id)
-    assert (facts["state"], facts["step"], facts["run_url"]) == ("done", 300, driven.url)
+    assert (facts["state"], facts["step"], facts["run_url"]) == ("done", 100, driven.url)
     assert facts["metrics"]["train"] == driven.result.train
     assert ask_jobs(client, Op.EVENTS, job_id="nobody") is None
     assert client.run_on_scheduler(n_events_of_topics) == 0

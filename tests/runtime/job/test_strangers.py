@@ -68,7 +68,8 @@ class Siege:
         return max(n for n, _ in driven.client.run(usage, job_id=driven.job_id).values())
 
 
-@pytest.mark.parametrize("n", [500, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("n", [500, 10_000])
 def test_strangers_change_nothing_in_a_job(client: Client, tmp_path: Path, n: int) -> None:
     siege = Siege(n, tmp_path / "bomb")
     disturbed = Driven(mlp(train_steps=1_000_000, cluster=ALLREDUCE), client, tmp_path, siege)
