@@ -178,6 +178,30 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     assert not closer.is_alive()
 
 
+def test_closing_while_the_thread_starts_ends_it(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(small)
+    watched.leave.clear()
+    loader = Loader(watched, order_of(small, 60), name="starting")
+    closer, start = threading.Thread(target=loader.close), threading.Thread.start
+
+    def start_and_close(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "prefetch-starting":
+            start(closer)
+            closer.join(0.5)  # it must not be done before the loader knows its thread
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_close)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(loader.next)
+        try:
+            with pytest.raises(Aborted):
+                waiting.result(20)
+        finally:
+            watched.leave.set()
+    closer.join(60)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch-starting"]
+
+
 def test_an_abort_frees_who_waits_and_waits_for_no_read(small: Store) -> None:
     watched = Watched(small)
     watched.leave.clear()
