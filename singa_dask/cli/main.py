@@ -61,6 +61,10 @@ VERBS = {
     "view": "Describe a job on a cluster: units, hosts, steps, restarts.",
 }
 """What each does, in the first line of its help: shown without loading it."""
+MODULES = {
+    **dict.fromkeys(("attach", "checkpoint", "kill", "logs", "stack", "stop", "view"), "job_verbs"),
+}
+"""Modules of verbs that share one; others have a module with their own name."""
 
 HABITS = {
     "cancel": "stop",
@@ -105,7 +109,7 @@ class Verbs(click.Group):
             return None
         # no module, and no function, can have a keyword as its name
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = load(f"singa_dask.cli.{name}:{name}")
+        command: click.Command = load(f"singa_dask.cli.{MODULES.get(name, name)}:{name}")
         return with_places(command)
 
     def resolve_command(
