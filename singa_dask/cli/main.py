@@ -62,6 +62,7 @@ VERBS = {
 }
 """What each does, in the first line of its help: shown without loading it."""
 MODULES = {
+    **dict.fromkeys(("extract", "predict", "test"), "inference"),
     **dict.fromkeys(("attach", "checkpoint", "kill", "logs", "stack", "stop", "view"), "job_verbs"),
 }
 """Modules of verbs that share one; others have a module with their own name."""

@@ -15,7 +15,6 @@ __all__ = [
     "CPU",
     "LATEST",
     "cluster_options",
-    "inference_options",
     "job_argument",
     "job_options",
     "json_option",
@@ -135,21 +134,3 @@ def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """Complete the id of a job; silently offer none if the scheduler does not answer soon."""
     return list(load("singa_dask.cli.completion:complete_job")(ctx.params, incomplete))
-
-
-def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what test, extract and predict have in common: the checkpoint, who computes, ``--quiet``."""
-    for decorate in (
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
-        click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        click.option(
-            "--init-from",
-            metavar="URL",
-            multiple=True,
-            help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-            "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-        ),
-    ):
-        command = decorate(command)
-    return command

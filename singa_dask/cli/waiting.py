@@ -1,15 +1,38 @@
-"""``--wait``: how long a verb waits for a cluster, and the messages meanwhile."""
+"""The cluster that a verb asks for: ``--workers``, ``--scheduler``, ``--scheduler-file`` and ``--wait``."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from singa_dask import runtime
 from singa_dask.cli.echo import echo
+from singa_dask.cli.signals import hidden_from_children
 
-__all__ = ["patience_of"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["chosen_cluster", "patience_of"]
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
     """Return the time to wait, with messages on stderr about what is missing unless ``quiet``."""
     return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(echo, err=True))
+
+
+@contextlib.contextmanager
+def chosen_cluster(
+    workers: int | None, scheduler: str | None, scheduler_file: str | None, patience: runtime.Patience
+) -> Iterator[Client | None]:
+    """Provide so many new processes of this machine, or else the cluster that is named; None if none is."""
+    with contextlib.ExitStack() as stack:
+        client = None
+        if workers:
+            with hidden_from_children():
+                client = stack.enter_context(runtime.local_cluster(workers))
+        elif scheduler or scheduler_file:
+            address = None if scheduler_file else scheduler
+            client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
+        yield client
