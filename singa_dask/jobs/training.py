@@ -14,10 +14,8 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, with_defaults, without_unread
-from singa_dask.jobs.datasets.columns import find_wrong_columns
-from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.datasets.local import local_parts
+from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fitted
+from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.preparing import prepare_run
@@ -107,12 +105,13 @@ def start(
     check_names(job.file, datasets, needed=not elsewhere)
     check_shapes(job.file, datasets)
     check_weights(job.file, datasets)
-    datasets = without_unread(job.conf, datasets)
-    if wrong := find_wrong_columns(with_defaults(job.conf, datasets), datasets):
-        raise job.file.locate(ConfigError(wrong))
+    try:
+        conf, datasets = fitted(job.conf, datasets)
+    except ConfigError as error:
+        raise job.file.locate(error) from None
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
-            replace(job.file, job=with_defaults(job.conf, datasets)),
+            replace(job.file, job=conf),
             run_dir=run_dir,
             resume=resume,
             overwrite=overwrite,

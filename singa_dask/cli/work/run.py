@@ -19,8 +19,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.place import Place
-from singa_dask.jobs.preparing import prepare_run
+from singa_dask.jobs.preparing import Place, prepare_run
 from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
 from singa_dask.runtime import Result
 from singa_dask.runtime.checkpoints.lookup import find_values
