@@ -22,7 +22,7 @@ from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import has_checkpoints
 from singa_dask.version import __version__
 
-__all__ = ["Place", "Prepared", "prepare_run"]
+__all__ = ["Place", "Prepared", "describe_command", "prepare_run"]
 
 
 class Place(NamedTuple):
@@ -146,7 +146,7 @@ class Prepared(NamedTuple):
             resolved_text=read.resolved(),
             goes_on=place.goes_on,
             replaces=place.replaces,
-            command=_describe_command(arguments, place),
+            command=describe_command(arguments, place.init_from, place.checkpoint),
             queue=queue,
             priority=priority,
         )
@@ -201,7 +201,10 @@ def prepare_run(
     return Prepared(read, bound, place, nets)
 
 
-def _describe_command(arguments: Sequence[str], place: Place) -> dict[str, Any]:
+def describe_command(
+    arguments: Sequence[str], init_from: Sequence[str] = (), resume: str | None = None
+) -> dict[str, Any]:
+    """Return what a run directory records about the command that started a run."""
     return {
         "time": time.time(),
         "arguments": list(arguments),
@@ -209,6 +212,6 @@ def _describe_command(arguments: Sequence[str], place: Place) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-        "resume": place.checkpoint,
+        "init_from": [os.path.abspath(url) if "://" not in url else url for url in init_from],
+        "resume": resume,
     }

@@ -40,7 +40,7 @@ def show(jobs: RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
     with start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress, Signals() as signals:
         follower = Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1)
-        signals.hand_to(Leaves(follower))
+        signals.hand_to(lambda name: follower.leave())
         over = follower.follow()
     if over is None:
         echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
@@ -139,7 +139,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
         if row["ended"] is None and follow:
             follower = Follower(jobs.client, row["id"], show)
             with Signals() as signals:
-                signals.hand_to(Leaves(follower))
+                signals.hand_to(lambda name: follower.leave())
                 over = follower.follow()
             if over is not None:
                 row_at_end(jobs, row["id"], over)
@@ -178,17 +178,6 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
             echo(line)
         echo()
     ctx.exit(0 if any("stack" in facts for facts in found.values()) else 1)
-
-
-class Leaves:
-    """Ends the following of a job when a signal comes, and asks nothing of the job."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-
-    def stop(self, signal_name: str) -> None:
-        """Leave; safe in a signal handler."""
-        self._follower.leave()
 
 
 def find_running(jobs: RemoteJobs, piece: str, with_units: bool = False) -> dict[str, Any] | None:
