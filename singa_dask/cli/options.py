@@ -96,33 +96,23 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        wait = click.option(
-            "--wait",
-            metavar="SECONDS",
-            type=click.FloatRange(min=0),
-            default=0.0,
-            help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
-        )
-        return cluster_options(use)(wait(command))
-
-    return decorate
+    wait = click.option(
+        "--wait",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
+    )
+    return lambda command: cluster_options(use)(wait(command))
 
 
 def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        by_file = click.option(
-            "--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written."
-        )
-        by_address = click.option(
-            "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
-        )
-        return by_address(by_file(command))
-
-    return decorate
+    by_file = click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
+    by_address = click.option(
+        "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
+    )
+    return lambda command: by_address(by_file(command))
 
 
 def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
