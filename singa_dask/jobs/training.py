@@ -99,8 +99,12 @@ def start(
     check_client(client, "sd.train, job")
     given = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
-    if (resume and given) or (overwrite and (resume or not run_dir)) or (queue and not elsewhere):
-        raise ConfigError(_conflict(bool(resume and given), overwrite))
+    if resume and given:
+        raise ConfigError("resume takes all from one checkpoint, and init_from only values. Give one of them.")
+    if overwrite and (resume or not run_dir):
+        raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
+    if queue and not elsewhere:
+        raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
     check_names(job.file, datasets, needed=not elsewhere)
     check_shapes(job.file, datasets)
@@ -183,11 +187,3 @@ def _progress(conf: JobConf, run_url: str, is_shown: bool) -> Progress:
     if is_shown and notebook_shell() is not None:
         return NotebookProgress(n_groups, n_steps, run_url)
     return start_progress(n_groups, n_steps, not is_shown, run_url=run_url)
-
-
-def _conflict(resumes_from_values: bool, overwrites: bool) -> str:
-    if resumes_from_values:
-        return "resume takes all from one checkpoint, and init_from only values. Give one of them."
-    if overwrites:
-        return "overwrite replaces the run in run_dir. Give that, and no resume."
-    return "queue needs a cluster that is there without this program. Give its client."
