@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from singa_dask import runtime
+from singa_dask.cli.clusters import chosen_cluster, patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.reading import Reading, reading_options
 from singa_dask.cli.tasks import shown
-from singa_dask.cli.waiting import chosen_cluster, patience_of
 from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records

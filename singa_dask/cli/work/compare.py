@@ -16,12 +16,12 @@ from distributed import Client
 from rich.console import Console
 
 from singa_dask.cli import job
+from singa_dask.cli.clusters import patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.options import CPU
 from singa_dask.cli.resume import command_line
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.trials import Ends, Stops, Topology, Trial, UnmeasuredError, is_done, plan_topology, run_trial
-from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.conf.paths import cluster_text
 from singa_dask.conf.watched import is_less_better, split_metric

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from singa_dask.cli import job
+from singa_dask.cli.clusters import chosen_cluster, patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.tasks import reported, shown
-from singa_dask.cli.waiting import chosen_cluster, patience_of
 from singa_dask.conf import Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError

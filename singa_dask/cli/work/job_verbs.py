@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.clusters import jobs_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError

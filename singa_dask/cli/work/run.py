@@ -9,11 +9,11 @@ import shlex
 import click
 
 from singa_dask.cli import job
+from singa_dask.cli.clusters import patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.options import LATEST
 from singa_dask.cli.resume import command_line, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
-from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.clusters import cluster_of

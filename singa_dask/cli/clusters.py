@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import click
+
 from singa_dask import runtime
 from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import hidden_from_children
@@ -14,7 +16,7 @@ from singa_dask.cli.signals import hidden_from_children
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["chosen_cluster", "patience_of"]
+__all__ = ["chosen_cluster", "jobs_of", "patience_of"]
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
@@ -36,3 +38,14 @@ def chosen_cluster(
             address = None if scheduler_file else scheduler
             client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
         yield client
+
+
+@contextlib.contextmanager
+def jobs_of(scheduler: str | None, scheduler_file: str | None) -> Iterator[runtime.RemoteJobs]:
+    """Connect to the cluster that the options name."""
+    if not (scheduler or scheduler_file):
+        raise click.UsageError(
+            "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE, or set DASK_SCHEDULER_ADDRESS."
+        )
+    with runtime.connect(None if scheduler_file else scheduler, scheduler_file) as client:
+        yield runtime.RemoteJobs(client)
