@@ -26,18 +26,24 @@ def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
 
 @contextlib.contextmanager
 def chosen_cluster(
-    workers: int | None, scheduler: str | None, scheduler_file: str | None, patience: runtime.Patience
-) -> Iterator[Client | None]:
-    """Provide so many new processes of this machine, or else the cluster that is named; None if none is."""
+    workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
+) -> Iterator[tuple[Client, runtime.Patience] | None]:
+    """Provide so many new processes of this machine, or else the cluster that is named, and how long to wait for it.
+
+    Yields None if none is: then nothing of Dask is loaded.
+    """
+    if not (workers or scheduler or scheduler_file):
+        yield None
+        return
+    patience = patience_of(wait, quiet)
     with contextlib.ExitStack() as stack:
-        client = None
         if workers:
             with hidden_from_children():
                 client = stack.enter_context(runtime.local_cluster(workers))
-        elif scheduler or scheduler_file:
+        else:
             address = None if scheduler_file else scheduler
             client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
-        yield client
+        yield client, patience
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.clusters import chosen_cluster, patience_of
+from singa_dask.cli.clusters import chosen_cluster
 from singa_dask.cli.echo import echo
 from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import scheduler_options
@@ -169,10 +169,10 @@ def _cluster(
 
     Yields a function that runs tasks, and one that calls a function in each process that does.
     """
-    patience = patience_of(wait, quiet)
-    with chosen_cluster(workers, scheduler, scheduler_file, patience) as client:
-        if client is None:
+    with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as found:
+        if found is None:
             yield run_here, lambda call: call()
             return
+        client, patience = found
         patience.until(lambda: runtime.threads_by_host(client))
         yield runtime.on_dask(client), runtime.on_each_worker(client)

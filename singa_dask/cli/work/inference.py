@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from singa_dask.cli import job
-from singa_dask.cli.clusters import chosen_cluster, patience_of
+from singa_dask.cli.clusters import chosen_cluster
 from singa_dask.cli.echo import echo
 from singa_dask.cli.tasks import reported, shown
 from singa_dask.conf import Phase
@@ -143,9 +143,8 @@ def _stored_net(
 
     @contextlib.contextmanager
     def found_workers() -> Iterator[Workers]:
-        patience = patience_of(wait, quiet)
-        with chosen_cluster(workers, scheduler, scheduler_file, patience) as client:
-            yield HERE if client is None else workers_of(client, patience, published=not workers)
+        with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as found:
+            yield HERE if found is None else workers_of(*found, published=not workers)
 
     def show(compute: Computation) -> Computation:
         run_shown = shown(compute, lambda each: each.part.index, quiet)
