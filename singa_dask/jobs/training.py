@@ -14,7 +14,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fitted
+from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
@@ -110,7 +110,7 @@ def start(
     check_shapes(job.file, datasets)
     check_weights(job.file, datasets)
     try:
-        conf, datasets = fitted(job.conf, datasets)
+        conf, datasets = fit_to_data(job.conf, datasets)
     except ConfigError as error:
         raise job.file.locate(error) from None
     with contextlib.ExitStack() as stack:

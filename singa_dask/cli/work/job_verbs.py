@@ -75,15 +75,15 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
 
 def kill(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """End a job at once."""
-    end(job, scheduler, scheduler_file, RemoteJobs.kill)
+    end_job(job, scheduler, scheduler_file, RemoteJobs.kill)
 
 
 def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool) -> None:
     """Stop a job with a checkpoint."""
-    end(job, scheduler, scheduler_file, RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
+    end_job(job, scheduler, scheduler_file, RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
 
 
-def end(
+def end_job(
     job: str,
     scheduler: str | None,
     scheduler_file: str | None,

@@ -24,7 +24,7 @@ __all__ = [
     "check_shapes",
     "check_weights",
     "find_wrong_columns",
-    "fitted",
+    "fit_to_data",
     "readers",
     "shown_by_name",
     "store_of",
@@ -180,7 +180,7 @@ def _matching(columns: Collection[str], pattern: str) -> list[str]:
     return [pattern] if pattern in columns else [each for each in columns if fnmatch.fnmatchcase(each, pattern)]
 
 
-def fitted(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf, dict[str, Dataset]]:
+def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf, dict[str, Dataset]]:
     """Return a job that says what its data imply, and the data without columns that it does not read.
 
     Raises

@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.fs.host_files import SCHEME, Catalog
 from singa_dask.data.fs.locks import create_locked, delete_unlocked
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.jobs.datasets.binding import fitted, readers, with_urls
+from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.dataset import Dataset
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import JobRun, check_room, plan_processes
@@ -75,7 +75,7 @@ def placed_job(
         found: dict[str, Dataset] = {}
         for name in sorted(set(readers(job).values())):
             found[name] = (datasets or {}).get(name) or published(name, client)
-        job, found = fitted(job, found)
+        job, found = fit_to_data(job, found)
         for dataset in found.values():
             catalogs.append(place_on_hosts(dataset, client))
         urls = {catalog.dataset: catalog.url for catalog in catalogs}
