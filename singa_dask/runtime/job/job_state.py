@@ -127,6 +127,7 @@ class JobState(LifeCycle):
                 if not self._moving:
                     self._deadline = None
                 self._stop_units()
+                self._replace_buddies()
         elif kind == "training":
             self._trains = self._has_trained = True
             self._restarts.resume(self._now)
@@ -389,8 +390,7 @@ class JobState(LifeCycle):
             return
         roster, there = self.roster, self._placer.reachable(self._workers)
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
-            before = self._life.buddies[process]
-            if before and before not in there and buddy:
+            if self._life.buddies[process] not in there and buddy:
                 self._life.buddies[process], worker = buddy, roster.workers[process]
                 self._actions.append(ev.Join(roster.lives[process], worker, process, {}, (), buddy))
 

@@ -7,6 +7,7 @@ import pytest
 from singa_dask.runtime.job import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import running, world_of
+from tests.runtime.job.world import World
 
 
 def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> None:
@@ -42,7 +43,31 @@ def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
     spare = next(address for address in sorted(holders) if address not in world.state.workers)
     world.is_scheduled = False  # only those that are asked for are taken
     world.kill(world.nodes[spare])
+    check_goes_on_elsewhere(world)
+
+
+@pytest.mark.parametrize("has_other", [True, False])
+def test_so_is_one_that_is_lost_before_the_units_run(has_other: bool) -> None:
+    world = world_of("single", 3 if has_other else 2, n_steps=100_000)
+    (buddy,) = [each.placement["buddy"] for each in world.done_actions if isinstance(each, ev.Host)]
+    del world.nodes[buddy]
+    world.deliver(ev.Gone(buddy, "it is gone"))
+    world.run(7.0)
+    if not has_other:
+        world.join(Node("more", "host-of-more", 4))
+    check_goes_on_elsewhere(world)
+
+
+def test_a_dask_worker_that_comes_keeps_snapshots_that_only_one_has() -> None:
+    world = running("single", 1, n_steps=100_000)
+    world.join(Node("more", "host-of-more", 4))
+    check_goes_on_elsewhere(world)
+
+
+def check_goes_on_elsewhere(world: World) -> None:
+    """Check that snapshots are kept elsewhere, too: lose all Dask workers of the job."""
     world.run(1.0)
+    world.is_scheduled = False  # only those that are asked for are taken
     for address in set(world.state.workers):
         world.kill(world.nodes[address])
     world.run(10.0)
