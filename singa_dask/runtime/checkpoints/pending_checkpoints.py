@@ -210,7 +210,8 @@ class PendingCheckpoints:
         places = checkpoint.write_manifest(url, parts, facts, keep)
         if places:
             return {**self.failure(step, " ".join(sorted(set(places.values())))), "kept_at": sorted(places), "url": url}
-        self._retention.tidy(step, pending, last=keep)
+        files = [each["file"] for each in (*parts, *facts["states"])]
+        self._retention.tidy(step, files, pending, last=keep)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def failure(self, step: int, why: str) -> dict[str, Any]:

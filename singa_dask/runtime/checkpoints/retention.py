@@ -36,13 +36,13 @@ class Retention:
         # metric of each complete checkpoint that has been read: (value, step of its test)
         self._values: dict[int, tuple[float, int] | None] = {}
 
-    def tidy(self, step: int, pending: Collection[int] = (), last: bool = False) -> None:
-        """Delete older checkpoints that are not to be kept, now that the checkpoint of ``step`` is complete.
+    def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
+        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
 
         What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
-        temporary files of this one; later ones stay. Unless it is the ``last`` of the job, the newest one before it
-        stays, too: the job starts again from there if it loses processes before the scheduler knows of the new one. If
-        that fails, log a warning and continue.
+        other files in the directory of this one; later ones stay. Unless it is the ``last`` of the job, the newest one
+        before it stays, too: the job starts again from there if it loses processes before the scheduler knows of the
+        new one. If that fails, log a warning and continue.
         """
         try:
             found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -54,9 +54,8 @@ class Retention:
                 if each not in stays:
                     self._delete(each)
             url = step_url(self._directory, step)
-            for name in fs.ls(url):
-                if name.startswith(".") and name.endswith(".tmp"):
-                    fs.remove_tree(fs.join(url, name))
+            for name in set(fs.ls(url)).difference(files, [MANIFEST]):
+                fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:
             logger.warning("old checkpoints could not be deleted: %s", error)
 
