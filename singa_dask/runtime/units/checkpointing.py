@@ -265,7 +265,8 @@ class Checkpointing:
         step, cluster = self._state.step, self._job.cluster
         self._state.snapshot_requested = False
         info = pending.begin(step, manifest, last)
-        others = [Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)]
+        others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
+        others -= self._gone
         self._asked = info["term"], step
         self._arrived.clear()
         for worker in others:
