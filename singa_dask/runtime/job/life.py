@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class Life:
         Numbers of threads that workers have.
     buddies : list of str
         Of each process: the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+    gone : set of int
+        Processes that were done, and whose Dask workers are gone.
     """
 
     roster: Roster
@@ -41,6 +43,7 @@ class Life:
     ending: set[str] = field(default_factory=set)
     threads: set[int] = field(default_factory=set)
     buddies: list[str] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
         """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""
@@ -53,10 +56,10 @@ class Life:
         pairs = zip(roster.workers, roster.layout.processes, strict=True)
         return [unit for address, units in pairs if address == worker for unit in units]
 
-    def done_workers(self) -> list[Address]:
-        """Return the workers that are done."""
-        units = [unit for unit in self.roster.layout.units if unit.kind == "worker"]
-        return [unit for unit in units if self.reports.get(str(unit), {}).get("state") == "done"]
+    def workers_in(self, processes: Collection[int]) -> tuple[Address, ...]:
+        """Return the workers in some processes."""
+        units = (unit for process in sorted(processes) for unit in self.roster.layout.processes[process])
+        return tuple(unit for unit in units if unit.kind == "worker")
 
     def is_done(self, process: int) -> bool:
         """Return whether all units of a process are done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
@@ -14,8 +15,9 @@ from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import pack, plan_processes
 
-__all__ = ["LifeCycle"]
+__all__ = ["FIRST", "LifeCycle"]
 
+FIRST = Address.worker(0, 0)
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 8.0
 
@@ -71,6 +73,11 @@ class LifeCycle:
     def roster(self) -> Roster:
         """Where the units are."""
         return self._life.roster
+
+    @property
+    def _first_worker(self) -> str:
+        """The Dask worker with the unit that takes checkpoints and snapshots."""
+        return self.roster.workers[self.roster.layout.process_of[FIRST]]
 
     @property
     def reached(self) -> int:

@@ -180,12 +180,12 @@ class Router:
         endpoints : mapping of int to str
             Address of each new process.
         left : collection of Address
-            Workers that are done.
+            Workers that are done, in processes that are gone.
         """
         for process, address in endpoints.items():
             self.peers[process] = address
         units = [unit for unit, process in self._process_of.items() if process in endpoints]
-        info = {"units": [list(unit) for unit in units]}
+        info = {"units": [list(unit) for unit in units], "left": [list(unit) for unit in left]}
         for unit in self.inboxes:
             self.post(Message("replaced", src=Address.stub(self._process), dst=unit, info=info))
         self._stub.replace(units)

@@ -179,7 +179,7 @@ class Worker:
             done, in processes that are lost, and do not start again.
         """
         units = [Address(*unit) for unit in message.info["units"]]
-        left = [Address(*unit) for unit in message.info.get("left", ())]
+        left = [Address(*unit) for unit in message.info["left"]]
         if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
             self._channel.send(self._said, Address.stub(0))
         self._state.repeat_end(units)

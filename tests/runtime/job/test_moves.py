@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from singa_dask.comm import Address
 from singa_dask.runtime.job import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import running, world_of
@@ -72,3 +73,17 @@ def check_goes_on_elsewhere(world: World) -> None:
         world.kill(world.nodes[address])
     world.run(10.0)
     assert [each["step"] > 0 for each in world.told if each["event"] == "restart"] == [True]
+
+
+def test_nobody_waits_for_workers_that_were_done_on_a_dask_worker_that_is_gone() -> None:
+    world = running("four-groups", 5, n_steps=100_000)
+    done = (Address.worker(3, 0), Address.worker(3, 1))
+    for worker in done:
+        world.deliver(ev.Reported(0, worker, {"state": "done", "step": 100_000}))
+    world.kill(world.nodes["w3"])
+    world.run(3.0)
+    assert world.state.n_restarts == 0
+    told = [each for each in world.done_actions if isinstance(each, ev.Join)]
+    assert [(each.process, each.left, each.endpoints) for each in told] == [(p, done, {}) for p in range(3)]
+    world.deliver(ev.Gone("w3", "it is gone"))
+    assert told == [each for each in world.done_actions if isinstance(each, ev.Join)]

@@ -34,7 +34,8 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     points = RestartPoints("")
     points.add_snapshot(8, manifest, list(WORKERS))
     replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER))
-    present = {address: facts for address, facts in WORKERS.items() if address != f"tcp://{lost}"}
+    gone = {f"tcp://{process}" for process in (lost, *done)}
+    present = {address: facts for address, facts in WORKERS.items() if address not in gone}
     replacement.begin(0.0, present, "it was lost")
     actions = []
     for process in {0, 1, 2, 3} - {lost}:

@@ -203,12 +203,9 @@ def test_a_group_that_is_done_and_lost_is_not_waited_for(tmp_path: Path) -> None
     with Paused(job, tmp_path, {0: PAUSE}) as running:
         running.wait_for_pauses([0])
         running._threads[Address.worker(1, 0)].join(TIMEOUT_S)
-        gone = Address.worker(1, 0)
         running.hosts[1].close()
         for host in (running.hosts[0], running.hosts[2]):
-            for address in host.local:
-                info = {"units": [], "left": [gone]}
-                host.router.post(Message("replaced", Address.stub(host.process), address, info=info))
+            host.join({}, [Address.worker(1, 0)])
         running.end()
     assert running.last_checkpoint().groups[1] == {"step": N_STEPS, "cursors": {}}
 
