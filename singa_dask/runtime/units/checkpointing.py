@@ -18,11 +18,10 @@ from singa_dask.runtime.checkpoints.pending_checkpoints import (
     merge_positions,
 )
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.calendar import Calendar, SnapshotSchedule
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.reporter import Reporter
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 
 __all__ = ["Checkpointing"]

@@ -9,7 +9,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life import Life
+from singa_dask.runtime.job.life_cycle import Life
 from singa_dask.runtime.job.placer import Placer, Roster
 from singa_dask.runtime.job.replacement import Replacement
 from singa_dask.runtime.job.restarting import RestartPoints

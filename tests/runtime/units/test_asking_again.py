@@ -11,8 +11,7 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
-from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.runtime.units.rejoin import Rejoin
+from singa_dask.runtime.units.initial_state import InitialState, Rejoin
 from singa_dask.runtime.units.reporter import RecentRequests, Reporter
 from tests.runtime.harness import mlp
 from tests.runtime.units.test_run_state import Side
