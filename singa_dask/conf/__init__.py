@@ -6,11 +6,10 @@ from singa_dask.conf.cluster import ClusterConf, ListenConf
 from singa_dask.conf.job import AlgConf, JobConf
 from singa_dask.conf.jobfile import JobFile, load, loads
 from singa_dask.conf.json_schema import schema
-from singa_dask.conf.layer import InitConf, LayerConf, ParamConf
+from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.conf.model import Conf
 from singa_dask.conf.net import LayerGroupConf, NetConf
 from singa_dask.conf.part import PartConf
-from singa_dask.conf.phase import Phase
 from singa_dask.conf.updater import (
     LRGenConf,
     UpdaterConf,

@@ -1,23 +1,55 @@
-"""A whole job (SINGA's JobProto), and how one batch is trained (AlgProto)."""
+"""A whole job (SINGA's JobProto), how one batch is trained (AlgProto), and which steps are profiled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from singa_dask.conf.cluster import ClusterConf
-from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, RegisteredName, as_list, raw_value
+from singa_dask.conf.model import Conf, Count, Finding, Many, NonNegative, RegisteredName, Size, as_list, raw_value
 from singa_dask.conf.net import NetConf
 from singa_dask.conf.part import PartConf, raw_blocks
-from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.registry import Registry
 
-__all__ = ["AlgConf", "JobConf"]
+__all__ = ["AlgConf", "JobConf", "Profile", "ProfileConf"]
+
+
+class ProfileConf(Conf):
+    """``profile``: the steps that are recorded."""
+
+    first_step: Count = 20
+    """Steps to leave out, counted from where the run begins or goes on. A run that is too short records its last."""
+    steps: Size = 5
+    """Steps to record."""
+
+    def window(self, first: int, train_steps: int) -> range:
+        """Return the steps to record of a worker that begins at step ``first``."""
+        start = min(first + self.first_step, max(train_steps - self.steps, first))
+        return range(start, min(start + self.steps, train_steps))
+
+
+class _OrBool:
+    """Lets true stand for the default steps, and false for none."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_as_mapping, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "boolean"}, *handler(schema)["anyOf"]]}
+
+
+def _as_mapping(value: object) -> object:
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
+Profile: TypeAlias = Annotated[ProfileConf | None, _OrBool()]
 
 
 class AlgConf(PartConf):

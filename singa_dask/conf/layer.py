@@ -1,7 +1,8 @@
-"""A layer of the net and its params (SINGA's LayerProto, ParamProto, ParamGenProto)."""
+"""A layer of the net and its params (SINGA's LayerProto, ParamProto, ParamGenProto), and the phases that it is in."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,9 +10,28 @@ from pydantic import Field
 
 from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegative, RegisteredName, Size, choice
 from singa_dask.conf.part import PartConf
-from singa_dask.conf.phase import Phase
 
-__all__ = ["InitConf", "LayerConf", "ParamConf"]
+__all__ = ["InitConf", "LayerConf", "ParamConf", "Phase"]
+
+
+class Phase(enum.IntFlag):
+    """Flags that every layer is given; the numbers are SINGA's.
+
+    ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the others describe the pass.
+    """
+
+    NONE = 0
+    TRAIN = 1
+    VALIDATION = 2
+    TEST = 4
+    POSITIVE = 8
+    NEGATIVE = 16
+    FORWARD = 32
+    BACKWARD = 64
+    LOSS = 128
+    DEPLOY = 256
+    AGGREGATE_GRADIENT = 512
+
 
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 

@@ -12,13 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic.fields import FieldInfo
 
-from singa_dask.conf.deprecated import DEPRECATED
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.model import Conf, RegisteredName
 from singa_dask.conf.own_types import OwnType
 from singa_dask.conf.part import PartConf, blocks_of
-from singa_dask.conf.singa_rules import apply_rules
+from singa_dask.conf.singa_rules import DEPRECATED, apply_rules
 from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
 from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, show
 from singa_dask.errors import Problem

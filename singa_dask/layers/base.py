@@ -14,14 +14,12 @@ import numpy as np
 
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.context import Context
-from singa_dask.layers.contiguous import Contiguous
 from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer, Memory, When
+from singa_dask.layers.memory import Buffer, Contiguous, Memory, When
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.param import Param, ParamShard
-from singa_dask.layers.site import Shard, Site, Span
-from singa_dask.layers.subclass import check_params, define_verbs, inherit_traits
+from singa_dask.layers.site import Context, Shard, Site, Span
+from singa_dask.layers.subclass import check_setup, define_verbs, inherit_traits
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
@@ -356,7 +354,7 @@ class Layer(Contiguous):
         self.ops = ops
         self.metrics = Metrics(ops)
         self.setup()
-        check_params(self.conf.type, self.traits, self.params, self.n_left_out, vars(self))
+        check_setup(self.conf.type, self.traits, self.params, self.n_left_out, self.features, vars(self))
         for i, source in enumerate(self.sources if not self.traits.forwards else ()):
             source.consumed_as |= self.traits.consumed(i)
 

@@ -129,9 +129,8 @@ class Feature:
     @property
     def data(self) -> Array:
         if self._data is None:
-            raise RuntimeError(
-                f"feature {self.shape}: it has no data. Does its reader state that it consumes data? See Traits."
-            )
+            hint = "In setup() none has. Does its reader state that it consumes data? See Traits."
+            raise RuntimeError(f"feature {self.shape}: it has no data. {hint}")
         return self._data
 
     @data.setter

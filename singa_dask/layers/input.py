@@ -30,10 +30,9 @@ from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.record_reader import RecordReader
+from singa_dask.layers.record_reader import RecordReader, read_statistic
 from singa_dask.layers.records import (
     StoreConf,
     check_shape,
@@ -43,8 +42,7 @@ from singa_dask.layers.records import (
     with_column_shape,
     without_labels,
 )
-from singa_dask.layers.site import Site
-from singa_dask.layers.statistics import read_statistic
+from singa_dask.layers.site import Context, Site
 from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]

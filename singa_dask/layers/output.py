@@ -17,9 +17,8 @@ from singa_dask.conf.model import Conf, Size
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.context import Context
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.site import Site
+from singa_dask.layers.site import Context, Site
 from singa_dask.layers.traits import Traits
 
 __all__ = ["Accuracy", "ArgSort", "ArgSortConf", "CSVOutput", "RecordOutput", "Writer"]

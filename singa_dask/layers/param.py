@@ -1,4 +1,4 @@
-"""Param: one named array of weights, its gradient and its version."""
+"""Param: one named array of weights, its gradient and its version. Initial values for a layer to choose from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from singa_dask.gate import Gate
 from singa_dask.layers.site import Span
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["Param", "ParamShard"]
+__all__ = ["ONES", "ORTHOGONAL", "ZEROS", "Param", "ParamShard", "glorot"]
+
+
+ZEROS, ONES = (InitConf(type="Constant", value=value) for value in (0.0, 1.0))
+ORTHOGONAL = InitConf(type="Orthogonal")
+
+
+def glorot(fan_in: int, fan_out: int) -> InitConf:
+    """Return the uniform distribution of Glorot and Bengio (2010): within sqrt(6 / (fan_in + fan_out)) of zero."""
+    # as many digits as float32 has, and as a person likes to read
+    bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
+    return InitConf(type="Uniform", low=-bound, high=bound)
 
 
 class ParamShard(NamedTuple):

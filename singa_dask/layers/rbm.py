@@ -15,9 +15,8 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.feedback import Feedback
-from singa_dask.layers.initial_values import ZEROS
 from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import Param
+from singa_dask.layers.param import ZEROS, Param
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType
 

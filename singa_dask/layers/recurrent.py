@@ -1,9 +1,4 @@
-"""The base of the recurrent layers GRU, LSTM and RNN.
-
-A layer computes all time steps that it is given rows of: what the input gives to the gates is one matrix product for
-all steps, or a look-up of rows where the source says the places of ones; in the loop over steps only what depends on
-the state is left; weights get their gradients of all steps at once.
-"""
+"""FusedParams: the params of several gates next to each other in memory, for one matrix product."""
 
 from __future__ import annotations
 
@@ -14,13 +9,62 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import Layer
-from singa_dask.layers.fused import FusedParams, padded_matrix
-from singa_dask.layers.initial_values import ONES, ORTHOGONAL, ZEROS, glorot
 from singa_dask.layers.memory import Buffer
+from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, Param, glorot
 from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array, DType
+from singa_dask.ops.contract import Array, DType, Ops
 
-__all__ = ["Recurrent", "RecurrentConf", "gate_names"]
+__all__ = ["FusedParams", "Recurrent", "RecurrentConf", "gate_names", "padded_matrix"]
+
+
+# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
+GAP = 32
+
+
+def padded_matrix(ops: Ops, n_rows: int, n_columns: int, dtype: DType) -> Array:
+    """Return uninitialised memory (n_rows, n_columns) whose rows are padded."""
+    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
+
+
+class FusedParams:
+    """The params of several gates next to each other in one array, copied once a batch at the first use.
+
+    Parameters
+    ----------
+    params : sequence of Param
+        Weights (D, V) or biases (D,), in their order in the array.
+    biases : sequence of Param, optional
+        If given, even empty, the array is transposed, (V, gates D), and these are added to each row.
+    """
+
+    def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:
+        self.params = params
+        self.biases = biases
+        self.stale = True
+        self._values: Array | None = None
+
+    def value(self, ops: Ops) -> Array:
+        """Return the array."""
+        first = self.params[0]
+        width = first.shape[0]
+        if self._values is None:
+            size = width * len(self.params)
+            if len(first.shape) == 1:
+                self._values = ops.empty((size,), first.dtype)
+            else:
+                shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
+                self._values = padded_matrix(ops, *shape, first.dtype)
+        if self.stale:
+            for k, param in enumerate(self.params):
+                place = slice(k * width, (k + 1) * width)
+                if self.biases is None:
+                    ops.copy(param.data, out=self._values[place])
+                    continue
+                ops.copy(param.data.T, out=self._values[:, place])
+                if self.biases:
+                    ops.add(self._values[:, place], self.biases[k].data, out=self._values[:, place])
+            self.stale = False
+        return self._values
 
 
 class RecurrentConf(Conf):

@@ -1,4 +1,4 @@
-"""What is checked of a class of layers: SINGA's names of its verbs, the traits that it inherits, its params."""
+"""What is checked of a class of layers: SINGA's names of its verbs, the traits that it inherits, what it sets up."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.feature import Feature
 from singa_dask.layers.param import Param
 from singa_dask.layers.traits import Traits
 
-__all__ = ["check_params", "define_verbs", "inherit_traits"]
+__all__ = ["check_setup", "define_verbs", "inherit_traits"]
 
 # SINGA's names of the verbs, which a class may use instead.
 VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
@@ -53,10 +54,17 @@ def inherit_traits(cls: Any) -> None:
         cls.traits = cls.traits.replace(accumulates=False, time_foldable=False, feature_parallel=None)
 
 
-def check_params(
-    kind: str, traits: Traits, params: Sequence[Param], n_left_out: int, attributes: Mapping[str, Any]
+def check_setup(
+    kind: str,
+    traits: Traits,
+    params: Sequence[Param],
+    n_left_out: int,
+    features: Sequence[Feature],
+    attributes: Mapping[str, Any],
 ) -> None:
     """Check that `Layer.setup` has added the params that the traits name, but for biases that the job leaves out.
+
+    Outputs with a gradient need a Split where several layers read them.
 
     Raises
     ------
@@ -69,5 +77,8 @@ def check_params(
     for name, value in attributes.items():
         if isinstance(value, Param) and value not in params:
             message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
+    if one_gradient and any(feature.requires_grad for feature in features):
+        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
     if message:
         raise ConfigError(Problem(("type",), f"{kind}: {message}"))

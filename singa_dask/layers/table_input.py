@@ -12,10 +12,9 @@ from singa_dask.data import Arrays, Store
 from singa_dask.data.codecs.weights import find_wrong_weight
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.context import Context
 from singa_dask.layers.input import StoreInput
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.site import Site
+from singa_dask.layers.site import Context, Site
 
 __all__ = ["LabelConf", "LabelInput", "TargetConf", "TargetInput", "WeightInput"]
 

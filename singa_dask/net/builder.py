@@ -1,19 +1,69 @@
-"""NetBuilder: from a job to a finished `NeuralNet`."""
+"""NetBuilder: from a job to a finished `NeuralNet`; which outputs are consumed, and which have gradients."""
 
 from __future__ import annotations
 
-from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError
-from singa_dask.layers import Context
-from singa_dask.net.flow import check_backward, find_gradients, pass_on_reads
+from collections.abc import Iterator, Mapping, Sequence
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Context, Feature, Layer
+from singa_dask.layers.traits import Consumed
 from singa_dask.net.neuralnet import NeuralNet
+from singa_dask.net.node import Node
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
-from singa_dask.net.shares import check_shares, find_shares
-from singa_dask.net.wiring import Wiring
+from singa_dask.net.wiring import Wiring, check_shares, find_shares
 from singa_dask.ops.contract import Ops
 
-__all__ = ["NetBuilder"]
+__all__ = ["NetBuilder", "check_backward", "find_gradients", "pass_on_reads"]
+
+
+def pass_on_reads(layers: Sequence[Layer]) -> None:
+    """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""
+    for layer in reversed(layers):
+        # an output that nothing reads is computed, but of several pieces only those that are read
+        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        for feature in layer.features if layer.traits.forwards else ():
+            feature.consumed_as = feature.consumed_as or {unread}
+            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+                feature.consumed_as.add("data")
+            for source in layer.sources:
+                source.consumed_as |= feature.consumed_as & layer.traits.forwards
+
+
+def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
+    """Decide which features and layers have gradients: between something that learns and a loss."""
+    if not phase & Phase.TRAIN:
+        for layer in layers:
+            for feature in layer.features:
+                feature.requires_grad = False
+        return
+    for layer in layers:
+        for feature in layer.features:
+            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            feature.requires_grad &= learns and not layer.traits.learns_without_loss
+    reached: set[Feature] = set()
+    for layer in reversed(layers):
+        for feature in layer.features:
+            feature.requires_grad &= feature in reached
+        if layer.traits.learns_without_loss:
+            layer.learns = bool(layer.params)
+        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
+            reached.update(layer.sources)
+            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+
+
+def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
+    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
+    for node in nodes:
+        layer = layers[node.name]
+        if layer.learns and type(layer).backward is Layer.backward:
+            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
+            message = (
+                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
+                "gradient is to pass, say add_output(..., requires_grad=False)."
+            )
+            yield node.problem(message, ("type",))
 
 
 class NetBuilder:

@@ -9,20 +9,19 @@ from typing import Any
 
 from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import Context, InputLayer, Layer, Param
+from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
 from singa_dask.layers.bridge import Bridge
+from singa_dask.layers.memory import Memory
 from singa_dask.net.copies import Copies
-from singa_dask.net.memory import layer_bytes
 from singa_dask.net.node import Node
 from singa_dask.net.order import ready_order
 from singa_dask.net.params import Params
-from singa_dask.net.table import table
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.net.wiring import Wiring
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 
-__all__ = ["NeuralNet"]
+__all__ = ["NeuralNet", "layer_bytes", "table"]
 
 
 class NeuralNet:
@@ -335,3 +334,63 @@ class NeuralNet:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
         lines = table(self.all_layers, self.nodes, self.is_partitioned)
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
+
+
+def layer_bytes(
+    layers: Sequence[Layer], of_copies: Iterable[tuple[Layer, Memory]], owners: Sequence[Param]
+) -> dict[str, int]:
+    """Return the bytes that each layer of the job takes of this worker's memory; what layers share counts once.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of this worker.
+    of_copies : iterable of (Layer, Memory)
+        What the net allocates for copies of layers, beside their own memory.
+    owners : sequence of Param
+        Those that are kept for this worker.
+    """
+    found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in layers), 0)
+    counted: set[object] = set()
+    memories = [(layer, memory) for layer in layers for memory in layer.memory()]
+    for layer, memory in (*memories, *of_copies):
+        if memory.owner not in counted:
+            counted.add(memory.owner)
+            found[layer.conf_name] += memory.n_bytes
+    home = {param.owner: layer.conf_name for layer in reversed(layers) for param in layer.params}
+    for owner in owners:
+        # an owner may be a part that no layer of this worker has made
+        name = home.get(owner, owner.name)
+        found[name] = found.get(name, 0) + owner.size * owner.dtype.itemsize
+    return found
+
+
+def table(layers: Sequence[Layer], nodes: Sequence[Node], with_workers: bool) -> list[str]:
+    """Return a heading and a line for each layer: worker (optional), name, type, sources, shape, params.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+    nodes : sequence of Node
+        What the layers were made of.
+    with_workers : bool
+    """
+    rows = [("worker", "layer", "type", "reads", "shape", "params")[not with_workers :]]
+    for layer, node in zip(layers, nodes, strict=True):
+        shape = _show_shape(layer.features[0]) if layer.features else ""
+        params = ", ".join(_show_param(param) for param in layer.params)
+        cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
+        rows.append(cells[not with_workers :])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _show_shape(feature: Feature) -> str:
+    rows, *rest = feature.shape
+    steps = [f"{feature.n_steps} steps"] if feature.n_steps > 1 else []
+    return " x ".join(map(str, [*steps, rows // feature.n_steps, *rest]))
+
+
+def _show_param(param: Param) -> str:
+    shown = f"{param.name} {' x '.join(map(str, param.shape))}"
+    return shown if param.owner is param else f"{shown} (of {param.owner.name})"

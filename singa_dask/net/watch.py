@@ -108,11 +108,15 @@ def _source_gradients(layer: Layer) -> Named:
 
 
 def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return the data of sources, with copies, but for those in whose memory the layer computes."""
-    named = zip(layer.conf.srclayers, layer.sources, strict=False)
+    """Return the data and labels of sources, with copies, but for data in whose memory the layer computes."""
     in_place = not all(feature.own_data for feature in layer.features)
-    read = [(name, each.data) for name, each in named if each.has_data and not (in_place and each.overwritable)]
-    return [(name, data, _copy(layer, data)) for name, data in read]
+    read: Named = []
+    for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
+        if source.has_data and not (in_place and source.overwritable):
+            read.append((f"the data of source {name!r}", source.data))
+        if source.labels is not None:
+            read.append((f"the labels of source {name!r}", source.labels))
+    return [(name, values, _copy(layer, values)) for name, values in read]
 
 
 def _copy(layer: Layer, array: Array) -> Array:
@@ -129,7 +133,7 @@ def _check(layer: Layer, verb: str, own: Named, kept: list[tuple[str, Array, Arr
     """Check that a layer has overwritten its own, and not changed what it only reads."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
-            what = f"{verb}() writes into the data of source {name!r}, which others read."
+            what = f"{verb}() writes into {name}, which others read."
             raise PartError(f"{layer.conf.type}: {what} Write to outputs, or to memory from self.buffer().")
     for name, array in own:
         if (np.abs(_copy(layer, array)) > FILL / 1024).any():

@@ -1,17 +1,52 @@
-"""Wiring: the layers of a net, made of nodes and connected."""
+"""Wiring: the layers of a net, made of nodes and connected; batches that workers share in unequal parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
+from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Shard, Site
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Shard, Site, StoreInput
+from singa_dask.layers.connection import Slice
 from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.records import StoreConf
 from singa_dask.net.node import Node, Output
-from singa_dask.net.shares import check_equal_parts
 from singa_dask.ops.contract import Ops
 
-__all__ = ["Wiring"]
+__all__ = ["Wiring", "check_equal_parts", "check_shares", "find_shares"]
+
+
+def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
+    """Return the proportions in which the workers of a group share a batch; empty if the parts are equal."""
+    for layer in net.layer:
+        store = layer.given_block(StoreConf)
+        sizes = store.batchsize if store and layer.in_phase(phase) else []
+        if len(sizes) == n_workers and len(set(sizes)) > 1:
+            return tuple(size // math.gcd(*sizes) for size in sizes)
+    return ()
+
+
+def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
+    """Refuse unequal parts if layers are not partitioned by records, or an input layer reads no store."""
+    inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
+    if nodes[0].worker is not None:
+        message = "a number for each worker needs partition_dim: 0 in all layers. Give one number, for the whole group."
+        found = [
+            node for node, layer in inputs if isinstance(layer, StoreInput) and len(layer.store_conf.batchsize) > 1
+        ]
+        return [node.problem(message, ("store_conf", "batchsize")) for node in found[:1]]
+    message = "this type gives each worker as many records, and another layer of the net does not."
+    return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
+
+
+def check_equal_parts(node: Node, layer: Layer) -> None:
+    """Refuse unequal parts of a batch on the workers of a group, whose means would differ from that of the batch."""
+    if node.inserted and isinstance(layer, Slice) and not layer.axis:
+        sizes = [feature.shape[0] for feature in layer.features]
+        if len(set(sizes)) > 1:
+            message = f"expected a batch that {len(sizes)} workers can share equally, got {sum(sizes)}."
+            raise ConfigError(Problem((), message))
 
 
 class Wiring:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +69,8 @@ class Case(NamedTuple):
         for k, shape in enumerate(self.shapes):
             learns = k not in without and k < len(self.shapes) - self.fixed
             given = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
+            if "labels" in self.cls.traits.forwards and given is None:
+                given = [0] * shape[0]
             each = source(shape, k, kink=self.kink, labels=given, grad=learns, ops=ops, dtype=dtype)
             if self.integers and k >= len(self.shapes) - self.fixed:
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=each.data)
@@ -132,18 +135,30 @@ def wire(
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     batch = Shard(context.worker, context.n_workers)
     layer = cls(made, context, Site("layer", "layer", batch, feature_shard or Shard(), first_step, n_steps))
-    layer.wire(sources, ops)
-    layer.learns = True
+    with _without_data(sources):
+        layer.wire(sources, ops)
+    layer.learns = bool(context.phase & Phase.TRAIN)
     random = np.random.default_rng(99)
     for feature in layer.features:
-        feature.requires_grad &= bool(context.phase & Phase.TRAIN)
+        feature.requires_grad &= layer.learns
+    layer.allocate()
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
         # a variance is not below 0
         whole = np.abs(whole) + 0.1 if param.running_statistic else whole
         param.data = ops.from_host(np.ascontiguousarray(param.shard.of(whole)) if param.shard else whole)
-    layer.allocate()
     return layer
+
+
+@contextmanager
+def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
+    """Take the data of sources away: a net allocates them after it has set up all layers."""
+    kept = [(each, each.own_data, each.data) for each in sources if each.has_data]
+    for source, _, _ in kept:
+        source.own_data, source.data = False, None
+    yield
+    for source, own, values in kept:
+        source.data, source.own_data = values, own
 
 
 def forward(layer: Layer) -> None:
@@ -162,7 +177,12 @@ def metric(layer: Layer, name: str) -> Callable[[], float]:
     return lambda: float(layer.metrics.take()[name][0])
 
 
-def results(layer: Layer, weights: Sequence[Array] | None = None, back: bool = True) -> dict[str, Array]:
+def results(
+    layer: Layer,
+    weights: Sequence[Array] | None = None,
+    back: bool = True,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, Array]:
     """Run a layer forward and back; return copies in host memory of all that it has written, by name.
 
     Parameters
@@ -172,6 +192,8 @@ def results(layer: Layer, weights: Sequence[Array] | None = None, back: bool = T
         Gradients of its outputs; random if not given.
     back : bool
         Run it backward too.
+    between : callable
+        What is run before that.
     """
     random = np.random.default_rng(5)
     found: dict[str, Any] = {}
@@ -186,6 +208,7 @@ def results(layer: Layer, weights: Sequence[Array] | None = None, back: bool = T
             layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)
     found |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
     if back:
+        between()
         backward(layer)
         found |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
         found |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}

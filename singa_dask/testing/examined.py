@@ -13,6 +13,12 @@ from singa_dask.errors import ConfigError, PartError, SingaError
 
 __all__ = ["compare", "examine"]
 
+HINTS = {
+    "NoneType": "The gradient of a source may be None: write it if source.grad is not None.",
+    "read-only": "A gradient is only read: compute in tmp.",
+}
+"""What to do, by what Python says."""
+
 
 def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
     """Make all checks of a part; return those that it or this machine refuses, all but the first, and why.
@@ -43,8 +49,8 @@ def _told(error: Exception) -> str:
         return str(error)
     entries = traceback.extract_tb(error.__traceback__)
     entry = next((each for each in reversed(entries) if "singa_dask" not in Path(each.filename).parts), entries[-1])
-    hint = " The gradient of a source may be None: write it if source.grad is not None." * ("NoneType" in str(error))
-    return f"{entry.filename}:{entry.lineno}: {type(error).__name__}: {error}{'.' * bool(hint)}{hint}"
+    hint = "".join(f". {hint}" for what, hint in HINTS.items() if what in str(error))
+    return f"{entry.filename}:{entry.lineno}: {type(error).__name__}: {error}{hint}"
 
 
 def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> None:

@@ -23,6 +23,7 @@ EPSILON = 1e-5
 TOLERANCE = 1e-6
 BACKWARD = Phase.TRAIN | Phase.BACKWARD
 PARTS = 2
+SMALL = 2.0**-200
 
 
 def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **more: Any) -> list[str]:
@@ -58,11 +59,14 @@ def check_contract(case: Case) -> None:
     """Check what a layer declares, writes and leaves alone, and that the same batch gives the same values."""
     layer = case.wired()
     _check_declared(layer)
+    _check_dtypes(layer)
     values, learns = [param.data.copy() for param in layer.params], _learns(layer)
     watch_forward(layer, Phase.TRAIN | Phase.FORWARD)
     added = tuple(layer.metrics.take())
     if set(added) != set(layer.traits.metrics):
         raise PartError(f"forward() adds the metrics {added}, the traits name {layer.traits.metrics}. Name those.")
+    if "labels" in layer.traits.forwards and layer.sources[0].labels is not None and layer.features[0].labels is None:
+        raise PartError('its trait forwards names "labels", which output 0 has not: output.records = source.records.')
     for feature in layer.features:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)
@@ -78,6 +82,10 @@ def check_contract(case: Case) -> None:
         _negate(other)
         for name, actual in results(other, back=learns).items():
             compare(f"{name} of the same batch {when}", actual, found[name], 0, remedy)
+    remedy, other = "Keep what belongs to a layer in self, not in its class or module.", case.wired()
+    _negate(other)
+    for name, actual in results(layer, back=learns, between=partial(forward, other)).items():
+        compare(f"{name} beside another layer of the type", actual, found[name], 0, remedy)
     if learns:
         learnt = [k for k, source in enumerate(layer.sources) if source.requires_grad]
         for without in [{k} for k in learnt if len(learnt) > 1] + [set(learnt)] * bool(learnt and layer.params):
@@ -103,11 +111,19 @@ def _check_declared(layer: Layer) -> None:
     if not _learns(layer) and not layer.traits.is_input and any(each.requires_grad for each in layer.features):
         remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
         raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
-    named = [(f"output {k}", feature.dtype) for k, feature in enumerate(layer.features)]
-    for name, dtype in named + [(f"buffer {name!r}", buffer.dtype) for name, buffer in layer.buffers.items()]:
-        if dtype.kind == "f" and dtype.itemsize < layer.context.dtype.itemsize:
+
+
+def _check_dtypes(layer: Layer) -> None:
+    """Check that outputs have the dtype of the net, and that no buffer is less precise."""
+    wanted = layer.context.dtype
+    named = [(f"output {k}", each.dtype, each.dtype != wanted) for k, each in enumerate(layer.features)]
+    named += [
+        (f"buffer {name!r}", each.dtype, each.dtype.itemsize < wanted.itemsize) for name, each in layer.buffers.items()
+    ]
+    for name, dtype, is_wrong in named:
+        if dtype.kind == "f" and is_wrong:
             remedy = "Leave dtype out, or say self.context.dtype, so that it follows the job's precision."
-            raise PartError(f"{name} is {dtype} in a net of {layer.context.dtype}. {remedy}")
+            raise PartError(f"{name} is {dtype} in a net of {wanted}. {remedy}")
 
 
 # -- gradients -----------------------------------------------------------------------------------------------
@@ -127,6 +143,19 @@ def check_case_gradients(case: Case) -> None:
         loss, factor = metric(layer, layer.traits.metrics[0]), case.loss_factor * case.n_steps
         objective = lambda: factor * loss()  # noqa: E731
     check_gradients(layer, objective)
+    if objective is None:
+        _check_linear(layer)
+
+
+def _check_linear(layer: Layer) -> None:
+    """Check that gradients so small that only float64 has them are those of others, only smaller."""
+    random = np.random.default_rng(5)
+    weights = [random.normal(size=feature.shape) for feature in layer.features]
+    whole, small = results(layer, weights), results(layer, [each * SMALL for each in weights])
+    statistics = {f"the gradient of param {param.name!r}" for param in layer.params if param.running_statistic}
+    for name in [each for each in whole if "gradient" in each and each not in statistics]:
+        remedy = "Compute gradients in the dtype of their memory, and clip or round nothing."
+        compare(f"of small gradients {name}", small[name] / SMALL, whole[name], 1e-9, remedy)
 
 
 def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
@@ -175,6 +204,21 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
     return numeric
 
 
+def check_capturable(case: Case) -> None:
+    """Check that of a step a `capturable` layer reads no more than its random keys outside of `prepare`."""
+    if not case.cls.traits.capturable:
+        return
+    wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
+    layer.random_key = lambda *more: layer.key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
+    layer.context.step = 8
+    layer.prepare(Phase.TRAIN | Phase.FORWARD)
+    layer.context.step = 7
+    layer.forward(Phase.TRAIN | Phase.FORWARD)
+    for k, values in enumerate(wanted):
+        remedy = "Read self.context.step in prepare(), or take the trait capturable out."
+        compare(f"output {k} at step 8 of a captured step 7", layer.features[k].data, values, 0, remedy)
+
+
 # -- rows, time steps, parts -----------------------------------------------------------------------------------
 
 
@@ -190,12 +234,10 @@ def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Sp
     return part
 
 
-def _outputs(
-    case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7, at: int = 0
-) -> list[Array]:
-    """Return what a layer computes, in a net of a phase, at a step of training and a time step."""
+def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7) -> list[Array]:
+    """Return what a layer computes, in a net of a phase, at a step of training."""
     context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
-    layer = case.wired(sources=sources, context=context, first_step=at)
+    layer = case.wired(sources=sources, context=context)
     found = results(layer, back=False)
     return [found[f"output {k}"] for k in range(len(layer.features))]
 
@@ -230,15 +272,26 @@ def check_time_steps(case: Case) -> None:
     traits = case.cls.traits
     if not traits.time_foldable or traits.recurrent or traits.time_from_columns or case.n_steps > 1 or not case.shapes:
         return
-    phase, labels = Phase.TEST if _is_random(case) else Phase.TRAIN, case.labels and [*case.labels, *case.labels]
+    random, phase = np.random.default_rng(5), Phase.TEST if _is_random(case) else Phase.TRAIN
+    labels = case.labels and [*case.labels, *case.labels]
     both = case._replace(shapes=[(2 * n, *rest) for n, *rest in case.shapes], labels=labels, n_steps=2)
-    sources, alone = both.sources(without=case.every), []
+    sources = both.sources()
+    context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=7)
+    layer = both.wired(sources=sources, context=context)
+    learns = layer.learns and _learns(layer)
+    weights = [random.normal(size=feature.shape) for feature in layer.features]
+    folded, alone = results(layer, weights, learns), list[dict[str, Array]]()
     for t in range(2):
         parts = [_part(each, partial(_half, t=t), 1) for each in sources]
-        alone.append(_outputs(case, phase, parts, at=t))
-    for k, (folded, first, second) in enumerate(zip(_outputs(both, phase, sources), *alone, strict=True)):
+        step = case.wired(sources=parts, context=context, first_step=t)
+        alone.append(results(step, [_half(each, t) for each in weights], learns))
+    for name in [each for each in folded if "metric" not in each]:
+        values, steps = folded[name], [each[name] for each in alone]
+        wanted = sum(steps) if values.shape == steps[0].shape else np.concatenate(steps)
         remedy = "A row depends on others, or on its place: take the trait time_foldable out."
-        compare(f"output {k} of two time steps at once", folded, np.concatenate([first, second]), 1e-9, remedy)
+        if layer.traits.is_loss:
+            remedy = "Multiply the gradients of the mean over all rows by self.site.n_steps."
+        compare(f"{name} of two time steps at once", values, wanted, 1e-9, remedy)
 
 
 def _half(values: Array, t: int) -> Array:
@@ -297,6 +350,8 @@ def check_device(case: Case, name: str, precision: str, within: float) -> None:
     remedy = "Use kernels, self.ops, arithmetic and x[...] = values; leave dtypes to singa-dask."
     with ops.activate():
         layer = case.wired(ops, dtype)
+        if precision == "float32":
+            _check_dtypes(layer)
         found = results(layer, back=_learns(layer))
     wanted = results(case.wired(), back=_learns(layer))
     for what, values in wanted.items():
@@ -306,6 +361,7 @@ def check_device(case: Case, name: str, precision: str, within: float) -> None:
 ASPECTS: dict[str, Callable[[Case], None]] = {
     "contract": check_contract,
     "gradients": check_case_gradients,
+    "capturable": check_capturable,
     "rows of a test": check_rows,
     "time steps": check_time_steps,
     "partition_dim 1": check_features,

@@ -61,7 +61,9 @@ def check_blocks(store: Store) -> None:
 
 def check_reading(store: Store) -> None:
     """Check that blocks are what the schema says, the same each time, and that their parts agree with them."""
-    for block in store.blocks[:2] + store.blocks[-1:]:
+    held = store.read_block(0)
+    kept = {name: np.array(values) for name, values in held.items()}
+    for block in [*store.blocks[:2], *store.blocks[-1:]]:
         arrays = {name: np.array(values) for name, values in store.read_block(block.id).items()}
         wanted = {name: ((block.n, *field.shape), field.dtype) for name, field in store.schema.items()}
         if (found := {name: (values.shape, values.dtype) for name, values in arrays.items()}) != wanted:
@@ -76,6 +78,9 @@ def check_reading(store: Store) -> None:
         for what, part, taken in parts:
             for name, values in part.items():
                 compare(f"{name} from {what}", values, arrays[name][taken], 0, "It has to agree with read_block.")
+    for name, values in held.items():
+        remedy = "Return new memory each time, or a view of the file."
+        compare(f"{name} of block 0 after other blocks were read", values, kept[name], 0, remedy)
 
 
 def check_travel(store: Store) -> None:
@@ -111,6 +116,8 @@ def check_missing(open_store: Callable[[str], Store], url: str) -> None:
         if nowhere in str(error):
             return
         raise PartError(f"the error of a missing file does not name it: {error}") from error
+    except OSError as error:
+        raise PartError(f'a missing file is {error!r}. Raise DataError(f"{{url}}: no such file.") from it.') from error
     raise PartError('a missing file is no error. Raise DataError(f"{url}: no such file.") in __init__.')
 
 

@@ -64,6 +64,7 @@ def _run(
     ops: Ops = CPU,
     new: bool = False,
     start: Array = START,
+    lr_scale: float = 1.0,
 ) -> Array:
     """Return values after an update by each gradient, made slice by slice; by a ``new`` updater each time."""
     start = start[: grads[0].size].astype(grads[0].dtype)
@@ -75,7 +76,8 @@ def _run(
         grad.flags.writeable = False
         there = ops.from_host(grad)
         for a, b in pairwise([0, *cuts, start.size]):
-            updater.update(t, t, value[a:b], there[a:b], {name: each[a:b] for name, each in state.items()})
+            part = {name: each[a:b] for name, each in state.items()}
+            updater.update(t, t, value[a:b], there[a:b], part, lr_scale=lr_scale)
     return np.array(ops.to_host(value))
 
 
@@ -102,6 +104,12 @@ def check_zero(make: Callable[[], Updater]) -> None:
     remedy = "A gradient of 0 says that a value is right. Does it divide by 0? See delta."
     zeros = np.zeros(9)
     compare("a value after gradients of 0", _run(make, [zeros] * 2, start=zeros), zeros, 0, remedy)
+
+
+def check_rate(make: Callable[[], Updater]) -> None:
+    """Check that steps follow the learning rate: one of 0 changes nothing."""
+    remedy = "Multiply the step by lr, which is that of the schedule and of the param."
+    compare("a value after steps at a learning rate of 0", _run(make, _drawn(9), lr_scale=0), START[:9], 1e-6, remedy)
 
 
 def check_learns(make: Callable[[], Updater]) -> None:
@@ -131,6 +139,7 @@ ASPECTS: dict[str, Callable[[Callable[[], Updater]], None]] = {
     "slices": check_slices,
     "state": check_state,
     "zero": check_zero,
+    "learning rate": check_rate,
     "learning": check_learns,
     "GPU": check_gpu,
 }

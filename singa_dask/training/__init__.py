@@ -5,8 +5,13 @@ from __future__ import annotations
 from singa_dask.registry import import_members
 from singa_dask.training.algorithm import ALGORITHMS, BP, Algorithm
 from singa_dask.training.cd import CD
-from singa_dask.training.initialisation import check_initialisers, initial_values, with_initialisers
-from singa_dask.training.initialisers import INITIALISERS, Initialiser
+from singa_dask.training.initialisers import (
+    INITIALISERS,
+    Initialiser,
+    check_initialisers,
+    initial_values,
+    with_initialisers,
+)
 from singa_dask.training.schedules import SCHEDULES, Schedule, displayed_rate
 from singa_dask.training.updaters import UPDATERS, Updater
 

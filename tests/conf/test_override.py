@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf.override import apply_set, replace_cluster
+from singa_dask.conf.jobfile import apply_set, replace_cluster
 from singa_dask.conf.tree import Block, plain
 from singa_dask.conf.yaml_text import parse
 from singa_dask.errors import ConfigError

@@ -21,10 +21,8 @@ from singa_dask.layers.image import RGBImageConf
 from singa_dask.layers.neuron import InnerProductConf, ReLUConf
 from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.records import StoreConf
-from singa_dask.training.schedules.inverse import InverseConf
-from singa_dask.training.schedules.linear import LinearConf
-from singa_dask.training.schedules.step import StepConf
-from singa_dask.training.updaters.adam import AdamConf, AdamMaxConf
+from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
+from singa_dask.training.updaters.adaptive import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS
 
 HERE = Path(__file__).parent / "singa"

@@ -36,8 +36,8 @@ def trained(net: NeuralNet) -> None:
 
 @pytest.mark.parametrize("wrong", [wrong for wrong in WRONG if wrong.watched], ids=lambda wrong: wrong.cls.__name__)
 def test_a_wrong_layer_is_found_at_run_time(monkeypatch: pytest.MonkeyPatch, wrong: Wrong) -> None:
-    layers = net_of(monkeypatch, wrong.cls)
-    with pytest.raises((PartError, ConfigError, TypeError)) as caught:
+    layers = net_of(monkeypatch, wrong.cls, "fc1", *["data"] * (wrong.cls.traits.n_sources[0] - 1))
+    with pytest.raises((PartError, ConfigError, TypeError, RuntimeError)) as caught:
         net = ready(layers)
         net.is_watched = True
         trained(net)

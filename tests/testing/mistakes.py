@@ -5,6 +5,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from singa_dask.layers import Layer
+from tests.testing.wrong_in_nets import (
+    BufferOfTraining,
+    ChangesLabels,
+    FalseCapturable,
+    FalseForwards,
+    FalseNeedsSplit,
+    Float64,
+    GradientInFloat32,
+    IgnoresTimeSteps,
+    KeepsParam,
+    ReadsDataInSetup,
+    SharedCache,
+)
 from tests.testing.wrong_layers import (
     AddsToParam,
     AddsToSource,
@@ -127,5 +140,21 @@ WRONG = [
     Wrong(ChangesParam, "Only updaters change params"),
     Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so that what comes before it, 'fc1',"),
     Wrong(NoGradientExpected, "The gradient of a source may be None: write it if source.grad is not None"),
+    Wrong(
+        ChangesLabels,
+        "writes into the labels of source 'src1', which others read",
+        "writes into the labels of source 'data'",
+        LABELS,
+    ),
+    Wrong(IgnoresTimeSteps, "Multiply the gradients of the mean over all rows by self.site.n_steps", more=LABELS),
+    Wrong(SharedCache, "Keep what belongs to a layer in self, not in its class or module"),
+    Wrong(GradientInFloat32, "Compute gradients in the dtype of their memory, and clip or round nothing"),
+    Wrong(Float64, "output 0 is float64 in a net of float32. Leave dtype out"),
+    Wrong(FalseNeedsSplit, "Take needs_split=False out of its traits", "Take needs_split=False out of its traits"),
+    Wrong(FalseForwards, 'forwards names "labels", which output 0 has not: output.records = source.records'),
+    Wrong(FalseCapturable, "Read self.context.step in prepare(), or take the trait capturable out"),
+    Wrong(BufferOfTraining, "it has no memory, as it is for backward. See Layer.buffer"),
+    Wrong(KeepsParam, "it has no values. Expected some to be given or drawn first", "it has no values"),
+    Wrong(ReadsDataInSetup, "it has no data. In setup() none has", "it has no data. In setup() none has"),
     Wrong(SecondSourceForgotten, "does not overwrite the gradient of source 'src1'", more={"shapes": [(4, 3)] * 2}),
 ]

@@ -56,6 +56,29 @@ class Remembers(Plain):
         return self.before
 
 
+class ChangesGradient(Plain):
+    def direction(self, w: Array, g: Array) -> Array:
+        g *= 2
+        return g
+
+
+class IgnoresRate(Updater):
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        w -= self.conf.learning_rate.base_lr * g
+
+
+class ReboundState(Updater):
+    state_names = ("mean",)
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Any, tmp: Array, tmp2: Array) -> None:
+        state["mean"] = 0.9 * state["mean"] + g
+        w -= lr * state["mean"]
+
+
+class UnnamedState(ReboundState):
+    state_names = ()
+
+
 class Silent(Updater):
     """A rule without a rule."""
 
@@ -67,6 +90,10 @@ class Silent(Updater):
         (Uphill, "a linear model is not learnt: its loss was"),
         (DividesByZero, "Does it divide by 0? See delta"),
         (Remembers, "state: a value after a resume is"),
+        (ChangesGradient, "A gradient is only read: compute in tmp"),
+        (IgnoresRate, "Multiply the step by lr"),
+        (ReboundState, "Write into its memory: state['mean'][...] = ..."),
+        (UnnamedState, "there is no state 'mean'. Name it in state_names"),
         (Silent, "it has no rule()"),
     ],
 )
@@ -149,6 +176,22 @@ class OtherRows(Bytes):
         return {"pixel": self.values[rows]}
 
 
+class OneBuffer(Bytes):
+    memory: Any = None
+
+    def read_block(self, block_id: int) -> Arrays:
+        values = super().read_block(block_id)["pixel"]
+        self.memory = np.zeros((self.n_block, 6), np.uint8) if self.memory is None else self.memory
+        self.memory[: len(values)] = values
+        return {"pixel": self.memory[: len(values)]}
+
+
+class PlainError(Bytes):
+    def __init__(self, url: str, storage_options: Any = None, step: int = 4) -> None:
+        Path(url).stat()
+        super().__init__(url, storage_options, step)
+
+
 @pytest.fixture
 def records(tmp_path: Path) -> str:
     path = tmp_path / "records.bytes"
@@ -165,6 +208,8 @@ def records(tmp_path: Path) -> str:
         (Doubles, "the schema has {'pixel': 'float64'}"),
         (AllAtOnce, "Expected {'pixel': ((8, 6), dtype('uint8'))}, of the schema and block.n"),
         (OtherRows, "pixel from read_rows is"),
+        (OneBuffer, "Return new memory each time, or a view of the file"),
+        (PlainError, "a missing file is FileNotFoundError(2, 'No such file or directory'). Raise DataError(f\"{url}"),
     ],
 )
 def test_a_wrong_store_is_found(cls: type[Store], says: str, records: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from singa_dask.ops.contract.arrays import Array, DType, Key, Pair, Scalar
-from singa_dask.ops.contract.binary import Binary
 from singa_dask.ops.contract.device import CapturedKernels, Device, Event, Transfers
 from singa_dask.ops.contract.elementwise import Elementwise
 from singa_dask.ops.contract.images import Images
@@ -23,7 +22,7 @@ from singa_dask.ops.contract.memory import Memory
 from singa_dask.ops.contract.normalisation import Normalisation
 from singa_dask.ops.contract.random import Random
 from singa_dask.ops.contract.recurrent import Recurrent
-from singa_dask.ops.contract.softmax import Softmax
+from singa_dask.ops.contract.softmax import Binary, Softmax
 from singa_dask.ops.contract.updates import Preparation, Updates
 
 __all__ = [

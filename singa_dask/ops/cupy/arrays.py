@@ -9,15 +9,68 @@ from typing import Any, TypeVar
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import DType
-from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, c_name, dense, in_memory, laid_out_like
-from singa_dask.ops.cupy.scalars import AsyncScalars
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, c_name, dense, event, in_memory, laid_out_like
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
 
-__all__ = ["THREADS", "WARP", "CupyMemory", "Uploaded", "blocks", "c_name", "in_memory_order", "strides_of"]
+__all__ = [
+    "THREADS",
+    "WARP",
+    "AsyncScalars",
+    "CupyMemory",
+    "Uploaded",
+    "blocks",
+    "c_name",
+    "in_memory_order",
+    "strides_of",
+]
+
+
+class AsyncScalars:
+    """The newest values of scalars (1,) float64 that have reached the host; of one thread.
+
+    Parameters
+    ----------
+    gpu : CupyDevice
+    """
+
+    def __init__(self, gpu: CupyDevice) -> None:
+        self._gpu = gpu
+        self._by_address: dict[int, _AsyncScalar] = {}
+
+    def newest(self, scalar: Array) -> float | None:
+        """Return the newest value on the host, None before the first; asks for the current one."""
+        # the addresses are few: a new scalar may take the memory of an old one
+        address = scalar.data.ptr
+        if address not in self._by_address:
+            self._by_address[address] = _AsyncScalar(self._gpu)
+        return self._by_address[address].newest(scalar)
+
+
+class _AsyncScalar:
+    """The newest value of one scalar, and page-locked memory for the next."""
+
+    def __init__(self, gpu: CupyDevice) -> None:
+        self._gpu = gpu
+        self._memory = gpu.pinned((1,), np.float64)
+        self._event = event(gpu.index)
+        self._under_way = False
+        self._value: float | None = None
+
+    def newest(self, scalar: Array) -> float | None:
+        if self._under_way and self._event.done:
+            self._value, self._under_way = float(self._memory[0]), False
+        if not self._under_way:
+            stream, target = self._gpu.stream, self._memory.ctypes.data
+            runtime.memcpyAsync(target, scalar.data.ptr, scalar.nbytes, runtime.memcpyDeviceToHost, stream.ptr)
+            self._event.record(stream)
+            self._under_way = True
+        return self._value
+
 
 Ops = TypeVar("Ops", bound="CupyMemory")
 

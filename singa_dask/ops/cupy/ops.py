@@ -10,14 +10,13 @@ from typing import NoReturn
 import cupy
 
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.cupy.binary import CupyBinary
 from singa_dask.ops.cupy.capture import CupyCapture
 from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.images import CupyImages
 from singa_dask.ops.cupy.normalisation import CupyNormalisation
 from singa_dask.ops.cupy.recurrent import CupyRecurrent
-from singa_dask.ops.cupy.softmax import CupySoftmax
+from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
 from singa_dask.ops.cupy.transfers import Transfers
 from singa_dask.ops.cupy.updates import CupyUpdates
 from singa_dask.ops.numpy.ops import NumpyOps

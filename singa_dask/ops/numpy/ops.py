@@ -6,7 +6,6 @@ A faster backend is a subclass that overrides kernels, and inherits those that i
 from __future__ import annotations
 
 from singa_dask.ops.contract import Ops
-from singa_dask.ops.numpy.binary import NumpyBinary
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import NumpyImages
 from singa_dask.ops.numpy.linear import NumpyLinear
@@ -14,7 +13,7 @@ from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.normalisation import NumpyNormalisation
 from singa_dask.ops.numpy.random import NumpyRandom
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
-from singa_dask.ops.numpy.softmax import NumpySoftmax
+from singa_dask.ops.numpy.softmax import NumpyBinary, NumpySoftmax
 from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["NumpyOps"]

@@ -18,6 +18,17 @@ __all__ = ["UPDATERS", "Array", "KernelUpdater", "Preparation", "Updater"]
 UPDATERS: Registry[Updater] = Registry("updater")
 
 
+class _State(dict[str, Array]):
+    """What `Updater.rule` keeps of a piece, by name."""
+
+    def __setitem__(self, name: str, values: Array) -> None:
+        if values is not self[name]:
+            raise TypeError(f"state[{name!r}] = ... is not kept. Write into its memory: state[{name!r}][...] = ...")
+
+    def __missing__(self, name: str) -> Array:
+        raise TypeError(f"there is no state {name!r}. Name it in state_names.")
+
+
 class Updater:
     """One rule for all params, for one thread. It keeps no state: that belongs to whoever keeps the slice.
 
@@ -117,7 +128,7 @@ class Updater:
         names = self.state_names
         with np.errstate(all="ignore"):
             for value, grad, tmp, tmp2, *states in self.ops.update_pieces(prep, w, g, *(state[name] for name in names)):
-                self.rule(value, grad, lr, t, dict(zip(names, states, strict=True)), tmp, tmp2)
+                self.rule(value, grad, lr, t, _State(zip(names, states, strict=True)), tmp, tmp2)
 
 
 UPDATERS.base = Updater

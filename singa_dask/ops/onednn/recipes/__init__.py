@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from singa_dask.ops.onednn.recipes import elementwise, images, linear, normalisation, softmax
+from singa_dask.ops.onednn.recipes import images, normalisation, rows
 from singa_dask.ops.onednn.recipes.normalisation import lrn_workspace
 
 __all__ = ["RECIPES", "lrn_workspace"]
 
 # By the name of the kernel.
 RECIPES: dict[str, Any] = {
-    name: getattr(family, name)
-    for family in (elementwise, images, linear, normalisation, softmax)
-    for name in family.__all__
+    name: getattr(family, name) for family in (images, normalisation, rows) for name in family.__all__
 }

@@ -1,4 +1,4 @@
-"""Adam, AdamW and AdamMax: steps by decaying moments of the gradient."""
+"""Updaters that divide steps by the size of past gradients: AdaGrad, RMSProp, AdaDelta, Adam, AdamW and AdamMax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,68 @@ from singa_dask.conf.updater import DecayRate
 from singa_dask.ops.contract import Array, Preparation
 from singa_dask.training.updaters.updater import UPDATERS, KernelUpdater
 
-__all__ = ["Adam", "AdamConf", "AdamMax", "AdamMaxConf", "AdamW"]
+__all__ = [
+    "AdaDelta",
+    "AdaDeltaConf",
+    "AdaGrad",
+    "Adam",
+    "AdamConf",
+    "AdamMax",
+    "AdamMaxConf",
+    "AdamW",
+    "RMSProp",
+    "RMSPropConf",
+]
+
+
+@UPDATERS.register()
+class AdaGrad(KernelUpdater):
+    """h += g^2, w -= lr g / sqrt(h + delta). SINGA always takes 1e-8 for ``delta``."""
+
+    reads = ("delta",)
+    state_names = ("square",)
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.adagrad(w, g, state["square"], lr, self.conf.delta, prep)
+
+
+class RMSPropConf(Conf):
+    """``rmsprop_conf``."""
+
+    rho: DecayRate
+    """Decay rate of the mean of squared gradients."""
+
+
+@UPDATERS.register()
+class RMSProp(KernelUpdater):
+    """h = rho h + (1 - rho) g^2, w -= lr g / sqrt(h + delta)."""
+
+    block = RMSPropConf
+    reads = ("delta",)
+    state_names = ("square",)
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.rmsprop(w, g, state["square"], lr, self.conf.block(RMSPropConf).rho, self.conf.delta, prep)
+
+
+class AdaDeltaConf(Conf):
+    """``adadelta_conf``."""
+
+    rho: DecayRate = 0.9
+    """Decay rate of the means of squared gradients and squared steps."""
+
+
+@UPDATERS.register()
+class AdaDelta(KernelUpdater):
+    """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
+
+    block = AdaDeltaConf
+    reads = ("delta",)
+    state_names = ("square", "step_square")
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        rho, delta = self.conf.block(AdaDeltaConf).rho, self.conf.delta
+        self.ops.adadelta(w, g, state["square"], state["step_square"], lr, rho, delta, prep)
 
 
 class AdamConf(Conf):

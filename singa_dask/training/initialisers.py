@@ -1,0 +1,210 @@
+"""Initialisers: how the initial values of params are drawn, and their registry; after SINGA's src/utils/param.cc.
+
+Rows and columns are those of a matrix (outputs, inputs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from singa_dask.conf import Conf, InitConf, JobConf, ParamConf
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.net import NeuralNet, whole_params
+from singa_dask.ops import philox
+from singa_dask.registry import Registry
+
+__all__ = [
+    "INITIALISERS",
+    "Array",
+    "Constant",
+    "Gaussian",
+    "GaussianSqrtFanIn",
+    "Initialiser",
+    "Orthogonal",
+    "Uniform",
+    "UniformSqrtFanIn",
+    "UniformSqrtFanInOut",
+    "check_initialisers",
+    "initial_values",
+    "with_initialisers",
+]
+
+
+INITIALISERS: Registry[Initialiser] = Registry("initialiser")
+
+Array = np.ndarray[Any, Any]
+
+
+class Initialiser:
+    """Draws the initial values of one param.
+
+    Parameters
+    ----------
+    conf : InitConf
+        Its ``user_conf`` is for initialisers of the user's own.
+
+    Attributes
+    ----------
+    block : type of Conf or None
+        The block of ``init`` that it reads, ``conf.block(XConf)``.
+    needs_matrix : bool
+        Whether it is for params with rows and columns only.
+    """
+
+    block: ClassVar[type[Conf] | None] = None
+    needs_matrix = False
+
+    def __init__(self, conf: InitConf) -> None:
+        self.conf = conf
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Return values of ``shape``, floats; draw from ``random`` alone."""
+        raise TypeError(f"{type(self).__name__} draws nothing: it has no fill()")
+
+
+INITIALISERS.base = Initialiser
+
+
+@INITIALISERS.register()
+class Constant(Initialiser):
+    """``value`` everywhere."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.full(shape, self.conf.value)
+
+
+@INITIALISERS.register()
+class Gaussian(Initialiser):
+    """``value`` times N(``mean``, ``std``)."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        values = random.standard_normal(shape, np.float32)
+        values *= self.conf.std * self.conf.value
+        values += self.conf.mean * self.conf.value
+        return values
+
+
+@INITIALISERS.register()
+class GaussianSqrtFanIn(Gaussian):
+    """Gaussian / sqrt(columns)."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * (1 / math.sqrt(shape[1]))
+
+
+@INITIALISERS.register()
+class Uniform(Initialiser):
+    """``value`` times a uniform draw between ``low`` and ``high``."""
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        values = random.random(shape, np.float32)
+        values *= (self.conf.high - self.conf.low) * self.conf.value
+        values += self.conf.low * self.conf.value
+        return values
+
+
+@INITIALISERS.register()
+class UniformSqrtFanIn(Uniform):
+    """Uniform sqrt(3 / columns)."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * math.sqrt(3 / shape[1])
+
+
+@INITIALISERS.register()
+class UniformSqrtFanInOut(Uniform):
+    """Uniform / sqrt(rows + columns); for Glorot's bounds say low -2.449, high 2.449 (the root of 6), as with SINGA."""
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return super().fill(random, shape) * (1 / math.sqrt(shape[0] + shape[1]))
+
+
+@INITIALISERS.register()
+class Orthogonal(Initialiser):
+    """``value`` times a random matrix whose rows, or columns where there are fewer of these, are orthonormal.
+
+    It is cut from three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal random
+    features: the same bits for any number of threads, which a QR decomposition does not promise.
+    """
+
+    needs_matrix = True
+
+    def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        n = max(shape)
+        values = np.eye(n)
+        for _ in range(3):
+            values *= random.choice([-1.0, 1.0], (n, 1))
+            found = np.fft.fft(values, axis=0)
+            values = (found.real - found.imag) / math.sqrt(n)
+        return values[: shape[0], : shape[1]] * self.conf.value
+
+
+def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: int, dtype: Any = np.float32) -> Array:
+    """Return the initial values of a param.
+
+    Parameters
+    ----------
+    conf : InitConf
+    param_name : str
+    shape : sequence of int
+        Of the whole param, however it is cut into slices later.
+    seed : int
+        The job's.
+    dtype : dtype
+        Drawn in float32 for every precision, so that float64 starts from the same net.
+
+    Returns
+    -------
+    ndarray, shape ``shape``, C-contiguous
+    """
+    drawn = INITIALISERS.find(conf.type)(conf).fill(philox.generator((seed, "init", param_name)), tuple(shape))
+    return np.ascontiguousarray(drawn, dtype)
+
+
+def check_initialisers(net: NeuralNet) -> None:
+    """Check that initialisers and params fit each other, before anything starts.
+
+    Raises
+    ------
+    ConfigError
+        An initialiser is unknown, or needs a matrix where the param is none; all at once.
+    """
+    problems = []
+    for param in whole_params(net.logical):
+        if param.conf.init is None:
+            continue
+        kind = param.conf.init.type
+        try:
+            if INITIALISERS.find(kind).needs_matrix and len(param.shape) != 2:
+                message = f"{kind} needs rows and columns, but {param.name!r} has shape {param.shape}."
+                raise ConfigError(message)
+        except ConfigError as error:
+            problems.append(Problem((*net.param_path(param.name), "init", "type"), str(error)))
+    if problems:
+        raise ConfigError(problems)
+
+
+def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
+    """Return the job with an ``init`` for each param of the training net that has none: what its layer says.
+
+    A param that uses the values of another one needs none.
+    """
+    layers = list(job.neuralnet.layer)
+    for layer, index in net.layers_of_job():
+        params = list(layers[index].param)
+        params += [ParamConf()] * (len(layer.params) - len(params))
+        for k, param in enumerate(layer.params):
+            if params[k].init is None and param.owner is param:
+                params[k] = params[k].model_copy(update={"init": param.conf.init or param.initial})
+        layers[index] = layers[index].model_copy(update={"param": params})
+    return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})

@@ -1,0 +1,282 @@
+"""Learning-rate schedules, each with its block of the job file, and their registry; after SINGA's src/utils/updater.cc.
+
+In the formulas t is the step, b ``base_lr``, f the ``change_freq`` of the schedule's own block.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from singa_dask.conf import LRGenConf
+from singa_dask.conf.model import Conf, Count, Field, Finding, Many, NonNegative, Positive, Size, as_list
+from singa_dask.registry import Registry
+
+__all__ = [
+    "SCHEDULES",
+    "Cosine",
+    "CosineConf",
+    "Exponential",
+    "ExponentialConf",
+    "Fixed",
+    "FixedStep",
+    "FixedStepConf",
+    "Inverse",
+    "InverseConf",
+    "InverseT",
+    "InverseTConf",
+    "Linear",
+    "LinearConf",
+    "Schedule",
+    "Step",
+    "StepConf",
+    "WarmUp",
+    "WarmUpConf",
+    "displayed_rate",
+]
+
+
+SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
+
+
+class Schedule:
+    """A learning rate for each step: a pure function of the step.
+
+    Parameters
+    ----------
+    conf : LRGenConf
+        Its ``user_conf`` is for schedules of the user's own.
+
+    Attributes
+    ----------
+    block : type of Conf or None
+        The block of ``learning_rate`` that it reads, ``conf.block(XConf)``.
+    reads : tuple of str
+        Other keys of ``learning_rate`` that it reads.
+    base : float
+        ``base_lr``.
+    """
+
+    block: ClassVar[type[Conf] | None] = None
+    reads: ClassVar[tuple[str, ...]] = ("base_lr",)
+
+    def __init__(self, conf: LRGenConf) -> None:
+        self.conf = conf
+        self.base = conf.base_lr
+
+    def __call__(self, step: int) -> float:
+        """Return the rate at a step, which counts from 0."""
+        raise TypeError(f"{type(self).__name__} does not say its rate: it has no __call__()")
+
+
+SCHEDULES.base = Schedule
+
+
+def displayed_rate(conf: LRGenConf, step: int) -> float | None:
+    """Return the learning rate of a step for display.
+
+    None where a schedule of the user's own fails: the server that applies the rate reports that error.
+    """
+    try:
+        return SCHEDULES.find(conf.type)(conf)(step)
+    except Exception:
+        return None
+
+
+@SCHEDULES.register()
+class Fixed(Schedule):
+    """b."""
+
+    def __call__(self, step: int) -> float:
+        return self.base
+
+
+class StepConf(Conf):
+    """``step_conf``: every ``change_freq`` steps the rate is multiplied by ``gamma``."""
+
+    gamma: float = 1.0
+    """Factor."""
+    change_freq: Size
+    """Steps between two changes."""
+
+
+@SCHEDULES.register()
+class Step(Schedule):
+    """b gamma^floor(t / f)."""
+
+    block = StepConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(StepConf)
+        return float(self.base * block.gamma ** (step // block.change_freq))
+
+
+class LinearConf(Conf):
+    """``linear_conf``: the rate goes from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
+
+    change_freq: Size
+    """Steps until the final rate."""
+    final_lr: NonNegative
+    """Final rate."""
+    clamp: bool = True
+    """Stay at ``final_lr`` after ``change_freq`` steps; false goes on falling, below zero, as SINGA does."""
+
+
+@SCHEDULES.register()
+class Linear(Schedule):
+    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it runs on, below zero, as in SINGA."""
+
+    block = LinearConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(LinearConf)
+        part = step / block.change_freq
+        if block.clamp:
+            part = min(part, 1.0)
+        return (1 - part) * self.base + part * block.final_lr
+
+
+class ExponentialConf(Conf):
+    """``exponential_conf``: the rate is halved in ``change_freq`` steps."""
+
+    change_freq: Size
+    """Steps in which the rate is halved."""
+
+
+@SCHEDULES.register()
+class Exponential(Schedule):
+    """b / 2^(t / f)."""
+
+    block = ExponentialConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(ExponentialConf)
+        return float(self.base * 2 ** -(step / block.change_freq))
+
+
+class InverseConf(Conf):
+    """``inverse_conf``: ``base_lr * (1 + gamma * step) ** -pow``."""
+
+    must_be_given = True
+
+    gamma: NonNegative = 1.0
+    """Weight of the step."""
+    pow: float = 0.0
+    """Exponent."""
+
+
+class InverseTConf(Conf):
+    """``inverset_conf``: ``base_lr / (1 + step / final_lr)``."""
+
+    final_lr: Positive
+    """Steps in which the rate is halved first (SINGA's name)."""
+
+
+@SCHEDULES.register()
+class Inverse(Schedule):
+    """b (1 + gamma t)^-pow."""
+
+    block = InverseConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(InverseConf)
+        return float(self.base * (1 + block.gamma * step) ** -block.pow)
+
+
+@SCHEDULES.register()
+class InverseT(Schedule):
+    """b / (1 + t / final_lr)."""
+
+    block = InverseTConf
+
+    def __call__(self, step: int) -> float:
+        return self.base / (1 + step / self.conf.block(InverseTConf).final_lr)
+
+
+class FixedStepConf(Conf):
+    """``fixedstep_conf``: from ``step[i]`` on, the rate is ``step_lr[i]``."""
+
+    step: Many[Count] = Field(min_length=1)
+    """Steps at which the rate changes, rising."""
+    step_lr: Many[NonNegative] = Field(min_length=1)
+    """Rates, as many as steps."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that lengths are equal and steps rise."""
+        steps, rates = as_list(data.get("step")), as_list(data.get("step_lr"))
+        if steps and rates and len(steps) != len(rates):
+            yield ("step_lr",), f"expected as many rates as there are steps, {len(steps)}, got {len(rates)}."
+        if all(isinstance(step, int) for step in steps):
+            for place, (before, after) in enumerate(pairwise(steps), start=1):
+                if after <= before:
+                    yield ("step", place), f"expected steps that rise, got {after} after {before}."
+
+
+@SCHEDULES.register()
+class FixedStep(Schedule):
+    """``step_lr[i]`` for the last i with t >= ``step[i]``; the first before them all. ``base_lr`` is not used."""
+
+    block = FixedStepConf
+    reads = ()
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(FixedStepConf)
+        return block.step_lr[max(bisect.bisect_right(block.step, step) - 1, 0)]
+
+
+class CosineConf(Conf):
+    """``cosine_conf``: the rate falls from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
+
+    change_freq: Size
+    """Steps until the final rate."""
+    final_lr: NonNegative = 0.0
+    """Final rate; the rate stays there."""
+
+
+@SCHEDULES.register()
+class Cosine(Schedule):
+    """final_lr + (b - final_lr) (1 + cos(pi t / f)) / 2 until f, then final_lr.
+
+    The cosine of Loshchilov and Hutter (2017), SGDR, without its restarts.
+    """
+
+    block = CosineConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(CosineConf)
+        part = min(step / block.change_freq, 1.0)
+        return block.final_lr + (self.base - block.final_lr) * (1 + math.cos(math.pi * part)) / 2
+
+
+class WarmUpConf(Conf):
+    """``warmup_conf``: the first ``n_steps`` rates of another schedule are scaled down."""
+
+    n_steps: Size
+    """Steps until the rate is that of the other schedule."""
+    schedule: LRGenConf
+    """The other schedule, as in ``learning_rate``: its type, base_lr and block."""
+
+
+@SCHEDULES.register()
+class WarmUp(Schedule):
+    """min((t + 1) / n_steps, 1) s(t), s(t) being the rate of ``schedule``; ``base_lr`` beside it is not used.
+
+    The gradual warm-up of Goyal et al. (2017), Accurate, large minibatch SGD. Both count steps from 0, so that the
+    other schedule goes on as it would without.
+    """
+
+    block = WarmUpConf
+    reads = ()
+
+    def __init__(self, conf: LRGenConf) -> None:
+        super().__init__(conf)
+        self.n_steps = conf.block(WarmUpConf).n_steps
+        inner = conf.block(WarmUpConf).schedule
+        self.schedule = SCHEDULES.find(inner.type)(inner)
+
+    def __call__(self, step: int) -> float:
+        return min((step + 1) / self.n_steps, 1.0) * self.schedule(step)
