@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.codecs.lmdb_tree import MAGIC, MAGIC_AT, META_PAGES, Meta, find_values, newest_meta
-from singa_dask.data.fs.mapped_file import map_file, note_read
+from singa_dask.data.fs.mapped_file import note_read
+from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
 __all__ = ["LMDBFile"]
@@ -44,15 +45,14 @@ class LMDBFile:
     """
 
     def __init__(self, url: str, path: Path, length: int) -> None:
-        try:
-            with path.open("rb") as file:
-                meta = _checked_meta(url, file.read(HEAD_BYTES)[:length], length)
-                self._data = map_file(file)
-        except DataError:
-            raise
-        except OSError as error:
-            raise DataError(f"{url}: {(error.strerror or str(error)).lower()}.") from error
+        self._source = RangeReader(str(path))
+        self._data = self._source.scan(0, self._source.size)
+        meta = _checked_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
         self.offsets, self.lengths, self.last_key = find_values(url, self._data, meta)
+
+    def check_unchanged(self) -> None:
+        """Raise a `DataError` if the file was written since it was opened."""
+        self._source.check_unchanged()
 
     def value(self, index: int) -> memoryview:
         """Return one value, a view of the map."""
@@ -60,11 +60,11 @@ class LMDBFile:
 
     def view(self, offset: int, length: int) -> memoryview:
         """Return bytes of the map."""
-        note_read(length)
-        return self._data[offset : offset + length]
+        return self._source.scan(offset, length)
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """Copy values, or parts of them, of one length: (n, length)."""
+        self.check_unchanged()
         note_read(len(offsets) * length)
         # every offset of the file is an element of this array, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))

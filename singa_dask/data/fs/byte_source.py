@@ -43,6 +43,9 @@ class Bytes(Protocol):
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request."""
 
+    def check_unchanged(self) -> None:
+        """Raise a `DataError` if bytes that were returned are views of a file that was written in place."""
+
     def close(self) -> None:
         """Close the source."""
 
@@ -76,6 +79,9 @@ class Memory:
     def is_cached(self, offset: int, length: int) -> bool:
         """Return True."""
         return True
+
+    def check_unchanged(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Release the memory."""

@@ -144,8 +144,7 @@ class RangeReader:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_gate()
         if self._view is not None:
-            if time.monotonic() > self._check_at:
-                self._check_map()
+            self.check_unchanged()
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
@@ -193,9 +192,10 @@ class RangeReader:
             if not is_same:
                 raise DataError(f"{self.url}: the file was replaced while it was read.")
 
-    def _check_map(self) -> None:
-        """Raise `DataError` if the bytes of a local file are being changed."""
-        assert self._local is not None
+    def check_unchanged(self) -> None:
+        """Raise `DataError` if the bytes of a local file, of which views were returned, are being changed."""
+        if self._local is None or time.monotonic() <= self._check_at:
+            return
         self._check_at = time.monotonic() + LOOK_S
         try:
             now = os.stat(self._local)

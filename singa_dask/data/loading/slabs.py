@@ -150,6 +150,9 @@ class SlabReader:
             self._collator.gather(ids.reshape(-1), buffers)
             n = ids.shape[1]
             batches = [{name: array[i : i + n] for name, array in buffers.items()} for i in range(0, ids.size, n)]
+        if self._reader.store.mapped:
+            # kept blocks are views, which change with the file
+            self._reader.store.check_unchanged()
         slab = Slab(step, buffers, [Batch(arrays, rows) for arrays, rows in zip(batches, ids, strict=True)])
         if self._reader.bad:
             self._substitute(slab)

@@ -214,6 +214,9 @@ class LMDBStore(Store):
         values = self._values(block_id)
         return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
 
+    def check_unchanged(self) -> None:
+        self._opened.check_unchanged()
+
     def manifest_info(self) -> dict[str, Any]:
         return {"bytes": self._bytes}
 
