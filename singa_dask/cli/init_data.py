@@ -249,10 +249,13 @@ def _survey_records(url: str, test_url: str, backend: str, label: str) -> Record
         raise DataError(f"{url}: label {lowest}. Expected labels from 0 on, a number for each class.")
     n_test = 0
     if test_url:
-        if facts is not None:
+        if facts is not None and opened == "table":
             options["facts"] = facts.to_dict()
         with open_store(fs.absolute(test_url), opened, **options) as store:
             n_test = store.count
+            difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+        if difference:
+            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
     n_classes = 0 if targets else max(len(names), top + 1, 2)
     target = target_statistics(targets) if targets else (0.0, 1.0)
     return Records(
