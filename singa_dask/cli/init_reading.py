@@ -14,6 +14,8 @@ from singa_dask.cli.init_tables import choose_label, has_arrays
 from singa_dask.data import STORES, fs, open_store
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES
+from singa_dask.data.stores.opening import is_pattern
+from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 
@@ -36,15 +38,16 @@ def reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any
     """
     if backend == "parquet" and _is_of_images(place) and _has_images_of_many_sizes(place, "image-parquet"):
         return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
+    first = shard_urls(place)[0] if is_pattern(place) else place
     if backend in backends_holding("text"):
-        separator = separator_of(place)
+        separator = separator_of(first)
         return backend, {} if separator == "," else {"separator": separator}
     if backend in ("image-folder", "image-list"):
         return backend, _size_of_images(place, backend)
     if backend == "webdataset":
         return backend, _pictures_of_tar(place, label)
     if backend == "jsonl":
-        return backend, _keys_of_lines(place, label)
+        return backend, _keys_of_lines(place, first, label)
     # a table names its label otherwise
     return backend, {} if backend == "parquet" and not has_arrays(place) else _named(backend, label)
 
@@ -103,13 +106,13 @@ def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
     return reading
 
 
-def _keys_of_lines(place: str, given: str) -> dict[str, Any]:
+def _keys_of_lines(place: str, file: str, given: str) -> dict[str, Any]:
     """Choose the keys of JSON lines that do not have the usual names: numbers are features."""
     with contextlib.suppress(DataError), open_store(place, "jsonl", label=given) as store:
         if "label" in store.schema:
             return {"user_conf": {"label": given}} if given else {}
     try:
-        first = json.loads(fs.read_bytes(place, 0, min(1 << 16, fs.size(place))).partition(b"\n")[0])
+        first = json.loads(fs.read_bytes(file, 0, min(1 << 16, fs.size(file))).partition(b"\n")[0])
     except ValueError:
         return {}
     if not isinstance(first, dict) or len(first) < 2:

@@ -90,7 +90,7 @@ def choose_columns(
             "if the first number of a line is its label."
         )
     try:
-        with open_store(place, "table", missing=0, **options) as store:
+        with open_store(place, "table", missing=0, has_label=False, **options) as store:
             named, count = [each for each in store.table_columns if each.name], store.count
         kinds = {each.name: each.kind for each in named if not each.is_index}
         usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]

@@ -33,11 +33,11 @@ def decode_examples(
     channels: int = 3,
     classes: Mapping[bytes, int] | None = None,
     label: str = "",
+    values: str = "",
 ) -> Arrays | None:
     """Decode messages of the same layout.
 
-    The image is the first of the features named image/encoded, image_raw, image, images, pixel, data or x: PNG, JPEG or
-    bytes (``pixel``), or floats (``data``). The label is an integer, or text.
+    The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
 
     Parameters
     ----------
@@ -51,6 +51,9 @@ def decode_examples(
     label : str
         Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
         label, labels, y, class, target or targets.
+    values : str
+        Name of the feature with the image. By default the only one called image/encoded, image_raw, image, images,
+        pixel, data or x.
 
     Returns
     -------
@@ -65,12 +68,15 @@ def decode_examples(
     features = _features(rows)
     if features is None:
         return None
-    image = next((features[name] for name in IMAGE_NAMES if name in features), None)
+    images = [name for name in (IMAGE_NAMES if not values else [values]) if name in features]
     label = label or next((name for name in IMAGE_LABELS if name in features), "")
     label = label_field(list(features), label)
-    if image is None:
-        raise ValueError(f"no feature called {' or '.join(IMAGE_NAMES)}. Features: {', '.join(sorted(features))}")
-    arrays = _image(image, shape, resize, channels)
+    if len(images) > 1:
+        raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
+    if not images:
+        named = values or " or ".join(IMAGE_NAMES)
+        raise ValueError(f"no feature called {named}. Features: {', '.join(sorted(features))}")
+    arrays = _image(features[images[0]], shape, resize, channels)
     if label:
         arrays["label"] = _label(features[label], classes or {})
     return arrays

@@ -11,21 +11,18 @@ import pyarrow as pa
 from singa_dask.data.codecs.image import decode_image
 from singa_dask.errors import DataError
 
-__all__ = ["decode_images", "find_image_column"]
-
-NAMES = ("image", "images", "img", "pixel", "data", "x")
+__all__ = ["decode_images", "image_columns"]
 
 
-def find_image_column(schema: pa.Schema) -> str:
-    """Return the name of a column of structs with ``bytes``; empty if there is none."""
-    found = [
+def image_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of columns of structs with ``bytes``."""
+    return [
         column.name
         for column in schema
         if pa.types.is_struct(column.type)
         and column.type.get_field_index("bytes") >= 0
         and column.type.field("bytes").type in (pa.binary(), pa.large_binary())
     ]
-    return next((name for name in NAMES if name in found), found[0] if found else "")
 
 
 def decode_images(

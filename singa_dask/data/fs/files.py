@@ -72,6 +72,8 @@ def errors_name(url: str) -> Iterator[None]:
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
         text = str(error)
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error

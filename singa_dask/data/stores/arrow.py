@@ -82,6 +82,8 @@ class ArrowStore(RangeStore):
         self.schema = _fields(self.url, self._schema)
         self._label = "label"
         if METADATA not in (self._schema.metadata or {}):
+            if {"data", "pixel"} <= self.schema.keys():
+                raise DataError(f"{self.url}: data and pixel could each be the values of a record. Leave one out.")
             self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
             self._label = self.choose_label(self.other_fields)
             if self._label:

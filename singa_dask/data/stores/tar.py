@@ -157,8 +157,8 @@ class TarStore(RangeStore):
                 name, array = value_name(array.dtype), as_values(array[None], where)[0]
             else:
                 name, array = "pixel", decode_image(file, where, self.options["resize"], self.options["channels"])
-            if name in arrays:
-                raise DataError(f"{where}: has several files of images, expected one.")
+            if arrays.keys() - {"label"}:
+                raise DataError(f"{where}: has several files of images or data, expected one.")
             arrays[name] = array
         if not arrays.keys() - {"label"}:
             raise DataError(f"{where}: has none of {', '.join(VALUE_SUFFIXES)}.")

@@ -44,6 +44,9 @@ class TFRecordStore(RangeStore):
     label : str
         Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
         label, labels, y, class, target or targets.
+    features : str
+        Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
+        images, pixel, data or x.
 
     Raises
     ------
@@ -64,15 +67,18 @@ class TFRecordStore(RangeStore):
         channels: int = 3,
         classes: str | Sequence[str] = (),
         label: str = "",
+        features: str = "",
     ) -> None:
         classes = classes if isinstance(classes, str) else tuple(classes)
         images = {"resize": resize and tuple(resize), "channels": channels}
-        super().__init__(url, storage_options, shape=tuple(shape), **images, classes=classes, label=label)
+        named = {"label": label, "features": features}
+        super().__init__(url, storage_options, shape=tuple(shape), **images, classes=classes, **named)
 
     def index(self) -> None:
         self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
         labels = {name.encode(): label for label, name in enumerate(self.class_names)}
-        self._decode = functools.partial(decode_examples, **{**self.options, "classes": labels})
+        options = {**self.options, "classes": labels}
+        self._decode = functools.partial(decode_examples, values=options.pop("features"), **options)
         source = self.open_source()
         self._offsets = _scan(source)
         if len(self._offsets) < 2:

@@ -92,7 +92,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     refused(path, [("a.npy", value), ("a.npy", value)], "x.tar: record a has two files .npy (byte 1024), expected one.")
     image = npy(np.zeros((3, 4, 5), np.uint8))
     several = [("a.npy", image), ("a.png", png(np.zeros((3, 4, 5), np.uint8)))]
-    refused(path, several, "x.tar, record a: has several files of images, expected one.")
+    refused(path, several, "x.tar, record a: has several files of images or data, expected one.")
     with tarfile.open(path, "w") as archive:
         link = tarfile.TarInfo("b.npy")
         link.type, link.linkname = tarfile.SYMTYPE, "a.npy"
