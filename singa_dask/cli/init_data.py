@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from singa_dask.cli.findings import Ids, label_findings
-from singa_dask.cli.init_reading import MAX_BLOCKS, reading_of, separator_of
-from singa_dask.cli.init_tables import UnknownLabelError, choose_columns, describe_left_out, target_statistics
+from singa_dask.cli.init_tables import (
+    MAX_BLOCKS,
+    UnknownLabelError,
+    choose_columns,
+    describe_left_out,
+    reading_of,
+    separator_of,
+    target_statistics,
+)
 from singa_dask.data import Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of

@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import Plan
-from singa_dask.data.stores.block_sizes import rows_per_block
+from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
 from singa_dask.data.stores.opening import open_store
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

@@ -21,10 +21,9 @@ from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError

@@ -17,8 +17,7 @@ from singa_dask.data.codecs.image import HEAD_BYTES, IMAGE_SUFFIXES, decode_imag
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.class_list import read_classes
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.class_names import read_classes, show_names
 from singa_dask.data.stores.manifest import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum

@@ -10,8 +10,7 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.json_lines import records_like
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.line_blocks import cut_lines
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays

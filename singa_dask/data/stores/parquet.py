@@ -15,17 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image_column import decode_images, image_columns
+from singa_dask.data.codecs.image import decode_images, image_columns
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.codecs.values import as_values
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.row_groups import RowGroups
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records

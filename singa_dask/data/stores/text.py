@@ -20,10 +20,8 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.text_lines import LineParser
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
-from singa_dask.data.stores.line_blocks import cut_lines
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, cut_lines, rows_per_block
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError

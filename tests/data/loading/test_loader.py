@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from singa_dask.data import Batch, Loader, Sampler, Store
 from singa_dask.data.fs import range_reader
-from singa_dask.data.loading.look_ahead import MAX_STEPS
-from singa_dask.data.order.sampler import advanced
+from singa_dask.data.order.sampler import MAX_STEPS, advanced
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from tests.contracts.records import pixels, stored
