@@ -68,9 +68,8 @@ def head(url: str, n: int, reading: Reading) -> None:
 
 def verify(url: str, writes: bool, reading: Reading) -> None:
     """Read every block."""
-    if writes:
-        # an older one must not find the new data damaged
-        forget_manifest(url, reading.storage_options)
+    # an older one must not find the new data damaged
+    names = forget_manifest(url, reading.storage_options) if writes else {}
     bad = 0
     with opened(url, reading) as store:
         with counted("read", store.count) as shown:
@@ -93,7 +92,11 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     echo(sums)
     if writes:
         backend, options = store_format(url, reading)
-        written = write_manifest(url, backend, reading.storage_options, **options)
+        written = [
+            manifest
+            for file, known in names.items()
+            for manifest in write_manifest(file, backend, reading.storage_options, known, **options)
+        ]
         echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
 
 
