@@ -35,15 +35,20 @@ def dask_setup(worker: object) -> None:
         checkpoint_url = arguments[5]
         for name in ("train", "test"):
             real = getattr(self._trainer, name)
-            setattr(self._trainer, name, partial(_call_unless_held, real, Path(checkpoint_url).with_name(HELD)))
+            held = Path(checkpoint_url).with_name(HELD)
+            setattr(self._trainer, name, partial(_call_unless_held, self, real, held))
 
     setattr(Worker, "__init__", init_and_wait)  # noqa: B010
 
 
-def _call_unless_held(real: Callable[..., Any], held: Path, *arguments: Any) -> Any:
-    """Call a method of a trainer, whose last argument is a step, when that may begin."""
+def _call_unless_held(worker: Worker, real: Callable[..., Any], held: Path, *arguments: Any) -> Any:
+    """Call a method of a trainer, whose last argument is a step, when that may begin.
+
+    Until then the worker does what it does between steps: it takes what has come for checkpoints.
+    """
     with suppress(FileNotFoundError):
         while arguments[-1] >= int(held.read_text()):
+            worker._checkpointing.finish(wait=False)
             pause(0.01)
     return real(*arguments)
 
