@@ -138,6 +138,10 @@ class Run:
 
     # -- what was seen ---------------------------------------------------------------------------------
 
+    def n_moves(self) -> int:
+        """Return how often units were placed anew for new Dask workers, which may come before the end."""
+        return sum(each.get("message", "").endswith("the units are placed anew.") for each in self.named("log"))
+
     def named(self, name: str) -> list[Event]:
         """Return the events of a name."""
         return [event for _, event in self.events if event["event"] == name]

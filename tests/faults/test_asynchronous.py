@@ -38,11 +38,6 @@ def check_as_accurate(run: Run, calm: Outcome) -> None:
         assert final_accuracy(shown) > wanted - TOLERANCE
 
 
-def n_moves(run: Run) -> int:
-    """Return how often units were placed anew for new Dask workers, which may come before the end."""
-    return sum(each.get("message", "").endswith("the units are placed anew.") for each in run.named("log"))
-
-
 def check_versions(run: Run) -> None:
     """Check that each slice has each step of each group of its servers once, and all values those of all groups."""
     cluster, steps = run.job.cluster, run.job.train_steps
@@ -62,7 +57,7 @@ def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology
     nannies.grow(1)
     nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed(first_unit(made, process))))
-    check_done(run, moves=n_moves(run))
+    check_done(run, moves=run.n_moves())
     check_versions(run)
     check_as_accurate(run, calm(made))
 
@@ -74,7 +69,7 @@ def test_each_update_is_applied_once_although_a_worker_group_is_killed(nannies: 
     nannies.grow(1)
     nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed("worker-1-0")))
-    check_done(run, moves=n_moves(run))
+    check_done(run, moves=run.n_moves())
     check_versions(run)
     updates = run.result.updates
     n_slices = len(JobPlan.make(made).slices)

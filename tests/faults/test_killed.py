@@ -52,7 +52,9 @@ def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology:
 @pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[::-1], 6))
 def test_a_nanny_starts_it_again(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology)
-    check_same(run_with_a_kill(made, nannies, tmp_path / "runs", process), calm(made))
+    run = run_with_a_kill(made, nannies, tmp_path / "runs", process)
+    # on a busy machine the nanny may be too late for the restart: the units then move to what it has started
+    check_same(run, calm(made), moves=run.n_moves())
 
 
 @pytest.mark.long
@@ -61,8 +63,8 @@ def test_both_processes_at_once(nannies: Machines, tmp_path: Path, calm: Any, to
     made = job(topology)
     units = [first_unit(made, process) for process in range(2)]
     run = Run(made, nannies, tmp_path / "runs", (at_step(40), killed(*units)))
-    # the second may be lost while the first loss is handled
-    check_same(run, calm(made), run.result.restarts)
+    # the second may be lost while the first loss is handled, or be started again after it
+    check_same(run, calm(made), run.result.restarts, run.n_moves())
     assert 1 <= run.result.restarts <= 2
 
 
