@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from singa_dask.exports.converters import ONNX_CONVERTERS
 from singa_dask.exports.onnx_graph import OnnxGraph
-from singa_dask.layers.conv import Convolution, Pooling, Windowed
-from singa_dask.layers.global_pooling import GlobalPooling
-from singa_dask.layers.group_norm import GroupNorm
+from singa_dask.layers.conv import Convolution, GlobalPooling, Pooling, Windowed
 from singa_dask.layers.image import ImagePreprocess
-from singa_dask.layers.norm import LRN, BatchNorm
+from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 
 __all__: list[str] = []
 

@@ -7,11 +7,9 @@ import numpy as np
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import TORCH_CONVERTERS
 from singa_dask.exports.torch_module import TorchModule
-from singa_dask.layers.conv import Convolution, Pooling
-from singa_dask.layers.global_pooling import GlobalPooling
-from singa_dask.layers.group_norm import GroupNorm
+from singa_dask.layers.conv import Convolution, GlobalPooling, Pooling
 from singa_dask.layers.image import ImagePreprocess
-from singa_dask.layers.norm import LRN, BatchNorm
+from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 
 __all__: list[str] = []
 

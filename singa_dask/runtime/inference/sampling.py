@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
-from singa_dask.layers.positional_embedding import PositionalEmbedding
+from singa_dask.layers.embedding import PositionalEmbedding
 from singa_dask.layers.text import CharRNNOutput, RNNDummy
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
