@@ -15,22 +15,36 @@ from singa_dask.layers.traits import Connection, Traits
 __all__ = ["GELU", "GELUConf", "LeakyReLU", "LeakyReLUConf", "SiLU"]
 
 
-@LAYERS.register()
-class SiLU(Layer):
-    """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+class OfSource(Layer):
+    """y = f(x), value by value, with a gradient that is computed from x."""
 
     traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
+        self.function, self.derivative = self.kernels()
         self.add_output(self.sources[0].shape, overwritable=True)
 
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return f, and what computes the gradient of x from x and that of y."""
+        raise NotImplementedError
+
     def forward(self, phase: Phase) -> None:
-        self.ops.silu(self.sources[0].data, out=self.features[0].data)
+        self.function(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].output_grad
+        source = self.sources[0]
         if source.grad is not None:
-            self.ops.silu_grad(source.data, gy, out=source.grad)
+            self.derivative(source.data, self.features[0].output_grad, out=source.grad)
+
+
+@LAYERS.register()
+class SiLU(OfSource):
+    """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+
+    traits = OfSource.traits
+
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return self.ops.silu, self.ops.silu_grad
 
 
 class GELUConf(Conf):
@@ -41,26 +55,18 @@ class GELUConf(Conf):
 
 
 @LAYERS.register()
-class GELU(Layer):
+class GELU(OfSource):
     """y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, value by value.
 
     The approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
     """
 
     block = GELUConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    traits = OfSource.traits
 
-    def setup(self) -> None:
-        self.approximate = self.conf.block(GELUConf).approximate == "tanh"
-        self.add_output(self.sources[0].shape, overwritable=True)
-
-    def forward(self, phase: Phase) -> None:
-        self.ops.gelu(self.sources[0].data, out=self.features[0].data, approximate=self.approximate)
-
-    def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].output_grad
-        if source.grad is not None:
-            self.ops.gelu_grad(source.data, gy, out=source.grad, approximate=self.approximate)
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        by_tanh = self.conf.block(GELUConf).approximate == "tanh"
+        return partial(self.ops.gelu, approximate=by_tanh), partial(self.ops.gelu_grad, approximate=by_tanh)
 
 
 class LeakyReLUConf(Conf):

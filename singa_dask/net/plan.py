@@ -13,7 +13,7 @@ from dataclasses import replace
 from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.connection import Feedback
 from singa_dask.net import structure
 from singa_dask.net.node import Node, Output
 from singa_dask.net.order import topological_order
