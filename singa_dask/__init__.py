@@ -7,6 +7,7 @@ Modules of the user's own import from here what their parts extend, see `singa_d
 Layer, register``. It is loaded when it is first asked for.
 """
 
+# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -16,54 +17,11 @@ from singa_dask.lazy import lazy_names
 from singa_dask.version import __version__
 
 if TYPE_CHECKING:
-    from singa_dask.api import (
-        BP,
-        Algorithm,
-        Arrays,
-        Block,
-        Conf,
-        ConfigError,
-        Connection,
-        CSVInput,
-        DataError,
-        Feature,
-        Field,
-        Initialiser,
-        InputLayer,
-        Layer,
-        Param,
-        Phase,
-        Problem,
-        RecordInput,
-        Records,
-        Schedule,
-        Store,
-        StoreConf,
-        StoreInput,
-        Traits,
-        Updater,
-        generator,
-        open_store,
-        register,
-    )
+    from singa_dask.api import *
     from singa_dask.estimators import SingaClassifier as SingaClassifier
     from singa_dask.estimators import SingaRegressor as SingaRegressor
     from singa_dask.exports import export, import_weights
-    from singa_dask.jobs import (
-        Job,
-        Model,
-        Net,
-        Run,
-        extract,
-        layer,
-        load,
-        load_model,
-        open_run,
-        predict,
-        start,
-        test,
-        train,
-    )
+    from singa_dask.jobs import *
 
 __all__ = [
     "BP",

@@ -1,4 +1,4 @@
-"""The command line: one click tree for ``singa-dask`` and ``dask singa``, one file a verb."""
+"""The command line: one click tree for ``singa-dask`` and ``dask singa``, one file a verb or a family of verbs."""
 
 from __future__ import annotations
 

@@ -12,13 +12,12 @@ from typing import Any
 import click
 
 from singa_dask import runtime
+from singa_dask.cli.clusters import chosen_cluster
 from singa_dask.cli.echo import echo
 from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import scheduler_options
 from singa_dask.cli.reading import Reading, reading_options
-from singa_dask.cli.signals import hidden_from_children
 from singa_dask.cli.tasks import shown
-from singa_dask.cli.waiting import patience_of
 from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
@@ -170,15 +169,10 @@ def _cluster(
 
     Yields a function that runs tasks, and one that calls a function in each process that does.
     """
-    if not (workers or scheduler or scheduler_file):
-        yield run_here, lambda call: call()
-        return
-    with contextlib.ExitStack() as stack:
-        if workers:
-            with hidden_from_children():
-                client = stack.enter_context(runtime.local_cluster(workers))
-        else:
-            address, patience = None if scheduler_file else scheduler, patience_of(wait, quiet)
-            client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
-            patience.until(lambda: runtime.threads_by_host(client))
+    with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as found:
+        if found is None:
+            yield run_here, lambda call: call()
+            return
+        client, patience = found
+        patience.until(lambda: runtime.threads_by_host(client))
         yield runtime.on_dask(client), runtime.on_each_worker(client)

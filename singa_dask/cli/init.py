@@ -90,9 +90,8 @@ def _tell(found: Records | Text, net: str, out: str) -> None:
         )
         if found.left_out:
             echo(f"columns left out: {found.left_out}", err=True)
-        if found.like_ids:
-            said = "another whole number in each record, like ids. Take them out of features if they are"
-            echo(f"warning: {found.like_ids}: {said}.", err=True)
+        for text in found.trouble:
+            echo(f"warning: {text}.", err=True)
         tested = (
             f"{found.test_url}: {found.n_test} records to test on" if found.test_url else "no test set is beside it"
         )

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.findings import Ids
-from singa_dask.cli.init_reading import MAX_BLOCKS, reading_of, separator_of
-from singa_dask.cli.init_tables import UnknownLabelError, choose_columns, describe_left_out, target_statistics
+from singa_dask.cli.findings import Ids, label_findings
+from singa_dask.cli.init_tables import (
+    MAX_BLOCKS,
+    UnknownLabelError,
+    choose_columns,
+    describe_left_out,
+    reading_of,
+    separator_of,
+    target_statistics,
+)
 from singa_dask.data import Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
@@ -75,8 +83,8 @@ class Records:
         Of the numbers to predict, if there are no classes.
     left_out : str
         Columns of a table that are not read, and why.
-    like_ids : str
-        Features with another whole number in each record.
+    trouble : tuple of str
+        What is likely wrong with labels, and features with another whole number in each record.
     """
 
     url: str
@@ -95,7 +103,7 @@ class Records:
     target_mean: float = 0.0
     target_std: float = 1.0
     left_out: str = ""
-    like_ids: str = ""
+    trouble: tuple[str, ...] = ()
 
 
 def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = False, label: str = "") -> Text | Records:
@@ -130,7 +138,12 @@ def survey(url: str, test_url: str = "", backend: str = "", is_text: bool = Fals
     if not is_text and url.lower().endswith(".json"):
         lines = "Write its records as JSON lines, one object a line, in a file .jsonl"
         raise DataError(f"{url}: JSON. {lines}; --net char-rnn takes it as a text.")
-    text = decode_text(place)
+    try:
+        text = decode_text(place)
+    except DataError as error:
+        if is_text or "not UTF-8 text" not in str(error):
+            raise
+        raise DataError(f"{error} Nor is it of a format that is known.") from None
     return Text(url, len(text), len(vocabulary_of(text)))
 
 
@@ -244,16 +257,23 @@ def _survey_records(url: str, test_url: str, backend: str, label: str) -> Record
         shape, is_image = _shape(values.shape, reading)
         n_records, names, facts = store.count, store.class_names, store.table_facts
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
-        top, lowest, kind, mean, std, targets = _scan(store, url, is_image, ids)
-    if lowest < 0:
-        raise DataError(f"{url}: label {lowest}. Expected labels from 0 on, a number for each class.")
+        labels, kind, mean, std, targets = _scan(store, url, is_image, ids)
+    if min(labels, default=0) < 0:
+        raise DataError(f"{url}: label {min(labels)}. Expected labels from 0 on, a number for each class.")
+    trouble = label_findings(labels, names, n_records) if labels else []
+    if like_ids := ids.found():
+        said = "another whole number in each record, like ids. Take them out of features if they are"
+        trouble.append(f"{like_ids}: {said}")
     n_test = 0
     if test_url:
-        if facts is not None:
+        if facts is not None and opened == "table":
             options["facts"] = facts.to_dict()
         with open_store(fs.absolute(test_url), opened, **options) as store:
             n_test = store.count
-    n_classes = 0 if targets else max(len(names), top + 1, 2)
+            difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+        if difference:
+            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
+    n_classes = 0 if targets else max(len(names), max(labels, default=0) + 1, 2)
     target = target_statistics(targets) if targets else (0.0, 1.0)
     return Records(
         url,
@@ -271,7 +291,7 @@ def _survey_records(url: str, test_url: str, backend: str, label: str) -> Record
         reading,
         *target,
         describe_left_out(left_out),
-        ids.found(),
+        tuple(trouble),
     )
 
 
@@ -289,18 +309,19 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
 
 def _scan(
     store: Store, url: str, is_image: bool, ids: Ids
-) -> tuple[int, int, str, float, float, list[np.ndarray[Any, Any]]]:
-    """Look at blocks; return highest and lowest label, kind of values, their mean and deviation, and targets."""
+) -> tuple[Counter[int], str, float, float, list[np.ndarray[Any, Any]]]:
+    """Look at blocks; return the number of each label, kind of values, their mean and deviation, and targets."""
+    labels = Counter[int]()
     if store.class_names and "pixel" in store.schema:
-        return len(store.class_names) - 1, 0, "bytes", 0.0, 1.0, []
+        return labels, "bytes", 0.0, 1.0, []
     n = len(store.blocks)
-    top, lowest, kinds, moments, targets = 0, 0, set[str](), [], []
+    kinds, moments, targets = set[str](), [], []
     for block in np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist():
         arrays = store.read_block(block)
         if "target" in arrays:
             targets.append(arrays["target"])
         else:
-            top, lowest = max(top, int(arrays["label"].max())), min(lowest, int(arrays["label"].min()))
+            labels.update(arrays["label"].tolist())
         if "pixel" in arrays:
             continue
         values = arrays["data"]
@@ -310,10 +331,10 @@ def _scan(
         kinds.add(_kind(values, is_image))
         moments.append((values.mean(dtype=np.float64), values.var(dtype=np.float64)))
     if not moments:
-        return top, lowest, "bytes", 0.0, 1.0, targets
+        return labels, "bytes", 0.0, 1.0, targets
     mean, variance = np.mean(moments, axis=0)
     kind = kinds.pop() if len(kinds) == 1 else "any" if is_image else "columns"
-    return top, lowest, kind, float(mean), float(np.sqrt(variance)) or 1.0, targets
+    return labels, kind, float(mean), float(np.sqrt(variance)) or 1.0, targets
 
 
 def _kind(values: np.ndarray[Any, Any], is_image: bool) -> str:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.field_statistics import FieldStatistics
-from singa_dask.cli.findings import Ids, Repeats, label_findings, value_findings
+from singa_dask.cli.findings import FieldStatistics, Ids, Repeats, label_findings, value_findings
 from singa_dask.cli.layouts import Layout, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Store

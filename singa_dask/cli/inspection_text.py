@@ -17,6 +17,7 @@ MAX_CLASSES = 50
 MAX_NAME = 24
 MAX_BAR = 40
 MAX_CATEGORIES = 6
+MAX_COLUMNS = 100
 FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
@@ -68,16 +69,18 @@ def _field_lines(fields: Sequence[FieldFacts], width: int | None) -> list[str]:
 
 
 def _column_lines(columns: Sequence[TableColumn], width: int | None) -> list[str]:
-    return table(
+    shown = columns[:MAX_COLUMNS]
+    lines = table(
         [
-            Column("column", [each.name for each in columns]),
-            Column("kind", [each.kind for each in columns], 1),
-            Column("read as", [f"{each.field} {each.index}" if each.field else "" for each in columns]),
-            Column("missing", [each.missing for each in columns], 2),
-            Column("categories", [_categories(each.categories) for each in columns], 3),
+            Column("column", [each.name for each in shown]),
+            Column("kind", [each.kind for each in shown], 1),
+            Column("read as", [f"{each.field} {each.index}" if each.field else "" for each in shown]),
+            Column("missing", [each.missing for each in shown], 2),
+            Column("categories", [_categories(each.categories) for each in shown], 3),
         ],
         width,
     )
+    return [*lines, *([f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else [])]
 
 
 def _categories(names: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ import click
 from singa_dask import modules
 from singa_dask.cli.echo import echo
 from singa_dask.cli.loading import STOPPED, load
-from singa_dask.cli.places import with_places
-from singa_dask.errors import A_BUG, SingaError, is_out_of_memory, text_of
+from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
+from singa_dask.paths import expand
 
 __all__ = ["main"]
 
@@ -61,6 +61,11 @@ VERBS = {
     "view": "Describe a job on a cluster: units, hosts, steps, restarts.",
 }
 """What each does, in the first line of its help: shown without loading it."""
+MODULES = {
+    **dict.fromkeys(("extract", "predict", "test"), "inference"),
+    **dict.fromkeys(("attach", "checkpoint", "kill", "logs", "stack", "stop", "view"), "job_verbs"),
+}
+"""Modules of verbs that share one; others have a module with their own name."""
 
 HABITS = {
     "cancel": "stop",
@@ -90,6 +95,8 @@ HABITS = {
     "watch": "attach",
 }
 """Verbs of other programs, and ours."""
+PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
+"""What the help calls arguments and options that are paths or URLs."""
 
 
 class Verbs(click.Group):
@@ -105,8 +112,8 @@ class Verbs(click.Group):
             return None
         # no module, and no function, can have a keyword as its name
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = load(f"singa_dask.cli.{name}:{name}")
-        return with_places(command)
+        command: click.Command = load(f"singa_dask.cli.{MODULES.get(name, name)}:{name}")
+        return _with_places(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -150,6 +157,27 @@ class Verbs(click.Group):
             echo(traceback.format_exc(), err=True)
             echo(A_BUG, err=True)
             ctx.exit(1)
+
+
+class Place(click.types.StringParamType):
+    """A path or URL in which ``~`` and environment variables are expanded."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Expand a value."""
+        try:
+            return expand(super().convert(value, param, ctx))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _with_places(command: click.Command) -> click.Command:
+    """Expand the path arguments of a command, or of those in its group."""
+    for param in command.params:
+        if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
+            param.type = Place()
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _with_places(inner)
+    return command
 
 
 def _interrupted(ctx: click.Context) -> NoReturn:

@@ -33,14 +33,27 @@ def described(url: str, reading: Reading) -> Store:
         store = opened(url, reading)
         store.read_block(0)
         return store
-    except DataError:
-        if not _table_format(store_format(url, reading)[0]) or reading.shape:
+    except DataError as error:
+        table_format = _table_format(store_format(url, reading)[0])
+        if not table_format or reading.shape:
             raise
         try:
-            return opened(url, dataclasses.replace(reading, backend="table"))
-        except (ConfigError, DataError):
-            pass
-        raise
+            return _table(url, dataclasses.replace(reading, backend="table"))
+        except (ConfigError, DataError) as other:
+            if table_format != "csv" or isinstance(other, ConfigError):
+                raise error from None
+            fault = str(other).removeprefix(f"{url}: ")
+            raise DataError(f"{error} Nor is it a table with named columns: {fault}") from None
+
+
+def _table(url: str, reading: Reading) -> Store:
+    """Open a table; if what is called like a label are no classes, without labels."""
+    try:
+        store = opened(url, reading)
+        store.read_block(0)
+        return store
+    except DataError:
+        return opened(url, dataclasses.replace(reading, options={**reading.options, "has_label": False}))
 
 
 def opened(url: str, reading: Reading) -> Store:

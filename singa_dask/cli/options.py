@@ -15,7 +15,6 @@ __all__ = [
     "CPU",
     "LATEST",
     "cluster_options",
-    "inference_options",
     "job_argument",
     "job_options",
     "json_option",
@@ -97,33 +96,23 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        wait = click.option(
-            "--wait",
-            metavar="SECONDS",
-            type=click.FloatRange(min=0),
-            default=0.0,
-            help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
-        )
-        return cluster_options(use)(wait(command))
-
-    return decorate
+    wait = click.option(
+        "--wait",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
+    )
+    return lambda command: cluster_options(use)(wait(command))
 
 
 def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        by_file = click.option(
-            "--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written."
-        )
-        by_address = click.option(
-            "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
-        )
-        return by_address(by_file(command))
-
-    return decorate
+    by_file = click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
+    by_address = click.option(
+        "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
+    )
+    return lambda command: by_address(by_file(command))
 
 
 def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,21 +124,3 @@ def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """Complete the id of a job; silently offer none if the scheduler does not answer soon."""
     return list(load("singa_dask.cli.completion:complete_job")(ctx.params, incomplete))
-
-
-def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what test, extract and predict have in common: the checkpoint, who computes, ``--quiet``."""
-    for decorate in (
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
-        scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
-        click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        click.option(
-            "--init-from",
-            metavar="URL",
-            multiple=True,
-            help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-            "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-        ),
-    ):
-        command = decorate(command)
-    return command

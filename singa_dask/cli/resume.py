@@ -11,11 +11,11 @@ from click.core import ParameterSource
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_unverified
 
-__all__ = ["given_arguments", "how_to_go_on"]
+__all__ = ["command_line", "how_to_go_on"]
 
 
-def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the arguments of a command line, for a person to repeat, without some parameters."""
+def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
+    """Return the words of a command line, for a person to repeat, without some parameters."""
     arguments, options = [], []
     for param in ctx.command.params:
         name = str(param.name)
@@ -29,7 +29,7 @@ def given_arguments(ctx: click.Context, without: tuple[str, ...] = ()) -> list[s
             options += [param.opts[0]] if value else param.secondary_opts[:1]
         else:
             options += [part for each in values for part in (param.opts[0], each)]
-    return [*arguments, *options]
+    return [*ctx.command_path.split(), *arguments, *options]
 
 
 def how_to_go_on(ctx: click.Context, url: str) -> str:
@@ -38,5 +38,5 @@ def how_to_go_on(ctx: click.Context, url: str) -> str:
     step = Checkpoint(found).step if found else 0
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
-    given = given_arguments(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"to go on from step {step}: {shlex.join([*ctx.command_path.split(), *given, *where])}"
+    given = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
+    return f"to go on from step {step}: {shlex.join([*given, *where])}"

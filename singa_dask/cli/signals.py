@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -34,21 +34,14 @@ def hidden_from_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
-class Stoppable(Protocol):
-    """A runner of a job."""
-
-    def stop(self, signal_name: str) -> None:
-        """Ask it to stop; the second time, to end at once."""
-
-
 class Signals:
-    """Handles `STOPS` while a job runs: the first asks the driver to stop, the next one to abort.
+    """Handles `STOPS` while a job runs: it calls a function with the name of each signal.
 
-    Before there is a driver a signal ends the program. With SIGHUP ignored, as ``nohup`` has it, it stays so.
+    Before there is one a signal ends the program. With SIGHUP ignored, as ``nohup`` has it, it stays so.
     """
 
     def __init__(self) -> None:
-        self._driver: Stoppable | None = None
+        self._act: Callable[[str], object] | None = None
         self._before: dict[int, Any] = {}
         self._received = 0
 
@@ -62,17 +55,17 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def hand_to(self, driver: Stoppable) -> None:
-        """Let the driver act on signals from now on."""
-        self._driver = driver
+    def hand_to(self, act: Callable[[str], object]) -> None:
+        """Let a function act on signals from now on; it is called in a signal handler."""
+        self._act = act
         # what the handler raises is lost where a destructor or a callback of C runs
         if self._received:
             raise SystemExit(128 + self._received)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self._driver is not None:
-            self._driver.stop(name)
+        if self._act is not None:
+            self._act(name)
             return
         if not self._received:
             click.echo(f"{name}: stopped before the job had started.", err=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from rich.cells import cell_len
 
-__all__ = ["Column", "ago", "table", "terminal_width"]
+__all__ = ["Column", "ago", "columns", "table", "terminal_width"]
 
 GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
@@ -57,6 +57,16 @@ def table(columns: Sequence[Column], width: int | None) -> list[str]:
         shown = [column for column in shown if column.rank != highest]
     n = len(shown[0].cells) if shown else -1
     return [GAP.join(column.line(i) for column in shown).rstrip() for i in range(-1, n)]
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
+    """Return rows as lines of aligned columns, those with an index in ``right`` aligned to the right."""
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
 
 
 def terminal_width() -> int | None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from distributed.comm.core import FatalCommClosedError
 
-from singa_dask.comm.greeting import introduce
-from singa_dask.comm.hello import Hello
+from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.message import Message
 from singa_dask.comm.schemes import connect
 from singa_dask.comm.secret import Secret

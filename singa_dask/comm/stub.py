@@ -16,7 +16,6 @@ import numpy as np
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import ParamSlice
 from singa_dask.comm.sums import additions, complete_nodes, leaf
-from singa_dask.comm.unanswered import UnansweredRequests
 
 __all__ = ["Share", "Stub"]
 
@@ -141,7 +140,7 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        self._unanswered = UnansweredRequests()
+        self._unanswered = _UnansweredRequests()
         self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
 
     # -- memory ------------------------------------------------------------------------------------
@@ -340,3 +339,29 @@ class Stub:
             user.publish(version)
 
     _on_r_get = _on_r_update
+
+
+class _UnansweredRequests:
+    """Knows the step of each request until it is answered.
+
+    A worker group has at most one request about a slice at a time, in one message for each sum of gradients.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[Address, int, int], int] = {}
+
+    def add(self, request: Message) -> None:
+        """Expect an answer to a request."""
+        self._steps[request.dst, request.slice, request.info["group"]] = request.step
+
+    def discard(self, answer: Message) -> bool:
+        """Take note of an answer; return False if it is not to a request that was added."""
+        key = answer.src, answer.slice, answer.info["group"]
+        if self._steps.get(key) != answer.step:
+            return False
+        del self._steps[key]
+        return True
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self._steps.clear()

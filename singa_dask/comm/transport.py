@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.comm.endpoint import ANY_PORT, Endpoint
-from singa_dask.comm.hello import Hello
+from singa_dask.comm.greeting import Hello
 from singa_dask.comm.inbox import Inbox
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.outbox import Outbox

@@ -22,8 +22,8 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import Records, checked_features, checked_records
 from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, reads_weights, record_shape
+from singa_dask.estimators.facts import Scaling
 from singa_dask.estimators.fitted_net import FittedNet
-from singa_dask.estimators.scaling import Scaling
 from singa_dask.exports import import_weights
 from singa_dask.jobs import Job, train
 
@@ -159,6 +159,23 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         """
         goes_on = self.warm_start and self.__sklearn_is_fitted__()
         return self._fit(X, y, sample_weight, self.max_iter, goes_on)
+
+    def predict(self, X: Any) -> Any:
+        """Predict the class of each record, (n,), or its targets, (n,) or (n, targets).
+
+        For collections of Dask these are an array of Dask with the same partitions.
+
+        Parameters
+        ----------
+        X
+            As in `fit`.
+
+        Raises
+        ------
+        ValueError
+            The features differ from those of `fit`.
+        """
+        return self._predict(X)
 
     def _fit(self: E, x: Any, y: Any, weights: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""

@@ -7,18 +7,21 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+import numpy.typing as npt
 from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
-from singa_dask.estimators.weighting import with_weights
-from singa_dask.jobs.datasets.partitions import array_of, parts_of, rows_together
+from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 
 __all__ = ["Records", "checked_features", "checked_records", "classes_of", "labels_of"]
 
 FLOATS = (np.float64, np.float32)
+
+Parts = list[Any]
 
 
 class Records(NamedTuple):
@@ -81,7 +84,7 @@ def checked_records(
         y = y.rechunk({0: x.chunks[0]})
     parts = parts_of(x), parts_of(y)
     if weights is not None:
-        parts, weights = with_weights(x, *parts, weights)
+        parts, weights = _with_weights(x, *parts, weights)
     facts = facts_of_parts(*parts, *wanted)
     for name, each in zip("Xy", facts, strict=True):
         if not each.is_finite:
@@ -113,6 +116,53 @@ def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     return (x, y, weights) if kept.all() else (x[kept], y[kept], weights[kept])
 
 
+def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple[tuple[Parts, Parts], Parts]:
+    """Return the partitions of features, targets and weights of the records whose weight is not 0.
+
+    Parameters
+    ----------
+    x : collection of Dask
+    x_parts, y_parts : list of Delayed
+        Partitions of X and y.
+    weights : column, array or array-like
+        With the partitions of X; any other array only if X is an array of known chunks.
+
+    Raises
+    ------
+    ValueError
+        The partitions differ. To compute one raises it if it has another length, or a wrong weight.
+    """
+    chunks = x.chunks[0] if hasattr(x, "chunks") else (np.nan,)
+    is_known = not np.isnan(chunks).any()
+    if not is_dask_collection(weights):
+        if not is_known:
+            raise ValueError(
+                "sample_weight: in memory, but X is of Dask. Expected one of Dask with the partitions of X."
+            )
+        weights = da.from_array(np.asarray(weights), chunks=-1)  # type: ignore[no-untyped-call]
+    if hasattr(weights, "chunks"):
+        if weights.ndim != 1 or (is_known and weights.shape[0] != sum(chunks)):
+            raise ValueError(f"sample_weight: shape {weights.shape}, expected a weight for each record of X.")
+        weights = rows_together(weights.rechunk((chunks,)) if is_known else weights)
+    parts = parts_of(weights)
+    counts = {len(x_parts), len(y_parts), len(parts)}
+    if len(counts) > 1:
+        found = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
+        raise ValueError(f"{found}. Expected the same of all.")
+    return (map_parts(_kept, x_parts, parts), map_parts(_kept, y_parts, parts)), map_parts(_kept, parts, parts)
+
+
+def _kept(part: Any, weights: Any) -> npt.NDArray[Any]:
+    """Return the records of a partition whose weight is not 0."""
+    values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
+    if len(values) != len(factors):
+        raise ValueError(f"sample_weight: {len(factors)} in a partition of {len(values)} records. Expected as many.")
+    wrong = find_wrong_weight(factors)
+    if wrong is not None:
+        raise ValueError(f"sample_weight: record {wrong[0]} of a partition: {wrong[1]}.")
+    return values if factors.all() else values[factors > 0]
+
+
 def _meta_of(collection: Any) -> Any:
     """Return a collection without records."""
     return np.empty((0, *collection.shape[1:]), collection.dtype) if hasattr(collection, "chunks") else collection._meta
@@ -141,9 +191,8 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
     """Check names, number and types of the features of a collection; return it."""
-    meta = np.empty((0, *x.shape[1:]), x.dtype) if hasattr(x, "chunks") else x._meta
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
-    validate_data(estimator, meta, **options)
+    validate_data(estimator, _meta_of(x), **options)
     return x
 
 

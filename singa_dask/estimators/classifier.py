@@ -67,21 +67,6 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         self.classes_ = known
         return labels_of(records.y, known), len(known)
 
-    def predict(self, X: Any) -> Any:
-        """Predict the class of each record: (n,); for collections of Dask an array of Dask with the same partitions.
-
-        Parameters
-        ----------
-        X
-            As in `fit`.
-
-        Raises
-        ------
-        ValueError
-            The features differ from those of `fit`.
-        """
-        return self._predict(X)
-
     def predict_proba(self, X: Any) -> Any:
         """Predict the probability of each of ``classes_``: (n, classes) float32; see `predict`."""
         return self._predict(X, proba=True)

@@ -1,8 +1,9 @@
-"""Facts of features and targets that a fit needs before it trains, from one pass over them."""
+"""Facts of features and targets that a fit needs before it trains, from one pass over them, and their scaling."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from dask.base import compute
 
 from singa_dask.jobs.datasets.partitions import map_parts
 
-__all__ = ["Facts", "Moments", "facts_of_both", "facts_of_parts"]
+__all__ = ["Facts", "Moments", "Scaling", "facts_of_both", "facts_of_parts"]
 
 Array = npt.NDArray[Any]
 
@@ -54,6 +55,35 @@ class Moments(NamedTuple):
         apart = other.mean - self.mean
         squares = self.squares + other.squares + apart**2 * (self.n * other.n / n)
         return Moments(n, self.mean + apart * (other.n / n), squares)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of columns; that of a constant column counts as 1.
+
+    Attributes
+    ----------
+    mean, std : (D,) ndarray of float64
+    """
+
+    mean: Array
+    std: Array
+
+    @classmethod
+    def of(cls, moments: Moments) -> Scaling:
+        """Return that of columns (N, D), of which there is a record."""
+        std = np.sqrt(moments.squares / moments.n)
+        # what rounding makes of a constant column
+        constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
+        return cls(moments.mean, np.where(constant, 1.0, std))
+
+    def scale(self, values: Any) -> Any:
+        """Return scaled columns as 32-bit floats."""
+        return ((values - self.mean) / self.std).astype(np.float32)
+
+    def undo(self, values: Array) -> Array:
+        """Return columns as they were, in 64-bit floats."""
+        return values.astype(np.float64) * self.std + self.mean
 
 
 class Facts(NamedTuple):

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 
 from singa_dask.estimators.base import SingaEstimator, documented
 from singa_dask.estimators.checked import Records
-from singa_dask.estimators.scaling import Scaling
+from singa_dask.estimators.facts import Scaling
 
 __all__ = ["SingaRegressor"]
 
@@ -63,21 +63,6 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
             raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")
         scaled = self._target_scaling.scale(targets) if self._target_scaling else targets.astype(np.float32)
         return scaled, n_targets
-
-    def predict(self, X: Any) -> Any:
-        """Predict the targets: (n,) or (n, targets); for collections of Dask an array of Dask with the same partitions.
-
-        Parameters
-        ----------
-        X
-            As in `fit`.
-
-        Raises
-        ------
-        ValueError
-            The features differ from those of `fit`.
-        """
-        return self._predict(X)
 
     def _predicted(self, x: Array, proba: bool) -> Array:
         found = self._net.outputs(self._records(x))

@@ -22,6 +22,7 @@ __all__ = [
     "refuse_carried",
     "refuse_cut_batch",
     "refuse_single_steps",
+    "unique_name",
 ]
 
 Converter: TypeAlias = Callable[..., Any]
@@ -133,3 +134,13 @@ def refuse_single_steps(layer: Any) -> None:
     """
     if layer.site.prototype is not None:
         raise ConfigError("its time steps are computed one by one, and hand on the cell.")
+
+
+def unique_name(name: str, names: set[str]) -> str:
+    """Return a name that is not taken, with a number if need be, and add it to those that are."""
+    made, number = name, 1
+    while made in names:
+        number += 1
+        made = f"{name}_{number}"
+    names.add(made)
+    return made

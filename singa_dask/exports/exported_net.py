@@ -16,8 +16,9 @@ from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import inference_job, label_layer, output_layers
 from singa_dask.runtime.inference.net import build, fill
+from singa_dask.runtime.planning.nets import build_net
 
-__all__ = ["ExportedNet", "Graph", "convert", "input_facts"]
+__all__ = ["ExportedNet", "Graph", "convert", "input_facts", "net_of_params"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ExportedNet:
         ConfigError
             It cannot be built, or has no such layer.
         """
-        phase = _phase_of(job)
+        phase = _phase_of(job, Phase.TEST, Phase.TRAIN)
         names = list(dict.fromkeys(layers)) or output_layers(job, phase)
         if not names:
             raise ConfigError(f"{where}: no layer is an output. Say which layer is to be one.")
@@ -91,7 +92,7 @@ class ExportedNet:
         """
         initial = InitialValues(job, urls)
         made = cls.of(where, job, layers, lambda net: fill(net, initial))
-        names, phase = initial.class_names(), _phase_of(job)
+        names, phase = initial.class_names(), _phase_of(job, Phase.TEST, Phase.TRAIN)
         found = {name: names.get(label_layer(job, phase, name), ()) for name in made.outputs}
         made.class_names.update({name: classes for name, classes in found.items() if classes})
         made.tables.update(initial.tables())
@@ -131,10 +132,15 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
     return facts
 
 
-def _phase_of(job: JobConf) -> Phase:
-    """Return the net to export: that of tests, or where no records enter there, of training."""
+def net_of_params(job: JobConf) -> NeuralNet:
+    """Build the net with all params of a job: that of training, or where no records enter there, of tests."""
+    return build_net(job, _phase_of(job, Phase.TRAIN, Phase.TEST))
+
+
+def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:
+    """Return the phase if records enter its net, or else the other one."""
     inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
-    return Phase.TEST if any(layer.in_phase(Phase.TEST) for layer in inputs) else Phase.TRAIN
+    return phase if any(layer.in_phase(phase) for layer in inputs) else otherwise
 
 
 class Graph(Protocol):

@@ -11,32 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import JobConf, Phase, loads
+from singa_dask.conf import JobConf, loads
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.exports import (
-    onnx_images,
-    onnx_layers,
-    onnx_sequences,
-    torch_images,
-    torch_layers,
-    torch_sequences,
-)
+from singa_dask.exports import onnx_layers, onnx_sequences, torch_layers, torch_sequences
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
-from singa_dask.exports.exported_net import ExportedNet, convert, input_facts
+from singa_dask.exports.exported_net import ExportedNet, convert, input_facts, net_of_params
 from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.exports.torch_module import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
-from singa_dask.layers import LAYERS
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.planning.nets import build_net
 from singa_dask.version import __version__
 
 __all__ = ["CONVERTERS", "FORMATS", "Exported", "encode_onnx", "encode_torch", "export", "export_job", "job_of_run"]
 
 # Modules whose functions convert the layers.
-CONVERTERS = (onnx_images, onnx_layers, onnx_sequences, torch_images, torch_layers, torch_sequences)
+CONVERTERS = (onnx_layers, onnx_sequences, torch_layers, torch_sequences)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
 FORMATS = tuple(SUFFIXES.values())
 
@@ -166,8 +157,7 @@ def _about(job: JobConf, place: str) -> dict[str, Any]:
 def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the params in a checkpoint in the shapes of a job's net, and metadata."""
     stored = lookup.load_values(place)
-    train = any(layer.in_phase(Phase.TRAIN) for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input)
-    net = build_net(job, Phase.TRAIN if train else Phase.TEST)
+    net = net_of_params(job)
     shapes = {name: kept.owner.whole_shape for name, kept in net.logical.items()}
     values = {name: each.fit(shapes.get(name, each.values.shape)) for name, each in stored.items()}
     wrong = [

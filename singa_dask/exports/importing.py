@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import dump, read_plain
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
+from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.weights import read_weights
-from singa_dask.layers import LAYERS, Param
+from singa_dask.layers import Param
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import Piece, write_part
 from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_manifest
-from singa_dask.runtime.planning.nets import build_net
 
 __all__ = ["import_into", "import_weights", "read_map"]
 
@@ -106,7 +106,7 @@ def import_into(
     url = fs.absolute(path)
     if fs.exists(fs.join(url, MANIFEST)):
         raise ConfigError(f"{path}: a checkpoint is here already. Choose another directory.")
-    params = _params_of(job)
+    params = {name: kept.owner for name, kept in net_of_params(job).logical.items()}
     problems: list[str] = []
     if map is None:
         entries = [Entry(name, name) for name in arrays if name in params]
@@ -137,14 +137,6 @@ def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[
     if not isinstance(found, dict):
         raise ConfigError(f"{file}: expected a map, name in the file: name of the param.")
     return {str(name): each for name, each in found.items()}
-
-
-def _params_of(job: JobConf) -> dict[str, Param]:
-    """Return the params of a job's net by name, in the order of its layers."""
-    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
-    trains = any(layer.in_phase(Phase.TRAIN) for layer in inputs)
-    net = build_net(job, Phase.TRAIN if trains else Phase.TEST)
-    return {name: kept.owner for name, kept in net.logical.items()}
 
 
 def _entries(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import unique_name
 from singa_dask.exports.weights import metadata_texts
 from singa_dask.layers import Feature, Layer, Param
 from singa_dask.lazy import require
@@ -73,13 +74,13 @@ class OnnxGraph:
 
     def add_several(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
         """Add a node with several outputs; return their names."""
-        made = [self._unique(f"{self._prefix}/{operator}") for _ in range(outputs)]
+        made = [unique_name(f"{self._prefix}/{operator}", self._names) for _ in range(outputs)]
         self._nodes.append(self.helper.make_node(operator, list(inputs), made, name=made[0], **attributes))
         return made
 
     def constant(self, values: Any, dtype: Any = np.float32, name: str = "constant") -> str:
         """Add a constant; return its name."""
-        made = self._unique(f"{self._prefix}/{name}")
+        made = unique_name(f"{self._prefix}/{name}", self._names)
         self._constants[made] = np.array(values, dtype, order="C")
         return made
 
@@ -92,7 +93,7 @@ class OnnxGraph:
         values = np.asarray(param.data, np.float32).reshape(param.shape if shape is None else tuple(shape))
         key = (param.owner.name, values.shape)
         if key not in self._params:
-            self._params[key] = self._unique(param.owner.name)
+            self._params[key] = unique_name(param.owner.name, self._names)
             self._constants[self._params[key]] = np.ascontiguousarray(values)
         return self._params[key]
 
@@ -173,11 +174,3 @@ class OnnxGraph:
         self.onnx.checker.check_model(model, full_check=True)
         encoded: bytes = model.SerializeToString()
         return encoded
-
-    def _unique(self, name: str) -> str:
-        made, number = name, 1
-        while made in self._names:
-            number += 1
-            made = f"{name}_{number}"
-        self._names.add(made)
-        return made

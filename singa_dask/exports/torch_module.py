@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
+from singa_dask.exports.converters import unique_name
 from singa_dask.exports.weights import encode_safetensors
 from singa_dask.layers import Feature, Layer, Param
 
@@ -104,7 +105,7 @@ class TorchModule:
         str
             Its expression, ``"self.fc1"``.
         """
-        name = _unique(_identifier(self._layer), self._attributes)
+        name = unique_name(_identifier(self._layer), self._attributes)
         self._init.append(f"self.{name} = {module}")
         for key, each in (values or {}).items():
             self._values[f"{name}.{key}"] = _copied(each)
@@ -113,7 +114,7 @@ class TorchModule:
     def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
         """Add a param of its own; return its expression."""
         values = _copied(param.data).reshape(param.shape if shape is None else tuple(shape))
-        name = _unique(_identifier(f"{self._layer}_{param.name.rpartition('.')[2]}"), self._attributes)
+        name = unique_name(_identifier(f"{self._layer}_{param.name.rpartition('.')[2]}"), self._attributes)
         self._init.append(f"self.{name} = nn.Parameter(torch.empty({_shape(values)}))")
         self._values[name] = values
         return f"self.{name}"
@@ -123,7 +124,7 @@ class TorchModule:
         array = np.asarray(values)
         if array.ndim == 0:
             return repr(float(array))
-        made = _unique(_identifier(f"{self._layer}_{name}"), self._attributes)
+        made = unique_name(_identifier(f"{self._layer}_{name}"), self._attributes)
         array = _copied(array)
         self._init.append(f'self.register_buffer("{made}", torch.empty({_shape(array)}))')
         self._values[made] = array
@@ -137,19 +138,19 @@ class TorchModule:
         """Give the value of an expression a name, if it has none; return that."""
         if expression.isidentifier():
             return expression
-        made = _unique(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
+        made = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
         self._forward.append(f"{made} = {expression}")
         return made
 
     def let_several(self, expression: str, n: int) -> list[str]:
         """Give each of the values of an expression a name; return these."""
-        made = [_unique(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
+        made = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
         self._forward.append(f"{', '.join(made)} = {expression}")
         return made
 
     def input(self, name: str) -> str:
         """Add an argument of the module; return its name."""
-        made = _unique(_identifier(name), self._names)
+        made = unique_name(_identifier(name), self._names)
         self._inputs.append(made)
         return made
 
@@ -236,12 +237,3 @@ def _shape(values: np.ndarray) -> str:
 def _identifier(name: str) -> str:
     made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
     return f"x{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
-
-
-def _unique(name: str, names: set[str]) -> str:
-    made, number = name, 1
-    while made in names:
-        number += 1
-        made = f"{name}_{number}"
-    names.add(made)
-    return made

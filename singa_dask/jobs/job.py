@@ -14,8 +14,7 @@ from singa_dask.conf import load as load_file
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
-from singa_dask.jobs.pages import job_page
-from singa_dask.jobs.pictures import Nets
+from singa_dask.jobs.pages import Nets, job_page
 
 __all__ = ["Job", "load"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.errors import DataError
+from singa_dask.jobs.model_records import is_pandas
 from singa_dask.layers import StoreInput
 from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
 from singa_dask.runtime.inference.trained_net import TrainedNet
@@ -166,7 +166,6 @@ def _columns(y: Any) -> Mapping[str, Any] | None:
         return y
     if isinstance(y, (pa.Table, pa.RecordBatch)):
         return {name: y.column(name).to_numpy(zero_copy_only=False) for name in y.schema.names}
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(y, pandas.DataFrame):
+    if is_pandas(y):
         return {str(name): y[name].to_numpy() for name in y.columns}
     return None

@@ -21,7 +21,7 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.layers.records import StoreConf, check_shape
 
-__all__ = ["Given", "as_records", "is_frame"]
+__all__ = ["Given", "as_records", "is_pandas"]
 
 # rows of a frame that are looked through at a time
 CHUNK_ROWS = 1 << 16
@@ -48,12 +48,8 @@ class Given(ABC):
         """
 
 
-def is_frame(x: Any) -> bool:
-    """Return whether data has named columns: a pandas DataFrame or a pyarrow Table."""
-    return isinstance(x, (pa.Table, pa.RecordBatch)) or _is_pandas(x)
-
-
-def _is_pandas(x: Any) -> bool:
+def is_pandas(x: Any) -> bool:
+    """Return whether data is a DataFrame of pandas, which is not imported for it."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(x, pandas.DataFrame)
 
@@ -82,7 +78,7 @@ def as_records(
     DataError
         They do not fit.
     """
-    if is_frame(x):
+    if isinstance(x, (pa.Table, pa.RecordBatch)) or is_pandas(x):
         if facts is not None:
             return _Frame(x, _spec(conf, facts, outputs), facts, name, skips)
         x = _numbers_of(x, name)
@@ -172,13 +168,13 @@ class _Frame(Given):
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
         self._rows: npt.NDArray[np.int64] | None = None
-        columns = [str(column) for column in x.columns] if _is_pandas(x) else x.schema.names
+        columns = [str(column) for column in x.columns] if is_pandas(x) else x.schema.names
         twice = next((column for column in self._columns if columns.count(column) > 1), None)
         if twice is not None:
             raise DataError(f"{name}: column {twice!r} occurs twice. Rename one.")
         self._check_kinds({column: "number" for column in columns})
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
-        self.n = len(x) if _is_pandas(x) else x.num_rows
+        self.n = len(x) if is_pandas(x) else x.num_rows
         if spec.missing == "skip" and skips:
             self._rows = self._present()
             self.n = len(self._rows)
@@ -192,9 +188,9 @@ class _Frame(Given):
         """Return some rows of the columns that are read."""
         if self._rows is not None:
             rows = self._rows[first:stop]
-            part = self._frame.iloc[rows] if _is_pandas(self._frame) else self._frame.take(pa.array(rows))
+            part = self._frame.iloc[rows] if is_pandas(self._frame) else self._frame.take(pa.array(rows))
         else:
-            part = self._frame.iloc[first:stop] if _is_pandas(self._frame) else self._frame.slice(first, stop - first)
+            part = self._frame.iloc[first:stop] if is_pandas(self._frame) else self._frame.slice(first, stop - first)
         table = _table(part, self._name, self._columns)
         self._check_kinds({column.name: column_kind(column.type) for column in table.schema})
         return table
@@ -225,7 +221,7 @@ class _Frame(Given):
 def _table(x: Any, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a frame as a table."""
     try:
-        if not _is_pandas(x):
+        if not is_pandas(x):
             table = pa.table(x)
             return table if columns is None else table.select(list(columns))
         names = {str(column): column for column in x.columns}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import html
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, LayerConf, Phase
-from singa_dask.jobs.pictures import outline, shown
+from singa_dask.errors import ConfigError
+from singa_dask.lazy import require
 from singa_dask.net import NeuralNet
-from singa_dask.net.picture import Picture
+from singa_dask.net.picture import Box, Edge, Picture
 
-__all__ = ["job_page", "model_page", "net_page", "run_page"]
+__all__ = ["Nets", "job_page", "model_page", "net_page", "run_page"]
 
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
+MAX_OPEN = 40
+"""Boxes of a picture that is unfolded."""
 
 
 def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
@@ -40,7 +46,7 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
     )
     head = f"<b>{html.escape(job.name)}</b>: {html.escape(about)}; {where}"
     table = _table(("layer", "type", "sources", "shape", "values to learn"), rows)
-    picture = shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
+    picture = _shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
     return f'<div>{head}<div style="{SIDE_BY_SIDE}">{table}{picture}</div></div>'
 
 
@@ -48,7 +54,7 @@ def net_page(layers: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of the layers of a net that has not been built, and its picture."""
     rows = [(each["name"], each["type"], ", ".join(each.get("srclayers", ()))) for each in layers]
     table = _table(("layer", "type", "sources"), rows)
-    return f'<div style="{SIDE_BY_SIDE}">{table}{shown(outline(layers))}</div>'
+    return f'<div style="{SIDE_BY_SIDE}">{table}{_shown(_outline(layers))}</div>'
 
 
 def _name(layer: LayerConf) -> str:
@@ -97,3 +103,56 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [f"<tr>{''.join(f'<td{left}>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
     names = "".join(f"<th{left}>{html.escape(name)}</th>" for name in head)
     return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+# -- pictures, drawn by Graphviz where it is installed ---------------------------------------------------
+
+
+class Nets(dict[Phase, NeuralNet]):
+    """The nets of a job by phase; a notebook shows their pictures."""
+
+    def _repr_html_(self) -> str:
+        titles = {phase: f"{str(phase.name).lower()} net" for phase in self}
+        drawn = [_shown(Picture.of(net, titles[phase])) for phase, net in self.items()]
+        if not all(drawn):
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return f'<div style="display:flex;flex-wrap:wrap;gap:2em">{"".join(drawn)}</div>'
+
+
+def _outline(layers: Sequence[Mapping[str, Any]]) -> Picture:
+    """Return the picture of a net that has not been built: layers without shapes."""
+    places = {each["name"]: i for i, each in enumerate(layers)}
+    edges = [
+        Edge(places[source], i)
+        for i, each in enumerate(layers)
+        for source in each.get("srclayers", ())
+        if source in places
+    ]
+    return Picture(("net",), tuple(Box(each["name"], each["type"], ()) for each in layers), tuple(edges))
+
+
+def _shown(picture: Picture) -> str:
+    """Return HTML that shows a picture, empty if it cannot be drawn here."""
+    drawn = _svg(picture.dot())
+    if not drawn:
+        return ""
+    # as an image its names do not meet those of other pictures
+    image = base64.b64encode(drawn).decode()
+    opened = " open" if len(picture.boxes) <= MAX_OPEN else ""
+    return (
+        f"<details{opened}><summary>picture</summary>"
+        f'<img style="max-width:100%;background:white" alt="the net" src="data:image/svg+xml;base64,{image}"></details>'
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _svg(dot: str) -> bytes:
+    try:
+        graphviz = require("graphviz", "graph", "the picture of a net")
+    except ConfigError:
+        return b""
+    try:
+        drawn: bytes = graphviz.Source(dot).pipe(format="svg", quiet=True)
+    except (graphviz.ExecutableNotFound, subprocess.CalledProcessError):
+        return b""
+    return drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -15,16 +16,22 @@ from dask.base import compute
 from dask.delayed import delayed
 from distributed import Client
 
+from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.jobs.clusters import check_client
+from singa_dask.jobs.inference import Records, use_workers
 from singa_dask.jobs.model import Model, load_model
-from singa_dask.jobs.model_source import ModelSource, find_source
-from singa_dask.jobs.predicting_stored import extract_stored, is_path, predict_stored, test_stored
+from singa_dask.jobs.model_source import find_source
 from singa_dask.jobs.run import Run
+from singa_dask.jobs.stored import PHASES, StoredNet
+from singa_dask.runtime.inference.job import has_classes, predicted_layer
 from singa_dask.runtime.inference.metrics import mean_metrics
+from singa_dask.runtime.inference.predictions import labels_of
 
 __all__ = ["extract", "predict", "test"]
 
-Trained = Model | Run | str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
+Trained = Model | Run | AnyPath
 
 
 def predict(
@@ -67,8 +74,9 @@ def predict(
     DataError
         A record does not fit; names its row, and its column.
     """
-    if is_path(data):
-        return predict_stored(_source(model), data, layer, proba, backend, client)
+    if _is_path(data):
+        stored, url = _stored(model, client, "sd.predict, model, data")
+        return _predict_stored(stored, url, Records(os.fspath(data), backend), layer, proba)
     _refuse_stored(backend=backend, client=client)
     found = _model(model)
     name = layer or found.output
@@ -82,7 +90,7 @@ def extract(
     data: Any,
     layer: str,
     *,
-    out: str | os.PathLike[str] | None = None,
+    out: AnyPath | None = None,
     to: str | None = None,
     overwrite: bool = False,
     backend: str | None = None,
@@ -108,8 +116,13 @@ def extract(
     ndarray, Series, DataFrame, dask.array or dask.dataframe
         (n, *shape) float32; or, with ``out``, its absolute URL.
     """
-    if data is None or is_path(data):
-        return extract_stored(_source(model), data, layer, out, to, overwrite, backend, client)
+    if data is None or _is_path(data):
+        stored, _ = _stored(model, client, "sd.extract, model, data, layer")
+        records = None if data is None else Records(os.fspath(data), backend)
+        if out is None:
+            return stored.values([layer], [records] if records else []).array()
+        [written] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
+        return written.url
     _refuse_stored(backend=backend, client=client, out=out, to=to)
     return _map(functools.partial(_model(model).extract, layer=layer), data)
 
@@ -146,10 +159,14 @@ def test(
     DataError
         See `Model.test`; or the partitions of ``y`` are others.
     """
-    if data is None or is_path(data):
+    if data is None or _is_path(data):
         if y is not None:
             raise ConfigError("y: stored records have their labels. Leave y out, or give records in memory.")
-        return test_stored(_source(model), data, phase, steps, backend, client)
+        stored, _ = _stored(model, client, "sd.test, model")
+        if phase not in ("test", "val"):
+            raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
+        records = None if data is None else Records(os.fspath(data), backend, outputs=True)
+        return stored.test(PHASES[phase], steps, records).metrics
     _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
     found = _model(model)
     if not _is_dask(data):
@@ -167,11 +184,37 @@ def _model(model: Trained) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
-def _source(model: Trained) -> ModelSource:
-    """Return what a model is loaded from; the values of a run are read only where records are computed."""
+def _is_path(data: Any) -> bool:
+    return isinstance(data, (str, os.PathLike))
+
+
+def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
+    """Return the net for stored records, and its URL; the values of a run are read only where records are computed."""
     if isinstance(model, Model):
-        return model.source
-    return find_source(model.url if isinstance(model, Run) else os.fspath(model))
+        source = model.source
+    else:
+        source = find_source(model.url if isinstance(model, Run) else os.fspath(model))
+    check_client(client, call)
+    workers = functools.partial(use_workers, client)
+    return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
+
+
+def _predict_stored(net: StoredNet, url: str, records: Records, layer: str | None, proba: bool) -> npt.NDArray[Any]:
+    layer = layer or predicted_layer(net.read.job, Phase.TEST)
+    classes = has_classes(net.read.job, layer)
+    if proba and not classes:
+        raise ConfigError(f"{url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
+    found = net.values([layer], [records], topk=int(classes and not proba))
+    values = found.array()
+    if not classes:
+        return values.reshape(-1) if values.shape[1:] == (1,) else values
+    shaped = next(each for each in found.net.layers if each.conf_name == layer)
+    steps = (shaped.site.n_steps,) if shaped.site.n_steps > 1 else ()
+    n_classes = math.prod(shaped.features[0].shape[1:])
+    if proba:
+        return values.reshape(len(values), *steps, n_classes)
+    numbers = values.reshape(len(values), *steps, 2)[..., 0].astype(np.int64)
+    return labels_of(numbers, found.class_names[0], n_classes)
 
 
 def _refuse_stored(**given: Any) -> None:

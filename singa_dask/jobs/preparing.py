@@ -1,4 +1,4 @@
-"""From a job to a run of it that can be submitted."""
+"""From a job to a run of it that can be submitted: where it is written, and what it goes on from."""
 
 from __future__ import annotations
 
@@ -9,17 +9,99 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from singa_dask.conf import JobFile, Phase
+from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.checking import check, complete, refuse_missing_gpus
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
-from singa_dask.jobs.place import Place, choose_place
 from singa_dask.net import NeuralNet
+from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
 from singa_dask.runtime import JobRun, this_user
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
+from singa_dask.runtime.checkpoints.lookup import has_checkpoints
 from singa_dask.version import __version__
 
-__all__ = ["Prepared", "prepare_run"]
+__all__ = ["Place", "Prepared", "describe_command", "prepare_run"]
+
+
+class Place(NamedTuple):
+    """Where a run is written, its name, and its first checkpoint.
+
+    Attributes
+    ----------
+    url, job_id : str
+    checkpoint : str or None
+        To go on from.
+    goes_on : bool
+        The checkpoint is one of this run directory, and what that holds stays.
+    replaces : bool
+        What it holds is deleted when the job starts.
+    init_from : tuple of str
+        Checkpoints whose values the net starts from.
+    """
+
+    url: str
+    job_id: str
+    checkpoint: str | None = None
+    goes_on: bool = False
+    replaces: bool = False
+    init_from: tuple[str, ...] = ()
+
+    def steps(self) -> dict[int, int]:
+        """Return the first step of each worker group of a resumed run."""
+        if self.checkpoint is None or not self.goes_on:
+            return {}
+        found = Checkpoint(self.checkpoint)
+        return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
+
+
+def choose_place(
+    conf: JobConf,
+    run_dir: str | None = None,
+    resume: str | bool = False,
+    overwrite: bool = False,
+    init_from: tuple[str, ...] = (),
+) -> Place:
+    """Choose the run directory of a job, and find the checkpoint to resume from.
+
+    Parameters
+    ----------
+    conf : JobConf
+    run_dir : str, optional
+    resume : str or bool
+        URL of a run or a step of it; True: the run in ``run_dir``, or the newest one of this job.
+    overwrite : bool
+    init_from : tuple of str
+
+    Raises
+    ------
+    ConfigError
+        There is no run of this job to resume.
+    CheckpointError
+        There is no checkpoint, nor a run that ended before its first.
+    """
+    parent = conf.cluster.workspace or "runs"
+    job_id = new_job_id(conf.name)
+    if resume is True:
+        run_dir = resume = run_dir or newest_run(parent, conf.name)
+    url = fs.absolute(run_dir or fs.join(parent, job_id))
+    if not resume:
+        return Place(url, job_id, replaces=overwrite or _ended_early(url), init_from=init_from)
+    resume = fs.absolute(resume)
+    if _ended_early(resume):
+        values = tuple(first_command(resume).get("init_from", ()))
+        return Place(url, job_id, replaces=url == resume, init_from=values)
+    checkpoint = find_checkpoint(resume)
+    goes_on = checkpoint.startswith(f"{url}/")
+    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url))
+
+
+def _ended_early(url: str) -> bool:
+    """Tell whether a run ended before its first checkpoint, for whatever reason."""
+    if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
+        return False
+    return not has_checkpoints(url)
 
 
 class Prepared(NamedTuple):
@@ -64,7 +146,7 @@ class Prepared(NamedTuple):
             resolved_text=read.resolved(),
             goes_on=place.goes_on,
             replaces=place.replaces,
-            command=_describe_command(arguments, place),
+            command=describe_command(arguments, place.init_from, place.checkpoint),
             queue=queue,
             priority=priority,
         )
@@ -119,7 +201,10 @@ def prepare_run(
     return Prepared(read, bound, place, nets)
 
 
-def _describe_command(arguments: Sequence[str], place: Place) -> dict[str, Any]:
+def describe_command(
+    arguments: Sequence[str], init_from: Sequence[str] = (), resume: str | None = None
+) -> dict[str, Any]:
+    """Return what a run directory records about the command that started a run."""
     return {
         "time": time.time(),
         "arguments": list(arguments),
@@ -127,6 +212,6 @@ def _describe_command(arguments: Sequence[str], place: Place) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-        "resume": place.checkpoint,
+        "init_from": [os.path.abspath(url) if "://" not in url else url for url in init_from],
+        "resume": resume,
     }

@@ -33,12 +33,6 @@ __all__ = ["PHASES", "StoredNet", "Tested", "Values", "Written"]
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 """By the names that people give them."""
 
-AnyWorkers = AbstractContextManager[Workers]
-
-
-def _unshown(compute: Computation) -> Computation:
-    return compute
-
 
 class Tested(NamedTuple):
     """What a test has measured.
@@ -121,9 +115,9 @@ class StoredNet:
 
     read: JobFile
     init_from: Sequence[str]
-    workers: Callable[[], AnyWorkers]
+    workers: Callable[[], AbstractContextManager[Workers]]
     sources: Sequence[Source] | None = None
-    show: Callable[[Computation], Computation] = _unshown
+    show: Callable[[Computation], Computation] = lambda compute: compute
     show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
 
     def test(self, phase: Phase = Phase.TEST, steps: int | None = None, records: Records | None = None) -> Tested:

@@ -14,10 +14,8 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, with_defaults, without_unread
-from singa_dask.jobs.datasets.columns import find_wrong_columns
-from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.datasets.local import local_parts
+from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fit_to_data
+from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.preparing import prepare_run
@@ -101,18 +99,23 @@ def start(
     check_client(client, "sd.train, job")
     given = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
-    if (resume and given) or (overwrite and (resume or not run_dir)) or (queue and not elsewhere):
-        raise ConfigError(_conflict(bool(resume and given), overwrite))
+    if resume and given:
+        raise ConfigError("resume takes all from one checkpoint, and init_from only values. Give one of them.")
+    if overwrite and (resume or not run_dir):
+        raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
+    if queue and not elsewhere:
+        raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
     check_names(job.file, datasets, needed=not elsewhere)
     check_shapes(job.file, datasets)
     check_weights(job.file, datasets)
-    datasets = without_unread(job.conf, datasets)
-    if wrong := find_wrong_columns(with_defaults(job.conf, datasets), datasets):
-        raise job.file.locate(ConfigError(wrong))
+    try:
+        conf, datasets = fit_to_data(job.conf, datasets)
+    except ConfigError as error:
+        raise job.file.locate(error) from None
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
-            replace(job.file, job=with_defaults(job.conf, datasets)),
+            replace(job.file, job=conf),
             run_dir=run_dir,
             resume=resume,
             overwrite=overwrite,
@@ -184,11 +187,3 @@ def _progress(conf: JobConf, run_url: str, is_shown: bool) -> Progress:
     if is_shown and notebook_shell() is not None:
         return NotebookProgress(n_groups, n_steps, run_url)
     return start_progress(n_groups, n_steps, not is_shown, run_url=run_url)
-
-
-def _conflict(resumes_from_values: bool, overwrites: bool) -> str:
-    if resumes_from_values:
-        return "resume takes all from one checkpoint, and init_from only values. Give one of them."
-    if overwrites:
-        return "overwrite replaces the run in run_dir. Give that, and no resume."
-    return "queue needs a cluster that is there without this program. Give its client."

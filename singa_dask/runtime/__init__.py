@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.driver import Driver
     from singa_dask.runtime.job.follower import Follower
     from singa_dask.runtime.job.job_run import JobRun
+    from singa_dask.runtime.job.names import this_user
     from singa_dask.runtime.job.placing import check_room, wait_for_room
     from singa_dask.runtime.job.preload import dask_setup
     from singa_dask.runtime.job.present import present_workers
     from singa_dask.runtime.job.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.report import Result
     from singa_dask.runtime.job.tasks import Runner, on_dask, on_each_worker, run_here
-    from singa_dask.runtime.job.user import this_user
     from singa_dask.runtime.job.warnings import absent_records, missing_gpus, net_warnings, worker_warnings
     from singa_dask.runtime.planning.placement import Layout, plan_processes
     from singa_dask.runtime.planning.resources import n_threads
@@ -93,7 +93,7 @@ __getattr__ = lazy_names(
         "present_workers": "job.present",
         "remote_hosts": "job.detaching",
         "run_here": "job.tasks",
-        "this_user": "job.user",
+        "this_user": "job.names",
         "threads_by_host": "job.cluster",
         "wait_for_room": "job.placing",
         "worker_warnings": "job.warnings",

@@ -21,7 +21,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.units.snapshot_schedule import MIN_S, SHARE
+from singa_dask.runtime.units.calendar import MIN_S, SHARE
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.benchmarks.contender import NETS

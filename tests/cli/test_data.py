@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from singa_dask.data import open_store
 from tests.cli.conftest import Call
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import floats, pixels, written
+from tests.data.stores.test_class_names import GREY, picture_folder
 
 
 @pytest.fixture
@@ -157,3 +159,12 @@ def test_lines_of_text(call: Call, tmp_path: Path) -> None:
     result = call("data", "bench", path, "--backend", "lines", "--batch", 4, "--rounds", 1)
     assert result.exit_code == 0, result.output
     assert "batches of 4" in result.output
+
+
+def test_verify_keeps_class_names_in_a_new_manifest(call: Call, tmp_path: Path) -> None:
+    target = tmp_path / "x.bin"
+    assert call("convert", "image-folder", picture_folder(tmp_path / "pictures", GREY), target).exit_code == 0
+    assert call("data", "verify", target, "--write-manifest").exit_code == 0
+    with open_store(str(target)) as store:
+        assert store.class_names == tuple(GREY)
+        assert all(block.crc is not None for block in store.blocks)

@@ -169,3 +169,66 @@ def test_inspect_names_ids(call: Call) -> None:
     assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
     result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
     assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
+
+
+def test_labels_like_ids_are_named(call: Call) -> None:
+    np.savez("x.npz", x=RANDOM.normal(size=(N, 2)), label=np.arange(N) + 1000)
+    result = call("init", "x.npz")
+    assert result.exit_code == 0, result.output
+    assert f"warning: {N} different labels in {N} records: like ids, which number records." in result.stderr
+
+
+def test_features_of_json_lines_like_ids_are_named(call: Call) -> None:
+    rows = [{"number": i, "a": i / 2, "label": int(KIND[i])} for i in range(N)]
+    Path("x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for arguments in (["init", "x.jsonl"], ["data", "inspect", "x.jsonl"]):
+        result = call(*arguments)
+        assert result.exit_code == 0, result.output
+        assert "number" in next(line for line in result.output.splitlines() if "like ids" in line)
+
+
+def test_parts_of_a_table(call: Call) -> None:
+    for part in (0, 1):
+        frame(label=np.array(["cat", "dog"] * (N // 2))).to_csv(f"part-{part}.csv", index=False, sep=";")
+    result = call("init", "part-*.csv")
+    assert result.exit_code == 0, result.output
+    assert f"{2 * N} csv records of 2 values in 2 classes" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_test_set_with_columns_in_another_order(call: Call, suffix: str) -> None:
+    for name, columns in (("train", ["label", "a", "b"]), ("test", ["label", "b", "a"])):
+        table = frame(label=KIND)[columns]
+        if suffix == "csv":
+            table.to_csv(f"x-{name}.csv", index=False)
+        else:
+            table.to_json(f"x-{name}.jsonl", orient="records", lines=True)
+    result = call("init", f"x-train.{suffix}")
+    assert result.exit_code == 1
+    said = (
+        f"x-test.{suffix}: values of b, a, but a, b in x-train.{suffix}. Expected the same columns in the same order."
+    )
+    assert said in result.stderr
+
+
+def test_inspect_says_why_lines_of_numbers_are_no_table(call: Call) -> None:
+    frame(id=range(N), c=["n.a.", *FRAME["a"][1:]], label=KIND).to_csv("x.csv", index=False)
+    result = call("data", "inspect", "x.csv")
+    assert result.exit_code == 1
+    assert "Nor is it a table with named columns: column 'c': 'n.a.' is not a number." in result.stderr
+
+
+def test_inspect_shows_a_label_that_is_no_class_as_a_number(call: Call) -> None:
+    FRAME.assign(y=FRAME["b"] * 3).to_parquet("x.parquet")
+    result = call("data", "inspect", "x.parquet")
+    assert result.exit_code == 0, result.output
+    FRAME.assign(y=KIND).to_parquet("x.parquet")
+    result = call("data", "inspect", "x.parquet")
+    assert "3 classes" in result.stdout
+
+
+def test_what_is_no_text_is_of_no_known_format(call: Call) -> None:
+    Path("x.orc").write_bytes(b"ORC\xc8\xff" * 20)
+    result = call("init", "x.orc")
+    assert result.exit_code == 1
+    assert "not UTF-8 text: byte 3 is 0xc8. Nor is it of a format that is known." in result.stderr

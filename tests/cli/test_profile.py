@@ -24,3 +24,4 @@ def test_a_run_that_is_profiled_leaves_a_trace(
     assert {f"{layer} forward" for layer in layers} <= {event["name"] for event in events}
     shown = call("show", run).stdout
     assert all(word in shown for word in ("profiled step", "computing", *layers))
+    assert shown.count("profiled step") == 1

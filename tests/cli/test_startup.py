@@ -29,7 +29,22 @@ def test_a_run_loads_neither_pandas_nor_bokeh(job: Path, tmp_path: Path) -> None
 
 
 def test_listing_jobs_loads_no_nets_and_no_records() -> None:
-    script = "import sys, singa_dask.cli.work.list; print(*(name for name in sys.modules if name.startswith('singa'))) "
+    script = (
+        "import sys, singa_dask.cli.work.list; from singa_dask.runtime import RemoteJobs, connect;"
+        "print(*(name for name in sys.modules if name.startswith('singa')))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert not {f"singa_dask.{room}" for room in ("api", "conf", "data.fs", "layers", "net", "ops", "train")} & loaded
+
+
+def test_a_conversion_in_this_process_loads_nothing_of_dask(tmp_path: Path) -> None:
+    (tmp_path / "records.csv").write_text("1,2,3\n0,1,1\n")
+    command = ["convert", "csv", str(tmp_path / "records.csv"), str(tmp_path / "records.arrow")]
+    script = (
+        f"import sys; from singa_dask.cli import main; main({command}, standalone_mode=False);"
+        "print({'dask', 'distributed'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+    assert (tmp_path / "records.arrow").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -112,6 +113,15 @@ def test_a_connection_that_is_open_on_one_side_only(stack: ExitStack) -> None:
             got = receiver.get()
             assert got.step == following and (got.arrays[0] == following).all()
     assert sender.lost.empty()
+
+
+def test_a_peer_that_does_not_answer_is_lost_with_a_reason_that_is_true(stack: ExitStack) -> None:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))  # the system accepts, and nobody reads
+    sender = end(stack, retry_s=0.5, timeout_s=10.0)
+    address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    sender.send(address, update(0))
+    lost, reason = sender.lost.get(timeout=TIMEOUT_S)
+    assert (lost, reason) == (address, "no connection for 0.5 s: it does not answer")
 
 
 def test_a_slow_connection(stack: ExitStack) -> None:

@@ -17,8 +17,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from singa_dask.comm.greeting import introduce
-from singa_dask.comm.hello import Hello
+from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.sockets import connect
 from singa_dask.comm.wire import RefusedError
 from singa_dask.errors import CommError

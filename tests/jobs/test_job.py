@@ -10,7 +10,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.conf import Phase
-from singa_dask.jobs import pictures
+from singa_dask.jobs import pages
 from singa_dask.layers.neuron import InnerProduct
 from tests.jobs.conftest import KEYS, SGD, digits_net
 
@@ -94,7 +94,7 @@ def test_a_notebook_shows_pictures_of_nets(job: sd.Job) -> None:
 
 
 def test_pictures_are_left_out_where_they_cannot_be_drawn(job: sd.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "_svg", lambda dot: b"")
+    monkeypatch.setattr(pages, "_svg", lambda dot: b"")
     assert "<table>" in job._repr_html_() and "<img" not in job._repr_html_()
     assert "<table>" in digits_net()._repr_html_()
     assert (

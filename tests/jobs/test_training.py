@@ -117,6 +117,7 @@ def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
         ({"resume": True, "init_from": "a"}, "init_from only values"),
         ({"overwrite": True}, "Give that, and no resume"),
         ({"queue": True}, "Give its client"),
+        ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Give its client"),
     ]
     for given, message in cases:
         with pytest.raises(sd.ConfigError, match=message):

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
-from singa_dask.cli.columns import columns
 from singa_dask.cli.echo import echo
+from singa_dask.cli.tables import columns
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.observe import to_json

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,12 +16,12 @@ from distributed import Client
 from rich.console import Console
 
 from singa_dask.cli import job
+from singa_dask.cli.clusters import patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.options import CPU
-from singa_dask.cli.resume import given_arguments
+from singa_dask.cli.resume import command_line
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.trials import Ends, Stops, Topology, Trial, UnmeasuredError, is_done, plan_topology, run_trial
-from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.conf.jobfile import cluster_text
 from singa_dask.conf.watched import is_less_better, split_metric
@@ -31,6 +29,7 @@ from singa_dask.data import fs
 from singa_dask.errors import ClusterError, SingaError
 from singa_dask.jobs.clusters import find_cluster
 from singa_dask.jobs.datasets.binding import readers
+from singa_dask.jobs.preparing import describe_command
 from singa_dask.observe import new_job_id, short_url, to_json
 from singa_dask.observe.comparison import Target, add_statistics, measure
 from singa_dask.observe.comparison_page import write_page
@@ -81,8 +80,9 @@ def compare(
             signals = stack.enter_context(Signals())
             patience = patience_of(wait, quiet)
             client, where = stack.enter_context(choose_cluster(topologies, scheduler, scheduler_file, patience))
-            signals.hand_to(stops)
-            reasons = run_all(topologies, missing, client, patience, ends, stops, describe_command(ctx), console)
+            signals.hand_to(stops.stop)
+            command = describe_command(command_line(ctx))
+            reasons = run_all(topologies, missing, client, patience, ends, stops, command, console)
     else:
         reasons, where = {}, last_cluster(run_dir)
     comparison = describe(conf, topologies, ends, reasons, where, run_dir)
@@ -151,19 +151,6 @@ def read_target(text: str, conf: JobConf) -> Target:
         keys = {"test": "test_freq and test_steps", "validation": "validate_freq and validate_steps"}[phase]
         raise click.UsageError(f"--until {text}: the job never measures it. Set {keys}.")
     return Target(f"{phase}.{name}", value, less)
-
-
-def describe_command(ctx: click.Context) -> dict[str, Any]:
-    """Return what the run directories record about this command."""
-    return {
-        "arguments": [*ctx.command_path.split(), *given_arguments(ctx)],
-        "directory": os.getcwd(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": __version__,
-        "init_from": [],
-        "resume": None,
-    }
 
 
 @contextlib.contextmanager

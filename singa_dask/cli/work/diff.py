@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from singa_dask.cli.columns import columns
 from singa_dask.cli.echo import echo
+from singa_dask.cli.tables import columns
 from singa_dask.observe import to_json
 from singa_dask.observe.run_facts import best_metric, result_of
 from singa_dask.observe.stored_run import StoredRun, flatten, short_names

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from singa_dask.cli.cluster_jobs import jobs_of
+from singa_dask.cli.clusters import jobs_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.loading import load
 from singa_dask.cli.tables import Column, ago, table, terminal_width

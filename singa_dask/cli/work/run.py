@@ -9,20 +9,19 @@ import shlex
 import click
 
 from singa_dask.cli import job
-from singa_dask.cli.detaching import detach_run
+from singa_dask.cli.clusters import patience_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.options import LATEST
-from singa_dask.cli.resume import given_arguments, how_to_go_on
+from singa_dask.cli.resume import command_line, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
-from singa_dask.cli.waiting import patience_of
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.place import Place
-from singa_dask.jobs.preparing import prepare_run
+from singa_dask.jobs.preparing import Place, prepare_run
 from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
-from singa_dask.runtime import Result
+from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, plan_processes, remote_hosts, wait_for_room
+from singa_dask.runtime import detach as detach_job
 from singa_dask.runtime.checkpoints.lookup import find_values
 
 __all__ = ["run"]
@@ -73,7 +72,7 @@ def run(
     read, place, nets = prepared.job_file, prepared.place, prepared.nets
     conf = read.job
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
-    job_run = prepared.job_run([*ctx.command_path.split(), *given_arguments(ctx)], queue, priority)
+    job_run = prepared.job_run(command_line(ctx), queue, priority)
     directory = job_run.directory()
     try:
         observers = job_run.observers()
@@ -94,7 +93,11 @@ def run(
         progress = stack.enter_context(
             start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
         )
-        result, summary = job_run.carry_out(client, directory, observers, progress.on_event, signals.hand_to)
+
+        def take_driver(driver: Driver) -> None:
+            signals.hand_to(driver.stop)
+
+        result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
     tell_end(result, place.url, quiet)
     if not quiet:
         job.show_outputs(job.outputs(nets.values()))
@@ -144,3 +147,43 @@ def tell_end(result: Result, url: str, quiet: bool) -> None:
         echo(join_if_fits(end, f"see {short_url(url)}"), err=True)
         run = shlex.quote(short_url(url))
         echo(join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)
+
+
+# -- detached ----------------------------------------------------------------------------------------------
+
+
+def detach_run(
+    run: JobRun, scheduler: str | None, scheduler_file: str | None, patience: Patience, *, as_json: bool, quiet: bool
+) -> None:
+    """Hand a run over to a cluster; return when it has started there, and end the program when it is refused."""
+    with Signals(), connect(scheduler, scheduler_file, patience=patience) as client:
+        if patience.seconds and not run.queue:
+            wait_for_room(client, plan_processes(run.cluster), patience)
+        if (hosts := remote_hosts(client, run.run_url)) and not quiet:
+            message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
+            message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
+            echo(message, err=True)
+        with placed(run, client, leave=True) as run:
+            found = detach_job(client, run)
+    failure = found.get("failure")
+    if failure:
+        for text in (failure["reason"], failure["error"].rstrip()):
+            if text:
+                echo(text, err=True)
+        raise SystemExit(failure["exit_code"])
+    if not quiet:
+        if found["state"] == "queued":
+            why = f": {found['reason']}" if found["reason"] else ""
+            echo(f"in line, place {found['place']}{why}", err=True)
+        tell(run)
+    echo(to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
+
+
+def tell(run: JobRun) -> None:
+    """Print how to come back."""
+    for line in (
+        f"run directory: {short_url(run.run_url)}",
+        f"progress: singa-dask attach {run.job_id}",
+        f"to end it with a checkpoint: singa-dask stop {run.job_id}",
+    ):
+        echo(line, err=True)

@@ -13,7 +13,7 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check
 from singa_dask.runtime.inference.sampling import sample as write_sample
-from singa_dask.runtime.inference.sampling_job import sampling_job, writes
+from singa_dask.runtime.inference.sampling import sampling_job, writes
 
 __all__ = ["sample"]
 

@@ -42,8 +42,19 @@ def serve(
     server = server_type(model, limits, host, port, layer)
     if not is_loopback(host):
         echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+    is_ending = False
+
+    def end(signal_name: str) -> None:
+        """Stop the server at the first signal, and the process at the second."""
+        nonlocal is_ending
+        if is_ending:
+            os._exit(128 + signal.Signals[signal_name])
+        is_ending = True
+        echo(f"{signal_name}: ending.", err=True)
+        server.stop()
+
     with Signals() as signals:
-        signals.hand_to(_Ending(server))
+        signals.hand_to(end)
         with server:
             echo(f"{model.name}, step {model.step}: {server.url}")
             server.wait()
@@ -53,21 +64,6 @@ def serve(
         f"{counts['batches']} batches",
         err=True,
     )
-
-
-class _Ending:
-    """Stops a server at the first signal, and the process at the second."""
-
-    def __init__(self, server: serving.Server) -> None:
-        self._server, self._asked = server, False
-
-    def stop(self, signal_name: str) -> None:
-        """Act on a signal."""
-        if self._asked:
-            os._exit(128 + signal.Signals[signal_name])
-        self._asked = True
-        echo(f"{signal_name}: ending.", err=True)
-        self._server.stop()
 
 
 def is_loopback(host: str) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from singa_dask.cli.columns import columns
 from singa_dask.cli.echo import echo
+from singa_dask.cli.tables import columns
 from singa_dask.observe import short_url, to_json
 from singa_dask.observe.run_facts import facts_of
 from singa_dask.observe.stored_run import StoredRun
@@ -21,12 +21,6 @@ from singa_dask.runtime.checkpoints.lookup import find_steps
 __all__ = ["show"]
 
 WORDS = {"compute": "computing, tests, checkpoints", "data": "waiting for data", "params": "waiting for params"}
-PARTS = {
-    "compute_ms": "computing",
-    "data_ms": "waiting for data",
-    "params_ms": "waiting for params",
-    "workers_ms": "waiting for other workers",
-}
 MAX_DEVICES = 8
 
 
@@ -66,7 +60,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield "time of training"
         yield from columns([(WORDS[kind], f"{100 * share:.1f} %") for kind, share in facts["time"].items()], (1,), "  ")
-    if facts.get("step_parts"):
+    if facts["step_parts"]:
         yield ""
         yield "profiled step (ms)"
         parts = facts["step_parts"].items()
@@ -74,10 +68,6 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["layers"]:
         yield ""
         yield from _layers(facts["layers"])
-    if facts["step_parts"]:
-        yield ""
-        rows = [(f"  {PARTS.get(name, name)}", _number(ms)) for name, ms in facts["step_parts"].items()]
-        yield from columns([("profiled step", "ms"), *rows], (1,))
 
 
 def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

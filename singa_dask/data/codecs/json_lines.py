@@ -242,9 +242,11 @@ def load_object(line: bytes) -> dict[str, Any]:
 
 
 def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
-    chosen = next((key for key in VALUE_KEYS if isinstance(found.get(key), list)), None)
-    if chosen is not None:
-        return (chosen,)
+    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(found.get(key), list))
+    if len(chosen) > 1:
+        raise ValueError(f"{' and '.join(chosen)} could each be the values of a record. Set features")
+    if chosen:
+        return chosen
     numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
     others = [key for key in found if key != label and key not in numbers]
     if others or not numbers:

@@ -7,9 +7,11 @@ first, and decoded one by one only if layouts still differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.labels import find_wrong_label
@@ -19,6 +21,7 @@ from singa_dask.errors import DataError
 
 __all__ = [
     "Decoder",
+    "bisect_rows",
     "check_schema",
     "decode_datums",
     "decode_records",
@@ -35,6 +38,7 @@ WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
 
 Rows = npt.NDArray[np.uint8]
 Decoder = Callable[[Rows], "Arrays | None"]
+T = TypeVar("T")
 
 
 def encode_record(
@@ -321,3 +325,36 @@ def _with_label(arrays: Arrays, found: Iterable[Column], number: int) -> Arrays:
                 raise ValueError(wrong[1])
             arrays["label"] = column.values.astype(np.int32)
     return arrays
+
+
+def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
+    """Decode rows in runs as long as possible, where some of the rows are bad.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    decode : callable
+        (first, stop) -> the decoded rows; raises an error if one of them is bad. Its text counts if it is of one row.
+
+    Returns
+    -------
+    list of (int, T)
+        First row and result of each run of good rows, in order.
+    dict of int to str
+        Bad row -> what is wrong with it.
+    """
+    good: list[tuple[int, T]] = []
+    bad: dict[int, str] = {}
+    waiting = [(0, n)] if n else []
+    while waiting:
+        first, stop = waiting.pop()
+        try:
+            good.append((first, decode(first, stop)))
+        except (DataError, pa.ArrowException, ValueError) as error:
+            if stop - first == 1:
+                bad[first] = str(error).rstrip(".")
+                continue
+            middle = (first + stop) // 2
+            waiting += [(middle, stop), (first, middle)]
+    return good, bad

@@ -1,4 +1,4 @@
-"""TableEncoder: makes arrays from the columns of a block.
+"""TableEncoder: makes arrays from the columns of a block. TableStatistics: learns what that takes from training data.
 
 A `TableSpec` is what a job says; `TableFacts` is what was learned from the training data (means, categories, names of
 classes), so that other data are read in the same way.
@@ -7,6 +7,7 @@ classes), so that other data are read in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,161 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.bisect_rows import bisect_rows
 from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import MAX_SHOWN, TableSpec
-from singa_dask.data.codecs.weights import find_wrong_weight
+from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-__all__ = ["TableEncoder"]
+__all__ = ["MAX_CATEGORIES", "TableEncoder", "TableStatistics"]
 
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
+# maximum number of categories that are learned from a column
+MAX_CATEGORIES = 10_000
+# more categories than this in fewer than twice as many records are no categories
+MANY = 100
+BOOLEANS = ("false", "true")
+
+
+class TableStatistics:
+    """Learns what a `TableSpec` needs to know of the training data.
+
+    Parameters
+    ----------
+    url : str
+        URL of the table, for errors.
+    spec : TableSpec
+    features : tuple of str
+        The columns of the table that are features.
+    kinds : mapping of str to str
+        Kind of each column.
+    known : TableFacts, optional
+        What was learned from the training data, if these are other data.
+    classes : mapping of str to tuple of str
+        Names of the classes of labels that the file has.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether a pass over the data is necessary.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spec: TableSpec,
+        features: tuple[str, ...],
+        kinds: Mapping[str, str],
+        known: TableFacts | None = None,
+        classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
+        self._url, self._spec, self._features, self._known = url, spec, features, known
+        self._classes = classes
+        self._n = 0
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._found: dict[str, set[str]] = {}
+        if known is None:
+            self._begin(kinds)
+        self.needed = bool(self._found or self._sums) or spec.missing == "skip"
+
+    def _begin(self, kinds: Mapping[str, str]) -> None:
+        spec, features = self._spec, self._features
+        self._categories = {name: spec.categories[name] for name in features if name in spec.categories}
+        self._labels = {name: spec.categories.get(name) or self._classes.get(name, ()) for name in spec.label}
+        learned = [name for name, names in self._categories.items() if not names]
+        for name, names in self._labels.items():
+            if kinds[name] == "boolean":
+                self._labels[name] = names or BOOLEANS
+            elif not names and (kinds[name] == "string" or name in spec.categories):
+                learned.append(name)
+        self._found = {name: set() for name in learned}
+        is_number = [name for name in features if name not in self._categories and spec.missing == "mean"]
+        self._sums = {name: (0.0, 0) for name in is_number}
+
+    def add(self, table: pa.Table) -> int:
+        """Take the records of a block into account; return how many of them are kept.
+
+        Raises
+        ------
+        DataError
+            A column has too many categories.
+        """
+        if self._spec.missing == "skip":
+            kept = ~missing_rows(table, [*self._features, *self._spec.outputs])
+            table = table.filter(pa.array(kept))
+        self._n += len(table)
+        for name, (total, n) in self._sums.items():
+            values = as_floats(whole(table.column(name)))
+            values = values[~np.isnan(values)]
+            self._sums[name] = total + float(values.sum()), n + len(values)
+        for name, found in self._found.items():
+            texts = as_texts(whole(table.column(name)))
+            present = pc.unique(texts.filter(pa.array(~missing_of(texts))))
+            found.update(present.to_pylist())
+            if len(found) > MAX_CATEGORIES:
+                self._refuse(name, f"more than {MAX_CATEGORIES}")
+        return len(table)
+
+    def _refuse(self, name: str, count: str) -> None:
+        raise DataError(
+            f"{self._url}: column {name!r} has {count} different values in {self._n} records. Expected categories, "
+            "whose names repeat. A number that identifies records is neither a category nor a label."
+        )
+
+    def finish(self) -> TableFacts:
+        """Return what has been learned.
+
+        Raises
+        ------
+        DataError
+            A column has no values, or is not one of categories.
+        """
+        if self._known is not None:
+            return self._checked(self._known)
+        for name, found in self._found.items():
+            if len(found) > MANY and 2 * len(found) > self._n:
+                self._refuse(name, str(len(found)))
+        empty = [name for name, (_, n) in self._sums.items() if not n]
+        empty += [name for name, found in self._found.items() if not found]
+        if empty and self._n:
+            raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
+        learned = {name: _sorted(found) for name, found in self._found.items()}
+        return TableFacts(
+            self._features,
+            {name: total / n for name, (total, n) in self._sums.items() if n},
+            {name: names or learned[name] for name, names in self._categories.items()},
+            {name: names or learned.get(name, ()) for name, names in self._labels.items()},
+            self._spec.encoding,
+        )
+
+    def _checked(self, known: TableFacts) -> TableFacts:
+        """Return facts of the training data, if they have all that these data need."""
+        spec = self._spec
+        means = [name for name in self._features if name not in known.categories and name not in known.means]
+        names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
+        if means and spec.missing == "mean":
+            message = f"no mean of column {means[0]!r} is known of the training data. Set missing: mean for it too."
+            raise DataError(f"{self._url}: {message}")
+        if names:
+            raise DataError(f"{self._url}: column {names[0]!r} is a category here, or in training, but not in both.")
+        labels = [name for name in spec.label if name not in known.labels]
+        if labels and known.labels and "" not in known.labels:
+            learned = ", ".join(known.labels)
+            raise DataError(f"{self._url}: column {labels[0]!r} is no label of the training data. Labels: {learned}.")
+        return known
+
+
+def _sorted(found: set[str]) -> tuple[str, ...]:
+    """Return names sorted by their value if all are numbers, else as text."""
+    try:
+        return tuple(sorted(found, key=float))
+    except ValueError:
+        return tuple(sorted(found))
 
 
 class TableEncoder:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from singa_dask.data.codecs.labels import labels_among
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -59,6 +60,24 @@ class TableSpec:
             return spec
         features_only = {name: known for name, known in spec.categories.items() if name not in labels}
         return replace(spec, label=(), target=(), weight="", categories=features_only)
+
+    def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
+        """Return it with the column that is called like a label, if it names no columns to be read.
+
+        Raises
+        ------
+        DataError
+            It is not clear which column is the label.
+        """
+        if self.features or self.label or self.target:
+            return self
+        found = labels_among(names)
+        # a point has x and y
+        is_point = found in (["y"], ["Y"]) and "x" in map(str.lower, names) and len(names) > 2
+        if is_point or len(found) > 1:
+            could = "could be the label, or a coordinate" if is_point else "could each be the label"
+            raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
+        return replace(self, label=tuple(found))
 
     @property
     def outputs(self) -> tuple[str, ...]:

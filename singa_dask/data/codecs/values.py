@@ -1,4 +1,4 @@
-"""Values of records: uint8 stays as it is, other numbers become float32."""
+"""Values of records: uint8 stays as it is, other numbers become float32. Weights of records in training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["as_values", "is_numeric", "value_name"]
+__all__ = ["as_values", "find_wrong_weight", "is_numeric", "value_name"]
 
 
 def is_numeric(kind: np.dtype[Any]) -> bool:
@@ -60,3 +60,12 @@ def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
             f"{where}, record {first + row}: the value {', '.join(map(str, value))} is too large for float32, "
             f"expected at most {limit:.3g}. Scale the data first."
         ) from None
+
+
+def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
+    """Return the index of the first of (n, ...) weights that is negative or not finite, and what is wrong, or None."""
+    wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return row, f"the weight {weights.reshape(-1)[row]:g}, expected a number from 0 on that fits in a float of 32 bits"

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import SOURCES, Plan, Shard, first_change, make_plan, source_versions
-from singa_dask.data.convert.request import ConvertRequest, backend_of, key_options, make_request
-from singa_dask.data.convert.sources import open_source
+from singa_dask.data.convert.sources import ConvertRequest, backend_of, key_options, make_request, open_source
 from singa_dask.data.convert.tasks import (
     ORDER,
     POSITIONS,

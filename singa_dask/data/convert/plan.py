@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.request import ConvertRequest
-from singa_dask.data.convert.sources import open_source, source_files
-from singa_dask.data.fs.versions import versions
+from singa_dask.data.convert.sources import ConvertRequest, open_source, source_files
+from singa_dask.data.fs.range_reader import versions
 from singa_dask.data.order.shuffle import permutation
 from singa_dask.data.stores.class_names import has_several_labels
 from singa_dask.data.stores.shards import shard_url

@@ -7,7 +7,9 @@ and words.
 from __future__ import annotations
 
 import inspect
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,7 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import schema_of
-from singa_dask.data.codecs.vocabulary import read_text
-from singa_dask.data.codecs.words import read_words
+from singa_dask.data.codecs.vocabulary import read_text, read_words
 from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.stores.idx import idx_shape
@@ -24,11 +25,158 @@ from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.shards import ShardedStore, shard_urls
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_files import table_files
+from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.registry import suggest
 
-__all__ = ["kind_options", "kinds", "open_source", "source_files"]
+__all__ = [
+    "ConvertRequest",
+    "backend_of",
+    "key_options",
+    "kind_options",
+    "kinds",
+    "make_request",
+    "open_source",
+    "parse_split",
+    "source_files",
+]
+
+# pattern of keys, by kind of the sources
+KEYS = {"cifar": "%05d"}
+# parameters of all writers
+BASICS = ("url", "records", "storage_options", "class_names", "table_facts", "_", "options")
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """The arguments of `convert`, with absolute URLs."""
+
+    kind: str
+    sources: tuple[str, ...]
+    destination: str
+    backend: str
+    shuffle: int | None
+    split: Mapping[str, float]
+    limit: int | None
+    shards: int
+    mean: str
+    reading: Mapping[str, Any]
+    writing: Mapping[str, Any]
+
+
+def make_request(
+    kind: str,
+    sources: Sequence[str],
+    destination: str,
+    *,
+    to: str | None,
+    shuffle: int | None,
+    split: Mapping[str, float] | None,
+    limit: int | None,
+    shards: int,
+    mean: str | None,
+    reading: Mapping[str, Any] | None,
+    writing: Mapping[str, Any] | None,
+) -> ConvertRequest:
+    """Check the arguments of `convert`, and fill in defaults.
+
+    Raises
+    ------
+    ConfigError
+        An argument is invalid.
+    """
+    if kind not in kinds():
+        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, kinds())}")
+    backend = to or backend_of(destination)
+    request = ConvertRequest(
+        kind=kind,
+        sources=tuple(map(fs.absolute, sources)),
+        destination=fs.absolute(destination),
+        backend=backend,
+        shuffle=shuffle,
+        split=dict(split or {}),
+        limit=limit,
+        shards=shards,
+        mean=fs.absolute(mean or ""),
+        reading=_reader_options(kind, reading or {}, fs.absolute(destination)),
+        writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
+    )
+    _check(request)
+    return request
+
+
+def _check(request: ConvertRequest) -> None:
+    if request.shards < 1:
+        raise ConfigError(f"{request.shards} shards, expected 1 or more.")
+    _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
+    options = _writer_options(STORES.find(request.backend))
+    _check_options(request.writing, options, f"what is written to {request.destination}")
+    _check_shares(request.split)
+    if request.mean:
+        backend_of(request.mean)
+
+
+def _reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
+    """Return the options of the reader, with a default vocabulary next to the destination."""
+    if "vocabulary" not in kind_options(kind):
+        return dict(options)
+    beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
+    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", beside))}
+
+
+def parse_split(text: str) -> dict[str, float]:
+    """Parse a split like ``"train=0.8,test=0.2"``.
+
+    Raises
+    ------
+    ConfigError
+        The text does not have that form, or shares are not positive or sum to more than 1.
+    """
+    try:
+        shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise ConfigError(f"split {text!r}: expected name=share,..., e.g. train=0.8,test=0.2.") from None
+    _check_shares(shares, text)
+    return shares
+
+
+def _check_shares(shares: Mapping[str, float], text: str = "") -> None:
+    if not all(share > 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
+        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and sum to at most 1.")
+
+
+def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for name in options:
+        if name not in known:
+            hint = suggest(name, known) if known else "It has no options."
+            raise ConfigError(f"unknown option {name!r} of {what}. {hint}")
+
+
+def _writer_options(target: type[Store]) -> list[str]:
+    return [name for name in inspect.signature(target.write).parameters if name not in BASICS]
+
+
+def key_options(backend: str, pattern: str) -> dict[str, str]:
+    """Return the option that defines keys of records, if the format has keys."""
+    return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
+
+
+def backend_of(destination: str) -> str:
+    """Return the backend for the suffix of a URL.
+
+    Raises
+    ------
+    ConfigError
+        No backend that can be written has that suffix.
+    """
+    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
+    for name in known:
+        if destination.lower().endswith(STORES.find(name).suffixes):
+            return name
+    raise ConfigError(
+        f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
+    )
 
 
 def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Store:

@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import Plan
-from singa_dask.data.stores.block_sizes import rows_per_block
+from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.manifest_writer import write_manifest
+from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
 from singa_dask.data.stores.opening import open_store
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -227,9 +226,10 @@ def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
 def make_manifest(task: Task) -> None:
     """Write the manifest of a shard at its final URL."""
     plan = task.plan
-    write_manifest(
-        plan.shards[task.index].url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan)
-    )
+    url = plan.shards[task.index].url
+    # one of other records, which were there before, has class names of these
+    forget_manifest(url, plan.storage_options)
+    write_manifest(url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan))
 
 
 STEPS = {"labels": gather_labels, "manifest": make_manifest, "scatter": scatter, "shard": write_shard, "verify": verify}

@@ -1,18 +1,22 @@
-"""Sources of bytes with a common interface: a file, memory, or another source with read-ahead."""
+"""Sources of bytes with a common interface: a file, memory, or another source with read-ahead; and scans of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from singa_dask.data.fs import files
 from singa_dask.data.fs.decompression import gunzip, limit_of
+from singa_dask.data.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["Bytes", "Memory", "Range", "ReadAhead", "open_bytes"]
+__all__ = ["Bytes", "Memory", "Range", "ReadAhead", "open_bytes", "scan_ahead"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD_BYTES = 1 << 22
+# of chunks that are requested and not yet used
+SCANNED_BYTES = 1 << 25
 
 
 class Bytes(Protocol):
@@ -42,6 +46,9 @@ class Bytes(Protocol):
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request."""
+
+    def check_unchanged(self) -> None:
+        """Raise a `DataError` if bytes that were returned are views of a file that was written in place."""
 
     def close(self) -> None:
         """Close the source."""
@@ -76,6 +83,9 @@ class Memory:
     def is_cached(self, offset: int, length: int) -> bool:
         """Return True."""
         return True
+
+    def check_unchanged(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Release the memory."""
@@ -119,3 +129,29 @@ def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
         return Memory(url, gunzip(reader, limit_of(storage_options)))
     finally:
         reader.close()
+
+
+class _Source(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def read(self) -> Callable[[int, int], bytes | memoryview]: ...
+
+
+def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[memoryview]:
+    """Yield a range of a file in chunks of ``n_bytes``, of a remote file read ahead; bypasses any cache.
+
+    Raises
+    ------
+    DataError
+        It cannot be read.
+    """
+
+    def read(offset: int) -> memoryview:
+        return source.scan(offset, min(n_bytes, stop - offset))
+
+    offsets = range(start, stop, n_bytes)
+    if source.is_local:
+        return map(read, offsets)
+    return map_ahead(read, offsets, io_threads(source.url), min(MAX_READS, SCANNED_BYTES // n_bytes))

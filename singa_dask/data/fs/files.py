@@ -20,7 +20,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.data.fs import hdfs_clients, hdfs_web, host_files
+from singa_dask.data.fs import hdfs_clients, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.errors import DataError
 from singa_dask.redaction import reveal
@@ -72,6 +72,8 @@ def errors_name(url: str) -> Iterator[None]:
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
         text = str(error)
         raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
@@ -100,7 +102,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         if url.startswith(hdfs_clients.SCHEMES):
             return hdfs_clients.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
-        hdfs_web.set_timeout(filesystem)
+        hdfs_clients.set_timeout(filesystem)
     return filesystem, path
 
 
@@ -228,11 +230,11 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
     here, there = local_path(source), local_path(target)
     filesystem, path = resolve(target, storage_options)
     with errors_name(target):
-        filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
+        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         if here and there:
             _rename_durably(here, there)
         else:
-            hdfs_web.rename(filesystem, resolve(source, storage_options)[1], path)
+            hdfs_clients.rename(filesystem, resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
@@ -240,7 +242,7 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         if "r" not in mode:
-            filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
     return file
 
@@ -274,7 +276,7 @@ def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
     filesystem, path = resolve(url, storage_options)
     if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
         with errors_name(url):
-            filesystem.makedirs(hdfs_web.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
     prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
@@ -315,10 +317,10 @@ def _upload(filesystem: Any, source: Path, path: str) -> None:
         # is atomic, and written again where DataNodes or NameNodes fail
         filesystem.put_file(str(source), path)
         return
-    temporary = posixpath.join(hdfs_web.parent(filesystem, path), source.name)
+    temporary = posixpath.join(hdfs_clients.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
-        hdfs_web.rename(filesystem, temporary, path)
+        hdfs_clients.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.rm(temporary)

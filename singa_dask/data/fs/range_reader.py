@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from singa_dask.data.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.errors import DataError
 from singa_dask.gate import check_gate
 
-__all__ = ["RangeReader", "version", "version_of", "with_cache"]
+__all__ = ["RangeReader", "version", "version_of", "versions", "with_cache"]
 
 LOOK_S, ASK_S = 0.1, 5.0
 """Seconds between two looks whether a file was changed: a local one, and a remote one. HDFS is asked only where a file
@@ -144,8 +145,7 @@ class RangeReader:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_gate()
         if self._view is not None:
-            if time.monotonic() > self._check_at:
-                self._check_map()
+            self.check_unchanged()
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
@@ -193,9 +193,10 @@ class RangeReader:
             if not is_same:
                 raise DataError(f"{self.url}: the file was replaced while it was read.")
 
-    def _check_map(self) -> None:
-        """Raise `DataError` if the bytes of a local file are being changed."""
-        assert self._local is not None
+    def check_unchanged(self) -> None:
+        """Raise `DataError` if the bytes of a local file, of which views were returned, are being changed."""
+        if self._local is None or time.monotonic() <= self._check_at:
+            return
         self._check_at = time.monotonic() + LOOK_S
         try:
             now = os.stat(self._local)
@@ -209,3 +210,42 @@ class RangeReader:
     def close(self) -> None:
         """Close the file. Arrays that are views of the map keep the map alive."""
         self._view = self._reader = None
+
+
+def versions(urls: Iterable[str], storage_options: files.Options = None) -> dict[str, str]:
+    """Return the `version` of each file; of a directory, those of all files in it.
+
+    Directories of many of the files are listed once, so that a file of theirs costs no request.
+
+    Raises
+    ------
+    DataError
+        A file is missing.
+    """
+    folders: dict[str, list[str]] = {}
+    for url in urls:
+        folders.setdefault(posixpath.dirname(url), []).append(url)
+    found: dict[str, str] = {}
+    for folder, members in folders.items():
+        listed = _listed(folder, storage_options) if len(members) > 1 else {}
+        for url in members:
+            found.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
+    return found
+
+
+def _listed(folder: str, storage_options: files.Options) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a directory by name; those of symbolic links are left out."""
+    filesystem, path = files.resolve(folder or ".", storage_options)
+    with files.errors_name(folder):
+        entries = filesystem.ls(path, detail=True)
+    return {posixpath.basename(each["name"].rstrip("/")): each for each in entries if not each.get("islink")}
+
+
+def _below(url: str, storage_options: files.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
+    filesystem, path = files.resolve(url, storage_options)
+    with files.errors_name(url):
+        info = info or filesystem.info(path)
+        if info["type"] != "directory":
+            return {url: version_of(info)}
+        entries = filesystem.find(path, detail=True)
+    return {files.join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from singa_dask.data.loading.look_ahead import MAX_STEPS
-from singa_dask.data.order.sampler import Sampler
+from singa_dask.data.order.sampler import MAX_STEPS, Sampler
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError

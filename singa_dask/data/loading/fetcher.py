@@ -12,7 +12,7 @@ from functools import partial
 
 from singa_dask.data.fs.io_threads import IoThreads
 from singa_dask.data.loading.budget import decoding_bytes
-from singa_dask.data.loading.look_ahead import LookAhead
+from singa_dask.data.order.sampler import LookAhead
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted

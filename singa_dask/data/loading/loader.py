@@ -289,20 +289,21 @@ class Loader:
         return slab
 
     def _start_thread(self) -> None:
-        self._stop = self._ended = False
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        thread.start()
-        self._thread = thread  # one that cannot be started cannot be joined
+        with self._ready:  # whoever halts the loader finds either no thread, or one that can be joined
+            self._stop = self._ended = False
+            thread.start()
+            self._thread = thread
 
     def _halt(self) -> None:
         """Stop the thread and drop prefetched batches."""
-        thread = self._thread
+        with self._ready:
+            thread = self._thread
+            self._stop = self._stop or thread is not None
+            self._ready.notify_all()
         if thread is not None:
-            with self._ready:
-                self._stop = True
-                self._ready.notify_all()
             self._wake_fetcher()
             thread.join()
         self._thread = None

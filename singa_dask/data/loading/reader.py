@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.loading.block_pool import empty_arrays
 from singa_dask.data.loading.fetcher import Fetcher
 from singa_dask.data.loading.locality import Locations
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 
-__all__ = ["BlockReader"]
+__all__ = ["BlockReader", "empty_arrays"]
 
 PAGE_BYTES = 4096
 
@@ -221,3 +220,8 @@ def _touch(arrays: Arrays) -> None:
     """Load the pages of a mapped block here, not in the caller's thread while it computes."""
     for array in arrays.values():
         array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()
+
+
+def empty_arrays(store: Store, n: int) -> Arrays:
+    """Return uninitialised arrays for ``n`` records: (n, *shape) per field."""
+    return {name: np.empty((n, *field.shape), field.dtype) for name, field in store.schema.items()}

@@ -1,17 +1,122 @@
-"""BlockOrder: records shuffled within windows of blocks, so that few blocks are needed at a time."""
+"""Orders of records: `FullOrder`, and `BlockOrder`, within windows of blocks, so that few are needed at a time."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from singa_dask.data.order.group import GroupRecords, Ids
 from singa_dask.data.order.shuffle import permutation
 from singa_dask.errors import DataError
 
-__all__ = ["BlockOrder"]
+__all__ = ["BlockOrder", "FullOrder", "GroupRecords", "Ids", "LastBatch"]
+
+LastBatch = Literal["wrap", "drop_last", "pad"]
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRecords:
+    """The records of one group and its epochs; arguments as in `Sampler`.
+
+    Attributes
+    ----------
+    starts : (n_blocks + 1,) int64
+        First record of each block of the store, and the total count.
+    start, count : int
+        First record of the group, and number of records.
+    batch_size : int
+    period : int
+        Rows per epoch, including padding.
+    skip : int
+        Records skipped at the start; whole batches unless ``last_batch`` is ``wrap``.
+    last_batch : {"wrap", "drop_last", "pad"}
+    """
+
+    starts: Ids
+    start: int
+    count: int
+    batch_size: int
+    period: int
+    skip: int
+    last_batch: LastBatch
+
+    @classmethod
+    def of(
+        cls,
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        batch_size: int,
+        group: int,
+        n_groups: int,
+        skip: int,
+        last_batch: LastBatch,
+    ) -> GroupRecords:
+        """Return the records of a group.
+
+        Raises
+        ------
+        DataError
+            The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
+        """
+        starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+        total = int(starts[-1])
+        start, end = group * total // n_groups, (group + 1) * total // n_groups
+        count = end - start
+        if not count:
+            raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
+        period = count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+        if not period:
+            raise DataError(
+                f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
+                "would drop all of them. Expected at least a whole batch. Set last_batch to pad or wrap."
+            )
+        skip = skip if last_batch == "wrap" else skip - skip % batch_size
+        return cls(starts, start, count, batch_size, period, skip, last_batch)
+
+
+class FullOrder:
+    """Full shuffling of the records of a group.
+
+    Parameters
+    ----------
+    records : GroupRecords
+    seed : int
+    """
+
+    def __init__(self, records: GroupRecords, seed: int) -> None:
+        self._records, self._seed = records, seed
+        # the epoch that was used last, and its order; replaced as one, since threads may share an order
+        self._last = (-1, np.empty(0, np.int64))
+
+    def ids(self, positions: Ids) -> Ids:
+        """Return the records at positions of the infinite sequence, which must ascend; of the same shape."""
+        flat = positions.reshape(-1)
+        period = self._records.period
+        first, last = int(flat[0]) // period, int(flat[-1]) // period
+        # where each epoch begins: computing an epoch for each position would take longer than reading the record
+        ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
+        parts = []
+        for epoch, (low, high) in enumerate(pairwise(ends), first):
+            offsets = flat[low:high] - epoch * period
+            if period > self._records.count:
+                offsets %= self._records.count
+            parts.append(self._permutation(epoch)[offsets])
+        return np.concatenate(parts).reshape(positions.shape)
+
+    def _permutation(self, epoch: int) -> Ids:
+        """Return all records in the order of an epoch; the last one is kept."""
+        known, order = self._last
+        if known != epoch:
+            order = permutation(self._records.count, self._seed, "full", epoch)
+            order += self._records.start
+            self._last = epoch, order
+        return order
 
 
 class BlockOrder:

@@ -21,10 +21,9 @@ from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -82,6 +81,8 @@ class ArrowStore(RangeStore):
         self.schema = _fields(self.url, self._schema)
         self._label = "label"
         if METADATA not in (self._schema.metadata or {}):
+            if {"data", "pixel"} <= self.schema.keys():
+                raise DataError(f"{self.url}: data and pixel could each be the values of a record. Leave one out.")
             self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
             self._label = self.choose_label(self.other_fields)
             if self._label:

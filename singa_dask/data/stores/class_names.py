@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data import fs
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -24,6 +26,7 @@ __all__ = [
     "label_columns",
     "label_table",
     "parse_names",
+    "read_classes",
     "relabel",
     "show_names",
     "write_options",
@@ -33,6 +36,8 @@ __all__ = [
 MAX_SHOWN = 20
 
 Labels = npt.NDArray[np.int32]
+# a line of a file that numbers its names, as TensorFlow's labels.txt does
+NUMBERED = re.compile(r"(\d+):(.*)")
 
 
 @dataclass(frozen=True)
@@ -200,3 +205,36 @@ def write_options(
     known = inspect.signature(target.write).parameters
     given = {"class_names": tuple(names), "table_facts": table_facts}
     return {name: value for name, value in given.items() if value and name in known}
+
+
+def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Options = None) -> tuple[str, ...]:
+    """Return class names in the order of their labels.
+
+    Parameters
+    ----------
+    url : str
+        URL of the store, for errors.
+    classes : sequence of str, or str
+        The names; or the URL of a text file with a name in each line, ``cat`` or with its label, ``0:cat``.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, its numbers are not 0, 1, ..., or a name occurs twice.
+    """
+    where, names = f"{url}: classes", tuple(classes)
+    if isinstance(classes, str):
+        where = classes
+        text = fs.read_bytes(classes, storage_options=storage_options).decode(errors="replace")
+        names = tuple(line.strip() for line in text.splitlines() if line.strip())
+        matches = [NUMBERED.fullmatch(name) for name in names]
+        numbered = [(int(match[1]), match[2].strip()) for match in matches if match]
+        if names and len(numbered) == len(names):
+            numbered.sort()
+            if [number for number, _ in numbered] != list(range(len(names))):
+                raise DataError(f"{where}: {len(names)} names whose numbers are not 0 to {len(names) - 1}, each once.")
+            names = tuple(name for _, name in numbered)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: the name {twice!r} occurs twice. Expected each class once.")
+    return names

@@ -17,14 +17,13 @@ from singa_dask.data.codecs.image import HEAD_BYTES, IMAGE_SUFFIXES, decode_imag
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.class_list import read_classes
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.class_names import read_classes, show_names
 from singa_dask.data.stores.manifest import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["ImageFolderStore", "ImageListStore"]
+__all__ = ["ImageFolderStore", "ImageListStore", "entries_of"]
 
 LOG = logging.getLogger(__name__)
 INT32 = np.iinfo(np.int32)
@@ -194,12 +193,12 @@ class ImageFolderStore(_ImageStore):
             if not is_image(fs.read_bytes(self.url, 0, n_bytes, self.storage_options)):
                 raise DataError(f"{self.url}: neither a directory of images nor an image.")
             return [self.url], []
-        entries = self._entries(self.url)
+        entries = entries_of(self.url, self.storage_options)
         classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
         files, labels = list[str](), list[int]()
         others = [name for name in entries if name not in classes]
         for label, name in enumerate(classes):
-            inside = self._entries(fs.join(self.url, name))
+            inside = entries_of(fs.join(self.url, name), self.storage_options)
             found = [fs.join(self.url, name, each) for each in inside if _has_suffix(each)]
             others += [f"{name}/{each}" for each in inside if not _has_suffix(each)] if found else [f"{name}/"]
             files += found
@@ -210,14 +209,16 @@ class ImageFolderStore(_ImageStore):
             files = [fs.join(self.url, name) for name in entries if _has_suffix(name)]
             others = [name for name in others if not _has_suffix(name)]
         if files and others:
-            LOG.warning("%s: %d files or folders have no images and are left out: %s. Images end in %s.",
-                        self.url, len(others), show_names(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+            where = "folders of classes" if self.class_names else "the folder"
+            LOG.warning("%s: %d files or folders are no images in %s and are left out: %s. Images end in %s.",
+                        self.url, len(others), where, show_names(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         return files, labels
 
-    def _entries(self, folder: str) -> list[str]:
-        """Return the names in a folder but for those that nobody has put there."""
-        names = fs.ls(folder, self.storage_options)
-        return [name for name in names if name[0] != "." and name not in (MANIFEST_DIR, *OF_SYSTEMS)]
+
+def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
+    """Return the names in a folder but for those that nobody has put there."""
+    names = fs.ls(folder, storage_options)
+    return [name for name in names if name[0] != "." and name not in (MANIFEST_DIR, *OF_SYSTEMS)]
 
 
 def _has_suffix(name: str) -> bool:

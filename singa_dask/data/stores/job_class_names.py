@@ -108,7 +108,7 @@ class ClassNames:
         if difference:
             raise DataError(
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
-                "train and test with the tables themselves."
+                "train and test with the tables themselves, with features and label in store_conf."
             )
 
     def tables_to_dict(self) -> dict[str, Any]:

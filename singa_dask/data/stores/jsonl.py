@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from singa_dask.data import fs
 from singa_dask.data.codecs.json_lines import records_like
 from singa_dask.data.codecs.record import salvage_rows
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.line_blocks import cut_lines
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
@@ -96,6 +96,9 @@ class JsonLinesStore(RangeStore):
         except ValueError as error:
             raise DataError(f"{self.url}, line 1: {error}.") from None
         self.schema = self._records.schema
+        if self._records.is_row:
+            # the order of keys is that of the first line
+            self.set_table_facts(TableFacts(self._records.keys).to_dict())
         if self._records.text:
             stored = self.manifest.class_names if self.manifest else ()
             self.class_names = options["classes"] or stored or self._find_classes()

@@ -20,10 +20,9 @@ from singa_dask.data.codecs.record import (
     salvage_values,
     schema_of,
 )
-from singa_dask.data.stores.block_sizes import cut_blocks, rows_per_block
-from singa_dask.data.stores.cached_index import CachedIndex
+from singa_dask.data.stores.block_sizes import Rechunker, cut_blocks, rows_per_block
+from singa_dask.data.stores.manifest import CachedIndex
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError

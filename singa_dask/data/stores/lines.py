@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.line_blocks import NEWLINE, cut_lines
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Field

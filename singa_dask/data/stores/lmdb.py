@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.lmdb_file import LMDBFile
-from singa_dask.data.codecs.lmdb_tree import MAGIC, MAGIC_AT
+from singa_dask.data.codecs.lmdb_tree import MAGIC, MAGIC_AT, LMDBFile
 from singa_dask.data.codecs.record import (
     Decoder,
     check_schema,
@@ -30,10 +29,9 @@ from singa_dask.data.codecs.record import (
 from singa_dask.data.fs.cache import key_of, open_cache
 from singa_dask.data.fs.cache_folder import CachedFile
 from singa_dask.data.fs.range_reader import version
-from singa_dask.data.stores.block_sizes import rows_per_block
+from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
@@ -213,6 +211,9 @@ class LMDBStore(Store):
     def block_bytes(self, block_id: int) -> memoryview:
         values = self._values(block_id)
         return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
+
+    def check_unchanged(self) -> None:
+        self._opened.check_unchanged()
 
     def manifest_info(self) -> dict[str, Any]:
         return {"bytes": self._bytes}

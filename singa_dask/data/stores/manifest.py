@@ -1,4 +1,4 @@
-"""Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
+"""Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store; and indices of remote files in the cache.
 
 It contains the blocks with their CRC32C, the files with the CRC32C of what is in none of their blocks, and information
 that saves a scan of the data at opening. A manifest of a file of another length, or with other blocks, is ignored with
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,17 +19,22 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.fs.cache import key_of, open_cache
+from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Block, Field, FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["VERSION", "Manifest", "find_manifest", "manifest_url", "name_of", "plain"]
+__all__ = ["VERSION", "CachedIndex", "Manifest", "find_manifest", "manifest_url", "name_of", "plain"]
 
 VERSION = 1
 # files that an error names
 MAX_NAMED = 3
 LOG = logging.getLogger(__name__)
+
+# the index of a shorter file is not cached
+MIN_INDEXED_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -212,3 +217,40 @@ def find_manifest(
         LOG.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
     return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
+
+
+class CachedIndex:
+    """The index of a file, as JSON; never found, and not kept, if the file is local, short, or its version is unknown.
+
+    Parameters
+    ----------
+    url : str
+    n_bytes : int
+        Length of the file.
+    storage_options : mapping, optional
+    parts
+        What else the index depends on.
+    """
+
+    def __init__(self, url: str, n_bytes: int, storage_options: fs.Options, *parts: Any) -> None:
+        remote = n_bytes > MIN_INDEXED_BYTES and fs.local_path(url) is None
+        current = version(url, storage_options) if remote else ""
+        self._key = key_of("index", url, current, *parts) if current else ""
+        self._url, self._settings = url, (storage_options or {}).get(fs.CACHE)
+
+    def find(self) -> Any:
+        """Return the index, or None."""
+        if not self._key:
+            return None
+        try:
+            found = open_cache(self._settings).find(self._key)
+        except DataError as error:
+            LOG.warning("%s: the index is not cached: %s", self._url, error)
+            self._key = ""
+            return None
+        return json.loads(bytes(found)) if found is not None else None
+
+    def keep(self, make: Callable[[], Any]) -> None:
+        """Store the index that ``make`` returns, unless it is there."""
+        if self._key and open_cache(self._settings).find(self._key) is None:
+            open_cache(self._settings).keep(self._key, json.dumps(make()).encode())

@@ -73,10 +73,12 @@ def write_manifest(
     return [target for target in written if target]
 
 
-def forget_manifest(url: str, storage_options: fs.Options = None) -> None:
-    """Delete the manifest of a store, or of each file that matches a pattern, if it exists."""
-    for each in _files(url, storage_options):
+def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
+    """Delete the manifest of a store, or of each file that matches a pattern, if it exists; return its class names."""
+    found = {each: _names_of(manifest_url(each), storage_options) for each in _files(url, storage_options)}
+    for each in found:
         fs.remove_tree(manifest_url(each), storage_options)
+    return found
 
 
 def _files(url: str, storage_options: fs.Options) -> list[str]:
@@ -90,9 +92,9 @@ def _write_one(
     class_names: Sequence[str],
     options: Mapping[str, Any],
 ) -> str:
-    class_names = class_names or _names_of(manifest_url(url), storage_options)
     # nothing else of the old manifest may affect the new one
-    forget_manifest(url, storage_options)
+    known = forget_manifest(url, storage_options)[url]
+    class_names = class_names or known
     with open_store(url, backend, storage_options, **options) as store:
         # of images, blocks are made of the checksums of files
         files = store.file_sums()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.fs.cache import open_cache
 from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
+from singa_dask.data.stores.image import entries_of
+from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 
 __all__ = ["detect", "is_pattern", "open_store"]
@@ -41,7 +41,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
             continue
         if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
             return name
-    return "image-folder" if is_dir and _has_images(url, names, storage_options) else None
+    return "image-folder" if is_dir and _has_images(url, storage_options) else None
 
 
 def _unknown(url: str, storage_options: fs.Options) -> DataError:
@@ -53,13 +53,14 @@ def _unknown(url: str, storage_options: fs.Options) -> DataError:
     return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
 
 
-def _has_images(url: str, names: Sequence[str], storage_options: fs.Options) -> bool:
-    """Return whether a directory, or the first folder in it, contains images."""
+def _has_images(url: str, storage_options: fs.Options) -> bool:
+    """Return whether a directory, or one of the first folders in it, contains images."""
+    names = entries_of(url, storage_options)
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return True
-    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT] if name != MANIFEST_DIR)
-    first = next((folder for folder in folders if fs.is_dir(folder, storage_options)), None)
-    return first is not None and any(name.lower().endswith(IMAGE_SUFFIXES) for name in fs.ls(first, storage_options))
+    folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT])
+    inside = (entries_of(each, storage_options) for each in folders if fs.is_dir(each, storage_options))
+    return any(name.lower().endswith(IMAGE_SUFFIXES) for found in inside for name in found)
 
 
 def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:

@@ -15,17 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image_column import decode_images, find_image_column
+from singa_dask.data.codecs.image import decode_images, image_columns
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.codecs.values import as_values
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.row_groups import RowGroups
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
@@ -35,7 +34,7 @@ __all__ = ["ParquetStore"]
 
 MAGIC = b"PAR1"
 METADATA = b"singa_dask"
-VALUE_NAMES = ("image", "images", "pixel", "data", "x")
+VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
 
 
 @STORES.register("parquet")
@@ -51,7 +50,8 @@ class ParquetStore(RangeStore):
     url : str
     storage_options : mapping, optional
     features : str
-        Column of arrays. By default the only one, or the only one called image, images, pixel, data or x.
+        Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
+        or x.
     label : str
         Column of integers with the labels. By default the only one called label, labels, y, class, target or targets.
     resize, channels
@@ -175,10 +175,12 @@ class ParquetStore(RangeStore):
                     raise DataError(f"{self.url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
-        value = self._choose_values(list(found))
-        if not value and (image := find_image_column(schema)):
-            self._images = value = image
-            found[image] = self._image_field()
+        images = image_columns(schema)
+        if self.options["features"] in images or not found:
+            self._images = value = self._choose_values(images, "images")
+            found |= {value: self._image_field()} if value else {}
+        else:
+            value = self._choose_values(list(found), "arrays")
         if not value:
             names = ", ".join(schema.names)
             raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
@@ -191,14 +193,14 @@ class ParquetStore(RangeStore):
             self._columns["label"], fields["label"] = label, Field(np.dtype(np.int32))
         return fields
 
-    def _choose_values(self, found: Sequence[str]) -> str:
-        """Return which of the columns of arrays is read; empty if there are none."""
+    def _choose_values(self, found: Sequence[str], what: str) -> str:
+        """Return which of the columns of arrays, or images, is read; empty if there are none."""
         given = self.options["features"]
         chosen = [name for name in found if name == given or (not given and name in VALUE_NAMES)]
         chosen = chosen or ([] if given else list(found))
         if len(chosen) == 1 or (not found and not given):
             return "".join(chosen)
-        fault = f"no arrays in {given!r}" if given else f"{' and '.join(chosen)} are arrays"
+        fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
         raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
 
     def _names(self, schema: pa.Schema) -> tuple[str, ...]:

@@ -246,6 +246,10 @@ class RangeStore(Store):
         except self.damage as error:
             raise DataError(f"{self.url}, block {block_id}: {describe(error)}.") from error
 
+    def check_unchanged(self) -> None:
+        for source in self.sources:
+            source.check_unchanged()
+
     # -- the manifest ------------------------------------------------------------------------------------
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:

@@ -184,6 +184,10 @@ class ShardedStore(RangeStore):
             return arrays
         return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
 
+    def check_unchanged(self) -> None:
+        for store in self._stores:
+            store.check_unchanged()
+
     def record_files(self, first: int, stop: int) -> list[str]:
         files, start = list[str](), 0
         for store in self._stores:

@@ -197,6 +197,15 @@ class Store(ABC):
             They differ.
         """
 
+    def check_unchanged(self) -> None:  # noqa: B027
+        """See that the files of a mapped store, of whose bytes blocks are views, were not written in place.
+
+        Raises
+        ------
+        DataError
+            One was.
+        """
+
     def manifest_info(self) -> dict[str, Any]:
         """Return what a manifest stores for the next opening: ``bytes`` of the file, and values of the format."""
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}

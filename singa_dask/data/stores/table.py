@@ -13,16 +13,12 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
-from singa_dask.data.stores.open_parts import OpenParts
 from singa_dask.data.stores.range_store import RangeStore, rest_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.stores.table_csv import CsvPart
-from singa_dask.data.stores.table_files import format_of, table_files
-from singa_dask.data.stores.table_index import TableIndex, find_index, index_url, keep_index
+from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
 from singa_dask.data.stores.table_parquet import ParquetPart
-from singa_dask.data.stores.table_part import Part
-from singa_dask.data.stores.table_reader import TableReader
-from singa_dask.data.stores.table_scan import GROUP_BYTES, TableScan
+from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
@@ -46,7 +42,8 @@ class TableStore(RangeStore):
         Names of columns, or patterns (``pixel*``). By default all columns of numbers but label and target.
     label : str, or sequence of str
         Column of integers, or of strings, which become ``class_names``. Several columns are several labels of a record,
-        (labels,) int32; ``table_facts.labels`` has their classes.
+        (labels,) int32; ``table_facts.labels`` has their classes. If neither features, label nor target are given, the
+        only one called label, labels, y, class, target or targets.
     target : sequence of str
         Columns of numbers to predict.
     missing : {"error", "skip", "mean"} or float
@@ -114,10 +111,14 @@ class TableStore(RangeStore):
     def index(self) -> None:
         self._part, options = OpenParts(self._open_part), self.options
         self._compared = set[int]()
-        self._spec, self._tolerant = TableSpec.from_options(options), "tolerant" in options
+        self._tolerant = "tolerant" in options
         self._separator, self._block_bytes = options["separator"], options["block_bytes"]
         self._files = table_files(self.url, self.storage_options)
         self._format = options["format"] or format_of(self._files, self.storage_options)
+        self._spec = TableSpec.from_options(options)
+        if options["has_label"]:
+            names = (*self._part(0).names, *(name for name, _ in self._files[0].keys))
+            self._spec = self._spec.with_label(self.url, names)
         self._reader = TableReader(self._part, self._files, self._spec)
         place = index_url(self.url, options)
         index = find_index(place, self._files, self.storage_options)

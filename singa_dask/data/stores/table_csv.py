@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.bisect_rows import bisect_rows
 from singa_dask.data.codecs.csv_records import (
     AS_UTF8,
     Run,
@@ -20,9 +19,9 @@ from singa_dask.data.codecs.csv_records import (
     read_header,
     record_starts,
 )
+from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import column_kind
-from singa_dask.data.fs.byte_source import Range, open_bytes
-from singa_dask.data.fs.scan import scan_ahead
+from singa_dask.data.fs.byte_source import Range, open_bytes, scan_ahead
 from singa_dask.data.stores.table_part import Part
 from singa_dask.errors import DataError
 

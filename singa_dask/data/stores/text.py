@@ -18,13 +18,12 @@ import pyarrow.csv
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.text_lines import LineParser
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
-from singa_dask.data.stores.line_blocks import cut_lines
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, cut_lines, rows_per_block
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES
-from singa_dask.data.types import Arrays, Field, Records
+from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 
 __all__ = ["TextStore"]
@@ -36,6 +35,8 @@ BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 @STORES.register("csv", "textfile")
 class TextStore(RangeStore):
     """Records of a text file, whose ``names`` are those of the columns, empty without a header.
+
+    ``table_facts`` has the names, so that files with other columns, or in another order, are not taken for the same.
 
     Parameters
     ----------
@@ -109,6 +110,10 @@ class TextStore(RangeStore):
         first = self._line_at(self._start) if shape else self._first_line()
         self._set_schema(shape or (len(self._lines.split(first)) - self._has_label,))
         self._check_first_lines(first, options["truncated"])
+        if self.names:
+            self.set_table_facts(TableFacts(self.names[self._has_label :]).to_dict())
+            label = (TableColumn(self.names[0], "number", "label", 0),) if self._has_label else ()
+            self.table_columns = (*label, *self.table_columns)
         if options["truncated"]:
             self._drop_truncated()
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from singa_dask.data.codecs.table_columns import as_floats
 from singa_dask.data.codecs.table_spec import show_columns
-from singa_dask.data.codecs.weights import find_wrong_weight
+from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dask.base import compute, is_dask_collection
 from dask.delayed import delayed
 
-from singa_dask.data.codecs.table_statistics import MAX_CATEGORIES
+from singa_dask.data.codecs.table_encoder import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.arrays import (
     ArrayWriter,

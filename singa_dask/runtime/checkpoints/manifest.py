@@ -59,7 +59,7 @@ def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapp
     """
     for tensor in _trained(parts):
         for group, position in groups.items():
-            n_steps = int(tensor["applied"].get(group, -1)) + 1
+            n_steps = _newest_step_of(tensor, group) + 1
             if n_steps != position["step"]:
                 return (
                     f"not a consistent cut: worker group {group} is before step {position['step']}, "
@@ -70,12 +70,18 @@ def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapp
 
 def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
     """Return the newest step of a worker group that all values have the gradient of; -1 if none."""
-    return min((int(tensor["applied"].get(group, -1)) for tensor in _trained(parts)), default=-1)
+    return min((_newest_step_of(tensor, group) for tensor in _trained(parts)), default=-1)
+
+
+def _newest_step_of(tensor: Mapping[str, Any], group: str) -> int:
+    return int(tensor.get("applied", {}).get(group, -1))
 
 
 def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the values that have gradients of any worker group."""
-    return [tensor for part in parts for tensor in part["tensors"] if tensor.get("applied")]
+    """Return the values of the params of which any has gradients of any worker group."""
+    values = [tensor for part in parts for tensor in part["tensors"] if tensor["what"] == "value"]
+    trained = {tensor["param"] for tensor in values if tensor.get("applied")}
+    return [tensor for tensor in values if tensor["param"] in trained]
 
 
 def _checksum_lines(body: bytes) -> bytes:

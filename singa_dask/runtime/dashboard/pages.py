@@ -16,13 +16,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from distributed import Scheduler
 from tornado import web
 
-__all__ = ["PageSource", "add_page", "as_json"]
+from singa_dask.runtime.dashboard.prometheus import MetricsSource, add_metrics, remove_metrics
+
+__all__ = ["add_dashboard", "add_page", "as_json"]
 
 PAGE = "singa"
 PREFIX = r"(?:/.*)?/" + PAGE
@@ -35,7 +38,7 @@ POLICY = (
 )
 
 
-class PageSource(Protocol):
+class _PageSource(Protocol):
     """What describes the jobs."""
 
     def overview(self) -> dict[str, Any]:
@@ -85,7 +88,7 @@ class _Answers:
 
 
 class _Data(_Handler):
-    def initialize(self, source: PageSource, answers: _Answers) -> None:
+    def initialize(self, source: _PageSource, answers: _Answers) -> None:
         self.source, self.answers = source, answers
 
     def answer(self, key: str, make: Callable[[], Any]) -> None:
@@ -121,7 +124,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def add_page(scheduler: Scheduler, source: PageSource) -> None:
+def add_page(scheduler: Scheduler, source: _PageSource) -> None:
     """Add ``/singa`` to the pages of a scheduler, for good; does nothing if it has no HTTP server."""
     application = getattr(scheduler, "http_application", None)
     if application is None:
@@ -147,3 +150,13 @@ def _add_link(scheduler: Scheduler) -> None:
             pages = dashboard.template_variables(scheduler)["pages"]
             if PAGE not in pages:
                 pages.append(PAGE)
+
+
+class Source(_PageSource, MetricsSource, Protocol):
+    """What describes the jobs."""
+
+
+def add_dashboard(scheduler: Scheduler, source: Source) -> Callable[[], None]:
+    """Show the jobs of a scheduler; return what removes the metrics. The page stays as long as its server."""
+    add_page(scheduler, source)
+    return partial(remove_metrics, add_metrics(source))

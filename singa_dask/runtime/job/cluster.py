@@ -1,4 +1,4 @@
-"""Connect to a Dask cluster, or start one on this machine."""
+"""Connect to a Dask cluster, or start one on this machine; keep what Dask logs off stderr."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
+from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
 
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
-from singa_dask.runtime.job.noise import quiet_dask, silent_logs, start_client
 from singa_dask.runtime.job.present import present_workers
 
 if TYPE_CHECKING:
@@ -32,6 +33,64 @@ __all__ = [
     "local_cluster",
     "threads_by_host",
 ]
+
+
+@contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Silence Dask's log messages; also in several threads at once, that end in any order."""
+
+    def is_critical(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.CRITICAL
+
+    handlers = [each for each in logging.getLogger("distributed").handlers if isinstance(each, logging.StreamHandler)]
+    for handler in handlers:
+        handler.addFilter(is_critical)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_critical)
+
+
+@contextmanager
+def _quiet_dask() -> Iterator[None]:
+    """Silence Dask's log messages and version tables; errors are raised anyway."""
+    with _silent_logs(), warnings.catch_warnings():
+        # the warning is repeated after each reconnection
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        yield
+
+
+def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
+    """Connect to a scheduler; report package versions that differ from those here."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", VersionMismatchWarning)
+        client = Client(address, timeout=timeout, set_as_default=False)
+    for warning in caught:
+        if not issubclass(warning.category, VersionMismatchWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if any(issubclass(warning.category, VersionMismatchWarning) for warning in caught):
+        differences = version_differences(client.get_versions())
+        say(f"{address}: versions there differ from those here: {differences}. Install the same ones on both sides.")
+    return client
+
+
+def version_differences(versions: Any) -> str:
+    """Describe the differences in the answer of `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
+    here = versions["client"]["packages"]
+    scheduler = versions["scheduler"]["packages"]
+    there = [each["packages"] for each in versions["workers"].values() if each]
+    there.append({name: scheduler.get(name) for name in scheduler_relevant_packages})
+    found = []
+    for name in sorted(here):
+        others = {packages[name] for packages in there if name in packages} - {here[name]}
+        if others:
+            found.append(
+                f"{name} {', '.join(str(other or 'missing') for other in sorted(others, key=str))} there, "
+                f"{here[name] or 'missing'} here"
+            )
+    return "; ".join(found) or "unknown packages"
+
 
 # together with the start of the program less than ten seconds
 CONNECT_TIMEOUT_S = 6
@@ -96,7 +155,7 @@ def connect(
     ClusterError
         No scheduler answers.
     """
-    with quiet_dask():
+    with _quiet_dask():
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
         try:
             yield client
@@ -111,7 +170,7 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
     try:
         found = server_type(address, CONNECT_TIMEOUT_S)
         if found == "Scheduler":
-            return start_client(address, CONNECT_TIMEOUT_S, say)
+            return _start_client(address, CONNECT_TIMEOUT_S, say)
         why = f"a Dask {found.lower()} does"
     except (CommError, OSError, ValueError) as error:
         why = str(error)
@@ -198,7 +257,7 @@ def _release_handlers() -> None:
 @contextmanager
 def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client]:
     with (
-        silent_logs(),
+        _silent_logs(),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=n_threads,

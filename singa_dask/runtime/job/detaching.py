@@ -1,25 +1,120 @@
-"""Hand a run over to a cluster, on which its driver runs from then on."""
+"""Hand a run over to a cluster, on which its driver runs from then on, in a thread of a Dask worker."""
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
+import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
+from distributed.utils import sync
 
+from singa_dask.comm.credentials import as_client
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.driver import install_jobs
-from singa_dask.runtime.job.driver_host import DriverHost
+from singa_dask.errors import A_BUG, ClusterError, DataError, SingaError
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.driver import Driver, TakenOver, Tenure, install_jobs
 from singa_dask.runtime.job.follower import GONE, ask_jobs
 from singa_dask.runtime.job.job_run import JobRun
-from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.names import DRIVERS, Op
 from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.job.sites import Plugin
+from singa_dask.runtime.units.job_log import in_job
 
 __all__ = ["detach", "remote_hosts"]
+
+ASK_TIMEOUT_S = 10.0
+LEAVE_TIMEOUT_S = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+class _DriverHost(WorkerPlugin):
+    """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
+
+    name = DRIVERS
+
+    def setup(self, worker: Worker) -> None:
+        """Take calls of `Jobs`."""
+        self.worker = worker
+        self._drivers: dict[threading.Thread, Driver | None] = {}
+        self._is_leaving = False
+        handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
+        worker.handlers.update(handlers)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        worker.handlers.pop(Op.DRIVE, None)
+        self._is_leaving = True
+        for driver in list(self._drivers.values()):
+            if driver is not None:
+                driver.leave()
+        for thread in list(self._drivers):
+            await worker.loop.run_in_executor(None, thread.join, LEAVE_TIMEOUT_S)
+
+    def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`."""
+        job_run = JobRun(**run)
+        tenure = Tenure(number, has_begun, partial(self._renew, job_run.job_id, number))
+        thread = threading.Thread(target=self._run, args=(job_run, tenure), name=f"driver-{job_run.job_id}")
+        thread.daemon = True
+        self._drivers[thread] = None
+        thread.start()
+        return {}
+
+    def _ask(self, op: str, **arguments: Any) -> Any:
+        """Call `Jobs`, from a thread."""
+        return sync(self.worker.loop, getattr(self.worker.scheduler, op), **arguments, callback_timeout=ASK_TIMEOUT_S)
+
+    def _renew(self, job_id: str, number: int) -> bool:
+        return not self._is_leaving and bool(self._ask(Op.RENEW, job_id=job_id, number=number))
+
+    def _run(self, run: JobRun, tenure: Tenure) -> None:
+        """Drive a job to its end, and tell how that went."""
+        failure: dict[str, Any] = {}
+        try:
+            with in_job(run.job_id):
+                self._carry_out(run, tenure)
+        except TakenOver:
+            return
+        except SingaError as error:
+            failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
+            failure["elsewhere"] = isinstance(error, DataError) and tenure.has_begun
+        except Exception as error:
+            logger.exception("the driver of %s", run.job_id)
+            failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
+            failure["error"] = redact(traceback.format_exc()) + A_BUG
+        finally:
+            self._drivers.pop(threading.current_thread(), None)
+        with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
+            self._ask(Op.DRIVEN, job_id=run.job_id, number=tenure.number, failure=failure)
+
+    def _carry_out(self, run: JobRun, tenure: Tenure) -> None:
+        directory = run.directory(again=tenure.number > 1)
+        try:
+            directory.check_writable()
+        except DataError as error:
+            where = f"{socket.gethostname()} ({self.worker.address})"
+            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
+            raise DataError(message) from error
+        given = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
+        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **given) as client:
+            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, tenure=tenure)
+
+    def _on_driver(self, driver: Driver) -> None:
+        self._drivers[threading.current_thread()] = driver
+        if self._is_leaving:
+            raise TakenOver
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
 
 LOOK_S = 0.2
 
@@ -38,7 +133,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         A job of this id runs already, or the scheduler is gone.
     """
     install_jobs(client)
-    plugin = Plugin.of(DriverHost())
+    plugin = Plugin.of(_DriverHost())
     nobody = threading.Event()
     try:
         refused = ask_jobs(client, Op.DETACH, run=run.message(), plugin=list(plugin), client=client.id)

@@ -1,9 +1,11 @@
-"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
+"""Driver: waits for room, submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client
@@ -12,20 +14,148 @@ from singa_dask import modules
 from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, UnitError
+from singa_dask.errors import ClusterError, LeftLineError, UnitError
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.follower import Follower
-from singa_dask.runtime.job.in_line import InLine
+from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.names import JOBS, Op, topic_of
+from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.report import Result, summarise
-from singa_dask.runtime.job.tenure import TakenOver, Tenure
-from singa_dask.runtime.job.user import this_user
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["Driver", "install_jobs"]
+__all__ = ["Driver", "TakenOver", "Tenure", "install_jobs"]
+
+
+class TakenOver(Exception):
+    """The driver has left its job to another one, and writes nothing more."""
+
+
+@dataclass(frozen=True)
+class Tenure:
+    """The part of a driver on the cluster in a job that may have several of them, one after the other.
+
+    Attributes
+    ----------
+    number : int
+        Of the driver: 1 for the first.
+    has_begun : bool
+        Whether one before it has submitted the job.
+    renew : callable
+        Asks the scheduler whether this is still the driver of the job.
+    """
+
+    number: int
+    has_begun: bool
+    renew: Callable[[], bool]
+
+
+ASK_S = 0.5
+BACK_S = 8.0
+SHOWN = 3
+
+
+class _InLine:
+    """Waits until it is the turn of a job and there is room for it.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    facts : mapping
+        See `Waiting.turn`.
+    priority : int
+        Jobs of higher priority go first.
+    driver : int
+        Number of the driver if it is on the cluster, see `Tenure`; else 0.
+    publish : callable
+        Takes an event ``queued`` each time that something changes: ``place``, 1 for the first, and a ``message``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        facts: Mapping[str, Any],
+        priority: int,
+        driver: int,
+        publish: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._client = client
+        self._asked = {"facts": dict(facts), "priority": priority, "driver": driver}
+        self._job_id = facts["id"]
+        self._publish = publish
+        self._signals: SimpleQueue[str] = SimpleQueue()
+        self._said = ""
+        self._heard_at = 0.0
+
+    def stop(self, signal_name: str) -> None:
+        """Leave the line; an empty name: leave the place to another driver. Safe in a signal handler."""
+        self._signals.put(signal_name)
+
+    def wait(self, start: Callable[[], None]) -> None:
+        """Wait until ``start`` succeeds. It is called when the job is the first; a `ClusterError` says what it lacks.
+
+        Raises
+        ------
+        LeftLineError
+            Somebody has stopped the job.
+        ClusterError
+            The scheduler is gone.
+        TakenOver
+            Another driver waits in place of this one.
+        """
+        why = ""
+        self._heard_at = time.monotonic()
+        while True:
+            answer = self._ask(why)
+            if answer is not None:
+                if answer["taken_over"]:
+                    raise TakenOver
+                if answer["end"]:
+                    self._leave(answer["end"])
+                if not answer["ahead"]:
+                    try:
+                        start()
+                        return
+                    except ClusterError as error:
+                        why = str(error)
+                self._say(answer["ahead"], why)
+            try:
+                name = self._signals.get(timeout=ASK_S)
+            except Empty:
+                continue
+            if not name:
+                raise TakenOver
+            reason = f"{name}: the job has left the line, and was not started."
+            self._leave({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
+
+    def _ask(self, why: str) -> dict[str, Any] | None:
+        """Ask for the place in line; None if there is no answer now."""
+        try:
+            asked: dict[str, Any] = {**self._asked, "client": self._client.id, "why": why}
+            answer: dict[str, Any] = ask_jobs(self._client, Op.TURN, **asked)
+        except GONE as error:
+            if self._client.status == "closed" or time.monotonic() - self._heard_at > BACK_S:
+                raise ClusterError(f"the scheduler is gone while the job waited in line: {error!r}") from error
+            return None
+        self._heard_at = time.monotonic()
+        return answer
+
+    def _leave(self, failure: Mapping[str, Any]) -> None:
+        try:
+            ask_jobs(self._client, Op.LEAVE, job_id=self._job_id, failure=dict(failure))
+        except GONE:
+            pass  # the scheduler drops those who do not ask any more
+        raise LeftLineError(failure["reason"], failure["exit_code"])
+
+    def _say(self, ahead: Sequence[str], why: str) -> None:
+        if ahead:
+            more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
+            message = f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
+        else:
+            message = f"first in line: {why}"
+        if message != self._said:
+            self._said = message
+            self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
 
 
 def install_jobs(client: Client) -> None:
@@ -98,7 +228,7 @@ class Driver:
         self._has_started = False
         self._priority = priority
         self._datasets = datasets
-        self._line: InLine | None = None
+        self._line: _InLine | None = None
         if queue:
             facts: dict[str, Any] = {
                 "id": job_id,
@@ -107,7 +237,7 @@ class Driver:
                 "run_url": redact(self._run_url),
             }
             facts |= {"topology": self._layout.describe(), "train_steps": job.train_steps}
-            self._line = InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
+            self._line = _InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.

@@ -12,8 +12,7 @@ from distributed.comm.addressing import get_address_host
 
 from singa_dask.data.fs.host_files import Catalog
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 from singa_dask.runtime.job.waiting import Waiting

@@ -288,7 +288,7 @@ class Join:
     endpoints : mapping of int to str
         Where each of them is reached.
     left : tuple of Address
-        Workers that are done.
+        Workers that are done, in processes that are gone.
     buddy : str
         Dask worker that keeps a second copy of the snapshots of the process from now on; empty if there is none.
     """

@@ -14,7 +14,7 @@ from singa_dask.comm.secret import Secret
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.rejoin import Rejoin
+from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 

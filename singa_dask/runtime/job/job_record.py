@@ -1,4 +1,4 @@
-"""JobRecord: what the scheduler knows of a job beside its state: tasks, metrics, and the newest events."""
+"""JobRecord: what the scheduler knows of a job beside its state, and what it keeps of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.report import MetricsMerger, exit_code_of, outcome
 from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.job.stalls import Stalls
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["PAGE", "EventLog", "JobRecord"]
+__all__ = ["PAGE", "EventLog", "History", "JobRecord", "Stalls"]
 
 KEPT_EVENTS = 10_000
 PAGE = 200
@@ -192,3 +191,94 @@ class EventLog:
 def _is_frequent(event: Mapping[str, Any]) -> bool:
     kind = event["event"]
     return kind == "metrics" or (kind == "log" and event.get("level") not in ("WARNING", "ERROR", "CRITICAL"))
+
+
+STALL_S = 60.0
+"""After this time without a step a warning is given; again each time that it has doubled."""
+
+
+class Stalls:
+    """Watches the steps of one job."""
+
+    def __init__(self) -> None:
+        self._steps: Mapping[str, int] = {}
+        self._since: float | None = None
+        self._next = STALL_S
+
+    def look(self, steps: Mapping[str, int], waits: Mapping[str, tuple[str, float]], now: float) -> str:
+        """Return a warning if the job has made no step for long; else an empty string.
+
+        Parameters
+        ----------
+        steps : mapping of str to int
+            Step of each worker group.
+        waits : mapping of str to (str, float)
+            What each unit waits for, and for how many seconds.
+        now : float
+            Seconds.
+        """
+        if self._since is None or steps != self._steps:
+            self._steps, self._since, self._next = dict(steps), now, STALL_S
+        still = now - self._since
+        if still < self._next:
+            return ""
+        self._next *= 2
+        longest = sorted(waits.items(), key=lambda item: -item[1][1])
+        said = "; ".join(f"{unit} waits for {what} ({seconds:.0f} s)" for unit, (what, seconds) in longest)
+        return f"no step for {still:.0f} s. {said or 'No unit waits: a step, a test or a start takes long'}."
+
+
+KEPT_JOBS = 1000
+JOBS_WITH_EVENTS = 20
+EVENTS_OF_A_JOB = 1000
+
+
+class History:
+    """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
+
+    Attributes
+    ----------
+    facts : dict of str to dict
+        By id, the newest last: see `JobRecord.facts`.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[str, dict[str, Any]] = {}
+        self._events: dict[str, EventLog] = {}
+        self._activities: dict[str, Activity] = {}
+
+    def add(self, record: JobRecord, whole: bool = False) -> None:
+        """Keep a job that is over; ``whole``: with all of its events, until `trim`."""
+        job_id = record.spec.job_id
+        self.drop(job_id)
+        self.facts[job_id] = record.facts()
+        self._events[job_id] = record.events if whole else record.events.newest(EVENTS_OF_A_JOB)
+        self._activities[job_id] = record.activity
+        limits = ((self.facts, KEPT_JOBS), (self._events, JOBS_WITH_EVENTS), (self._activities, JOBS_WITH_EVENTS))
+        for kept, limit in limits:
+            while len(kept) > limit:
+                del kept[next(iter(kept))]
+
+    def drop(self, job_id: str) -> None:
+        """Forget a job, as a new one with its id begins."""
+        self.facts.pop(job_id, None)
+        self._events.pop(job_id, None)
+        self._activities.pop(job_id, None)
+
+    def add_facts(self, facts: dict[str, Any]) -> None:
+        """Keep the facts of a job that has ended before it began."""
+        self.drop(facts["id"])
+        self.facts[facts["id"]] = facts
+
+    def trim(self, job_id: str) -> None:
+        """Keep only the last events of a job."""
+        if job_id in self._events:
+            self._events[job_id] = self._events[job_id].newest(EVENTS_OF_A_JOB)
+
+    def events(self, job_id: str) -> EventLog | None:
+        """Return the last events of a job, if they are still kept."""
+        return self._events.get(job_id)
+
+    def activity(self, job_id: str) -> Activity:
+        """Return the activity of a job; an empty one if it is not kept any more."""
+        return self._activities.get(job_id) or Activity()

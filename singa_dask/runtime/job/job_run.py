@@ -12,9 +12,8 @@ from singa_dask import modules
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.runtime.job.driver import Driver
+from singa_dask.runtime.job.driver import Driver, Tenure
 from singa_dask.runtime.job.report import Result
-from singa_dask.runtime.job.tenure import Tenure
 from singa_dask.runtime.planning.paths import absolute_paths
 
 __all__ = ["JobRun"]

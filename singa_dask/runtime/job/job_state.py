@@ -8,7 +8,7 @@ from typing import Any
 from singa_dask.comm import Address
 from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import LifeCycle
+from singa_dask.runtime.job.life_cycle import FIRST, LifeCycle
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
@@ -16,7 +16,6 @@ from singa_dask.runtime.job.spec import JobSpec
 
 __all__ = ["JobState"]
 
-FIRST = Address.worker(0, 0)
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
 ABORTED_S = 5.0
@@ -127,6 +126,7 @@ class JobState(LifeCycle):
                 if not self._moving:
                     self._deadline = None
                 self._stop_units()
+                self._replace_buddies()
         elif kind == "training":
             self._trains = self._has_trained = True
             self._restarts.resume(self._now)
@@ -248,11 +248,6 @@ class JobState(LifeCycle):
         if self._checkpoint_from >= 0:
             self._actions.append(ev.RequestCheckpoint(self._first_worker))
 
-    @property
-    def _first_worker(self) -> str:
-        """The Dask worker with the unit that takes checkpoints and snapshots."""
-        return self.roster.workers[self.roster.layout.process_of[FIRST]]
-
     def _stop_units(self) -> None:
         """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
         if self.phase == "placing" and self._is_saved:
@@ -291,15 +286,17 @@ class JobState(LifeCycle):
             self._place()
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
-        elif self.phase == "running" and not self._moving and not self._signal:
-            self._look_for_room()
+        elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
+            # units that share threads move once there are more Dask workers
+            if n := self._placer.room(self._now, self._workers, self.roster.workers):
+                self._prepare_move(f"there is room for {n} processes", urgent=False)
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
         """Start again what is lost, unless all units of the Dask worker have ended already."""
-        lost = [str(unit) for unit in self._life.units_on(worker)]
-        lost = [unit for unit in lost if self._life.reports.get(unit, {}).get("state") != "done"]
+        units, reports = map(str, self._life.units_on(worker)), self._life.reports
+        lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
             return  # a replacement has taken the event
         processes = [process for process, each in enumerate(self.roster.workers) if each == worker]
@@ -364,11 +361,6 @@ class JobState(LifeCycle):
 
     # -- moves -----------------------------------------------------------------------------------------------------
 
-    def _look_for_room(self) -> None:
-        """Move units that share threads once there are more Dask workers."""
-        if self._deadline is None and (n := self._placer.room(self._now, self._workers, self.roster.workers)):
-            self._prepare_move(f"there is room for {n} processes", urgent=False)
-
     def _prepare_move(self, why: str, urgent: bool) -> None:
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
@@ -384,15 +376,21 @@ class JobState(LifeCycle):
             self._actions.append(ev.RequestCheckpoint(self._first_worker))
 
     def _replace_buddies(self) -> None:
-        """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`."""
+        """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`.
+
+        If processes are gone that were done, the others hear of it, too: nobody waits for their workers.
+        """
         if self.phase != "running" or self._replacement is not None:
             return
-        roster, there = self.roster, self._placer.reachable(self._workers)
+        roster, there, life = self.roster, self._placer.reachable(self._workers), self._life
+        gone = {p for p, worker in enumerate(roster.workers) if worker not in there and life.is_done(p)}
+        is_told, life.gone = gone == life.gone, gone
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
-            before = self._life.buddies[process]
-            if before and before not in there and buddy:
-                self._life.buddies[process], worker = buddy, roster.workers[process]
-                self._actions.append(ev.Join(roster.lives[process], worker, process, {}, (), buddy))
+            is_new = life.buddies[process] not in there and buddy != ""
+            if (is_new or not is_told) and process not in gone:
+                life.buddies[process] = buddy if is_new else life.buddies[process]
+                where = roster.lives[process], roster.workers[process], process
+                self._actions.append(ev.Join(*where, {}, life.workers_in(gone), life.buddies[process]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")

@@ -14,14 +14,12 @@ from distributed.scheduler import WorkerState
 from singa_dask.comm.secret import Secret
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
-from singa_dask.runtime.dashboard.serving import add_dashboard
+from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.clock import read_clock
-from singa_dask.runtime.job.departures import Departures
+from singa_dask.runtime.job.departures import SILENT_S, Departures, Heartbeats
 from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.heartbeats import SILENT_S, Heartbeats
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.placer import place_again

@@ -1,8 +1,11 @@
-"""Names under which the parts of the run time find each other on a Dask cluster."""
+"""Names under which the parts of the run time find each other on a Dask cluster, and that of the user."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import socket
 
 __all__ = [
     "DRIVERS",
@@ -13,6 +16,7 @@ __all__ = [
     "SITE",
     "Op",
     "is_units_key",
+    "this_user",
     "topic_of",
     "units_key",
 ]
@@ -79,3 +83,12 @@ def units_key(job_id: str, unit: object, life: int) -> str:
 def is_units_key(key: object) -> bool:
     """Return whether a Dask task runs units."""
     return re.fullmatch(r"singa-dask-.+-life-\d+", str(key)) is not None
+
+
+def this_user() -> str:
+    """Return ``user@host`` of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

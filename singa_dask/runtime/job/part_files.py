@@ -14,8 +14,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
-from singa_dask.data.fs.host_files import Catalog, PartFile, mounted
-from singa_dask.data.fs.part_folders import PartFolders
+from singa_dask.data.fs.host_files import Catalog, PartFile, PartFolders, mounted
 from singa_dask.errors import DataError
 from singa_dask.gate import pause
 from singa_dask.runtime.job.names import SITE, Op

@@ -11,8 +11,7 @@ from singa_dask import version
 from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime.job.follower import GONE, ask_jobs
-from singa_dask.runtime.job.names import JOBS, Op
-from singa_dask.runtime.job.user import this_user
+from singa_dask.runtime.job.names import JOBS, Op, this_user
 
 __all__ = ["RemoteJobs", "match_job"]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from singa_dask.comm import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life import Life, run_action
+from singa_dask.runtime.job.life_cycle import Life, run_action
 from singa_dask.runtime.job.placer import Placer, buddies_of, host_actions
 from singa_dask.runtime.job.restarting import RestartPoints
 from singa_dask.runtime.planning.placement import Layout
@@ -208,8 +208,9 @@ class Replacement:
         return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
-        """Return the workers that are done, and do not start again."""
-        return tuple(unit for unit in self._life.done_workers() if unit not in self.units)
+        """Return the workers that are done in processes that are gone, and do not start again."""
+        gone = set(range(len(self._life.roster.workers))).difference(self._survivors, self._processes)
+        return self._life.workers_in(gone)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
         if self.phase != "hosting" or event.process not in self._processes:

@@ -9,8 +9,7 @@ from typing import Any
 from distributed import Scheduler
 
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.job.waiting import Waiting
 

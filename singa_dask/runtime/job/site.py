@@ -27,8 +27,7 @@ from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.site_log import SiteLog
-from singa_dask.runtime.job.site_views import SiteViews
+from singa_dask.runtime.job.site_views import SiteLog, SiteViews
 from singa_dask.runtime.units.unit_host import UnitHost
 
 __all__ = ["Site", "run_units"]

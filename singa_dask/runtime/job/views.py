@@ -10,8 +10,7 @@ from distributed import Scheduler
 
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import JOBS, SITE, Op
 from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.job.waiting import Waiting

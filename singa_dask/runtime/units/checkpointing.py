@@ -18,11 +18,10 @@ from singa_dask.runtime.checkpoints.pending_checkpoints import (
     merge_positions,
 )
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.calendar import Calendar, SnapshotSchedule
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.reporter import Reporter
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 
 __all__ = ["Checkpointing"]
@@ -265,7 +264,8 @@ class Checkpointing:
         step, cluster = self._state.step, self._job.cluster
         self._state.snapshot_requested = False
         info = pending.begin(step, manifest, last)
-        others = [Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)]
+        others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
+        others -= self._gone
         self._asked = info["term"], step
         self._arrived.clear()
         for worker in others:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from singa_dask.comm import Address, Message
-from singa_dask.runtime.units.rejoin import Rejoin
+from singa_dask.runtime.units.initial_state import Rejoin
 
 __all__ = ["Coordinator"]
 

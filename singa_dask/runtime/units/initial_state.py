@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,29 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.rejoin import Rejoin
 from singa_dask.training import initial_values
 
-__all__ = ["InitialState"]
+__all__ = ["InitialState", "Rejoin"]
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """What a process needs to know that joins a job whose other processes go on.
+
+    Attributes
+    ----------
+    running : frozenset of Address
+        Units that run in other processes.
+    left : frozenset of Address
+        Workers that are done.
+    steps : mapping of int to int
+        First step of each worker group that starts again here.
+    """
+
+    running: frozenset[Address]
+    left: frozenset[Address]
+    steps: Mapping[int, int]
+
 
 logger = logging.getLogger(__name__)
 

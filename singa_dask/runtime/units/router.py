@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
+
+import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.comm.transport import Transport
@@ -23,13 +27,85 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.failures import may_succeed_again
-from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["Router"]
+__all__ = ["Mailbox", "Router"]
+
+
+class Mailbox:
+    """The `Exchange` of a worker.
+
+    Parameters
+    ----------
+    owner : Address
+        The worker.
+    post : callable
+        Delivers a message.
+    gate : Gate
+        Of the worker; closing it ends every wait.
+
+    Attributes
+    ----------
+    wait_s : float
+        Time that the worker has waited for others of its group, in seconds.
+    """
+
+    def __init__(self, owner: Address, post: Callable[[Message], None], gate: Gate) -> None:
+        self.owner = owner
+        self.gate = gate
+        self.wait_s = 0.0
+        self._post = post
+        self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
+
+    def send(self, worker: int, key: str, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
+        """Send arrays to another worker of the group. Never waits."""
+        to, info = Address.worker(self.owner.group, worker), {"key": key, "names": list(names)}
+        self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
+
+    def put(self, message: Message) -> None:
+        """Add arrays that another worker has sent; called from any thread."""
+        with self.gate.condition:
+            self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
+            self.gate.condition.notify_all()
+
+    def has(self, key: str) -> bool:
+        """Return whether `receive` would not wait."""
+        # without the lock: it may not add the key, or the queue that `put` adds at the same moment could be replaced
+        return bool(self._arrived.get(key))
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition is true; it is checked whenever something arrives.
+
+        Parameters
+        ----------
+        condition : callable
+        what : str
+            What is waited for, for people.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        started = time.perf_counter()
+        self.gate.wait(condition, what)
+        self.wait_s += time.perf_counter() - started
+
+    def receive(self, key: str) -> dict[str, Any]:
+        """Wait for the oldest arrays with a key, and return them by name.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        if not self.has(key):
+            self.wait(lambda: self.has(key), f"bridge {key}")
+        return self._arrived[key].popleft()
+
 
 logger = logging.getLogger(__name__)
 
@@ -180,12 +256,12 @@ class Router:
         endpoints : mapping of int to str
             Address of each new process.
         left : collection of Address
-            Workers that are done.
+            Workers that are done, in processes that are gone.
         """
         for process, address in endpoints.items():
             self.peers[process] = address
         units = [unit for unit, process in self._process_of.items() if process in endpoints]
-        info = {"units": [list(unit) for unit in units]}
+        info = {"units": [list(unit) for unit in units], "left": [list(unit) for unit in left]}
         for unit in self.inboxes:
             self.post(Message("replaced", src=Address.stub(self._process), dst=unit, info=info))
         self._stub.replace(units)

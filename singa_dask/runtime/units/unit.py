@@ -32,9 +32,9 @@ from singa_dask.runtime.units.failures import explain
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.profiler import ServerProfiler
 from singa_dask.runtime.units.reporter import SaveStates
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.server_profiler import ServerProfiler
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams

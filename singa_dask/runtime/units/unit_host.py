@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from contextvars import Context, copy_context
+from queue import SimpleQueue
 from typing import Any
 
 from singa_dask.comm import Address, Stub
@@ -19,18 +22,17 @@ from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
-from singa_dask.runtime.units.background_writer import BackgroundWriter
 from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.host_mirror import HostMirror
+from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_log import in_job
-from singa_dask.runtime.units.rejoin import Rejoin
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["UnitHost"]
+__all__ = ["BackgroundWriter", "UnitHost"]
 
 
 class UnitHost:
@@ -312,3 +314,50 @@ class UnitHost:
         self.stub.forget()
         gc.collect()
         self.devices.release()
+
+
+logger = logging.getLogger(__name__)
+
+_Task = tuple[Context, Callable[[], None]]
+
+
+class BackgroundWriter:
+    """Calls functions one after the other in a daemon thread, which does not hold up the end of the process.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, write: Callable[[], None]) -> None:
+        """Call a function in the background, in a copy of the caller's context; it reports its errors itself."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._tasks.put((copy_context(), write))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _write_all(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._is_closed:
+            context, write = task
+            try:
+                context.run(write)
+            except Exception:
+                logger.exception("%s", self._name)
+            del task, context, write  # a copy of all params
+
+    def close(self) -> None:
+        """Drop what has not begun. What is being written is not waited for; the thread ends after it."""
+        with self._lock:
+            self._is_closed = True
+            self._tasks.put(None)

@@ -6,20 +6,20 @@ A worker opens no socket: its messages go through a `Channel`, what people shoul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer
+from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.checkpointing import Checkpointing
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.profiler import Profiler
 from singa_dask.runtime.units.reporter import Reporter, SaveStates
 from singa_dask.runtime.units.run_state import RunState
@@ -27,7 +27,7 @@ from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "disconnected_workers"]
 
 
 class Worker:
@@ -97,7 +97,7 @@ class Worker:
         self._profiler = Profiler(str(address), nets, nets[Phase.TRAIN].gate, trace, window, self._trainer.times_s)
         self._said = ""
         self._process_of = plan.layout.process_of
-        self._lockstep = Lockstep(nets[Phase.TRAIN])
+        self._lockstep = _Lockstep(nets[Phase.TRAIN])
         self._state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
         self._reporter = Reporter(self._trainer, self._state, channel, save_states)
@@ -179,7 +179,7 @@ class Worker:
             done, in processes that are lost, and do not start again.
         """
         units = [Address(*unit) for unit in message.info["units"]]
-        left = [Address(*unit) for unit in message.info.get("left", ())]
+        left = [Address(*unit) for unit in message.info["left"]]
         if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
             self._channel.send(self._said, Address.stub(0))
         self._state.repeat_end(units)
@@ -265,3 +265,56 @@ class Worker:
         self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
         self._say("leave")
+
+
+def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the first worker of each connected component, by bridges, that does not contain worker 0."""
+    components = list(range(n_workers))
+    for one, other in bridges:
+        low, high = sorted((components[one], components[other]))
+        components = [low if component == high else component for component in components]
+    return sorted({*components} - {0})
+
+
+class _Lockstep:
+    """Keeps a worker in lockstep with worker 0 if no bridge connects them, also if it has no layers.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        The training net of the worker.
+
+    Attributes
+    ----------
+    ahead : int
+        Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
+        step; more if bridges lead only one way, or connect only some of the workers.
+    """
+
+    def __init__(self, net: NeuralNet) -> None:
+        worker, n_workers = net.context.worker, net.context.n_workers
+        self.ahead = IN_FLIGHT * n_workers if net.is_partitioned else 0
+        self._context = net.context
+        self._n_steps = 0
+        bridges = [
+            (node.worker, node.peer)
+            for layer, node in zip(net.all_layers, net.nodes, strict=True)
+            if isinstance(layer, BridgeSrc) and node.worker is not None
+        ]
+        others = disconnected_workers(n_workers, bridges) if net.is_partitioned else []
+        self._me = worker
+        self._peers = others if worker == 0 else [0] if worker in others else []
+
+    def step(self) -> None:
+        """Begin a step, once the workers in lockstep are close enough.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        for peer in self._peers:
+            self._context.bridges.send(peer, f"step of {self._me}", (), ())
+            if self._n_steps >= IN_FLIGHT:
+                self._context.bridges.receive(f"step of {peer}")
+        self._n_steps += 1

@@ -101,7 +101,8 @@ def test_a_folder_names_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCap
         assert store.read_labels(0).tolist() == [0, 0, 1]
     (warning,) = [record.getMessage() for record in caplog.records]
     assert (
-        "4 files or folders have no images and are left out: README.md, cat/3.heic, dog/notes.txt, empty/." in warning
+        "4 files or folders are no images in folders of classes and are left out: README.md, cat/3.heic, "
+        "dog/notes.txt, empty/." in warning
     )
 
 

@@ -15,7 +15,7 @@ from singa_dask.conf import Phase
 from singa_dask.data import encode_record, open_store
 from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
-from singa_dask.data.codecs.words import read_words, split_words
+from singa_dask.data.codecs.vocabulary import read_words, split_words
 from singa_dask.data.convert import convert
 from singa_dask.errors import DataError
 from singa_dask.testing.case import wire

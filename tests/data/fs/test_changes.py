@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from singa_dask.data import fs
-from singa_dask.data.fs.hdfs_reader import HdfsReader
+from singa_dask.data.fs.hdfs import HdfsReader
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 

@@ -22,8 +22,7 @@ import pytest
 
 from singa_dask.data import fs
 from singa_dask.data.fs import hdfs_blocks
-from singa_dask.data.fs.hdfs_calls import os_error
-from singa_dask.data.fs.hdfs_connection import Connection
+from singa_dask.data.fs.hdfs_connection import Connection, os_error
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.data.loading.block_pool import BlockPool, empty_arrays
+from singa_dask.data.loading.slabs import BlockPool, empty_arrays
 from tests.contracts.records import pixels, stored
 
 

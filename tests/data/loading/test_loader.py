@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singa_dask.data import Batch, Loader, Sampler, Store
-from singa_dask.data.order.sampler import advanced
+from singa_dask.data.fs import range_reader
+from singa_dask.data.order.sampler import MAX_STEPS, advanced
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from tests.contracts.records import pixels, stored
@@ -63,6 +65,24 @@ def test_a_batch_in_one_block_is_a_view(small: Store) -> None:
     with Loader(small, order_of(small, 5), prefetch=False) as loader:
         assert loader.next().arrays["pixel"].base is not None
         assert not loader.next().arrays["pixel"].flags.writeable
+
+
+@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb", "npz"])
+def test_blocks_that_are_kept_are_no_longer_those_of_a_file_that_is_written(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "LOOK_S", -1.0)
+    with stored(tmp_path, backend, SMALL) as store, Loader(store, order_of(store), prefetch=False) as loader:
+        for _ in range(10):
+            loader.next()
+        assert len(loader.reader.kept) == len(store.blocks)
+        file = Path(store.url) / "data.mdb" if backend == "lmdb" else Path(store.url)
+        with file.open("r+b") as content:
+            content.write(file.read_bytes())
+        os.utime(file, (0, 0))
+        with pytest.raises(DataError, match=f"{file.name}: the file was changed while it was read"):
+            for _ in range(MAX_STEPS + 1):
+                loader.next()
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
@@ -176,6 +196,30 @@ def test_closing_frees_who_waits_for_a_batch(small: Store) -> None:
     watched.leave.set()
     closer.join(60)
     assert not closer.is_alive()
+
+
+def test_closing_while_the_thread_starts_ends_it(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(small)
+    watched.leave.clear()
+    loader = Loader(watched, order_of(small, 60), name="starting")
+    closer, start = threading.Thread(target=loader.close), threading.Thread.start
+
+    def start_and_close(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "prefetch-starting":
+            start(closer)
+            closer.join(0.5)  # it must not be done before the loader knows its thread
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_close)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(loader.next)
+        try:
+            with pytest.raises(Aborted):
+                waiting.result(20)
+        finally:
+            watched.leave.set()
+    closer.join(60)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch-starting"]
 
 
 def test_an_abort_frees_who_waits_and_waits_for_no_read(small: Store) -> None:

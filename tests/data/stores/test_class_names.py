@@ -61,6 +61,15 @@ def test_convert_keeps_them(name: str, shards: int, tmp_path: Path) -> None:
         assert store.class_names == ("ant", "bee", "cat")
 
 
+def test_a_conversion_in_place_of_another_does_not_take_its_names(tmp_path: Path) -> None:
+    target = str(tmp_path / "x.bin")
+    convert("image-folder", [picture_folder(tmp_path / "pictures", GREY)], target)
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), np.uint8), y=np.arange(3))
+    convert("npz", [str(tmp_path / "a.npz")], target)
+    with open_store(target) as store:
+        assert (store.count, store.class_names) == (3, ())
+
+
 def test_convert_from_a_named_store_keeps_them(tmp_path: Path) -> None:
     url = picture_folder(tmp_path / "pictures", GREY)
     convert("image-folder", [url], str(tmp_path / "a.arrow"))

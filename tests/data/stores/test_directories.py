@@ -69,6 +69,23 @@ def test_folders_of_pictures_may_have_other_files(tmp_path: Path) -> None:
     assert detect(str(tmp_path)) == "image-folder"
 
 
+def test_pictures_are_found_behind_what_a_mac_leaves_and_an_empty_class(tmp_path: Path) -> None:
+    for name in ("__MACOSX/x", "ant", "bee"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "__MACOSX" / "x" / "._1.png").write_bytes(b"\0\5\x16\7")
+    (tmp_path / "bee" / "._1.png").write_bytes(b"\0\5\x16\7")
+    Image.new("L", (2, 2)).save(tmp_path / "bee" / "1.png")
+    assert detect(str(tmp_path)) == "image-folder"
+    with open_store(str(tmp_path)) as store:
+        assert (store.count, store.class_names, store.read_labels(0).tolist()) == (1, ("ant", "bee"), [1])
+
+
+@pytest.mark.parametrize("backend", ["csv", "jsonl", "parquet", "arrow", "npz"])
+def test_a_directory_in_place_of_a_file_is_named(backend: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}: is a directory, expected a file."):
+        open_store(str(tmp_path), backend)
+
+
 def test_a_training_set_is_not_one_with_its_test_set(tmp_path: Path) -> None:
     for name in ("train-0.parquet", "train-1.parquet", "test-0.parquet"):
         FRAME.to_parquet(tmp_path / name)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from singa_dask.data import open_store
 from singa_dask.errors import DataError
@@ -103,6 +104,16 @@ def csv(header: str, *columns: Any, name: str = "x.csv") -> Write:
     return write
 
 
+def images(column: int) -> pa.Array:
+    """Return a column as Hugging Face writes images, of one grey pixel each."""
+    encoded = []
+    for value in range(column, column + N):
+        buffer = io.BytesIO()
+        Image.new("L", (1, 1), value).save(buffer, "PNG")
+        encoded.append({"bytes": buffer.getvalue(), "path": None})
+    return pa.array(encoded, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+
+
 FIXED = pa.array([row.tobytes() for row in VALUES], pa.binary(12))
 BYTES = [row.tobytes() for row in VALUES]
 COLUMNS = VALUES.T.tolist()
@@ -146,10 +157,21 @@ EXACT: dict[str, tuple[Write, dict[str, Any], Any]] = {
         {"label": "kind"},
         LABELS,
     ),
+    "tfrecord, one of two": (
+        tfrecord(x=VALUES.tolist(), data=COLUMNS[:2] * 3, y=LABELS.tolist()),
+        {"features": "x"},
+        LABELS,
+    ),
+    "jsonl, one of two": (jsonl(x=VALUES, data=VALUES[:, :2], y=LABELS), {"features": "x"}, LABELS),
     "csv, label first": (csv("", LABELS, *COLUMNS), {}, LABELS),
     "csv, label first, by name": (csv("y,a,b,c", LABELS, *COLUMNS), {}, LABELS),
     "csv, text": (csv("a,b,c,kind", *COLUMNS, TEXTS), {**TABLE, "label": "kind"}, LABELS),
     "csv, ids": (csv("id,a,b,c,y", IDS, *COLUMNS, LABELS), {**TABLE, "features": FEATURES, "label": "y"}, LABELS),
+    "csv, label by name": (csv("a,b,c,Class", *COLUMNS, LABELS), TABLE, LABELS),
+    "csv, text, label by name": (csv("a,b,y,c", *COLUMNS[:2], TEXTS, COLUMNS[2]), TABLE, LABELS),
+    "csv, label beside features": (csv("a,b,c,y", *COLUMNS, LABELS), {**TABLE, "features": FEATURES}, None),
+    "csv, no label": (csv("a,b,c", *COLUMNS), TABLE, None),
+    "csv, label not read": (csv("a,b,y", *COLUMNS), {**TABLE, "has_label": False}, None),
     "table of parquet": (
         parquet({"id": IDS, **dict(zip("abc", COLUMNS, strict=True)), "kind": TEXTS}),
         {**TABLE, "features": FEATURES, "label": "kind"},
@@ -196,6 +218,12 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "parquet, too large": (parquet({"x": HUGE, "y": LABELS}), {}, "block 0, x, record 3: the value 1e+39 is too large"),
     "parquet, permuted": (parquet({"x": PERMUTED, "y": LABELS}), {}, "column 'x' has permuted axes, [1, 0]."),
     "parquet, numbers of numbers": (parquet({"x": [[[1.0]]] * N, "y": LABELS}), {}, "no column of fixed-size binary"),
+    "parquet, two columns of images": (
+        parquet({"image": images(0), "img": images(9), "y": LABELS}),
+        {},
+        "image and img are images. Name one in",
+    ),
+    "feather, data and pixel": (feather({"data": FIXED, "pixel": FIXED, "y": LABELS}), {}, "data and pixel could each"),
     "feather, two": (feather({"data": FIXED, "y": LABELS, "class": IDS}), {}, f"y and class {BOTH}"),
     "feather, text": (feather({"data": FIXED, "y": TEXTS, "id": IDS}), {}, "the label 'y' is of type string"),
     "feather, lists": (feather({"x": LISTS, "y": LABELS}), {}, "no column of fixed-size binary"),
@@ -206,12 +234,25 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "hdf5, two arrays": (hdf5(x=VALUES, data=VALUES, y=LABELS), {}, "data and x could each be the images or data"),
     "zarr, two": (zarr(x=VALUES, y=LABELS, label=IDS), {}, BOTH),
     "jsonl, two": (jsonl(x=VALUES, y=LABELS, label=IDS), {}, f"y and label {BOTH}"),
+    "jsonl, two arrays": (
+        jsonl(x=VALUES, data=VALUES, y=LABELS),
+        {},
+        "data and x could each be the values of a record. Set features",
+    ),
     "jsonl, too large": (jsonl(x=[[1.0, 1e39]] * N, y=LABELS), {}, "line 1: x has a value that is too large"),
     "tfrecord, two": (
         tfrecord(x=VALUES.tolist(), y=LABELS.tolist(), label=IDS.tolist()),
         {},
         BOTH,
     ),
+    "tfrecord, two arrays": (
+        tfrecord(x=VALUES.tolist(), data=VALUES.tolist(), y=LABELS.tolist()),
+        {},
+        "data and x could each be the image. Set user_conf: {features: NAME}",
+    ),
+    "csv, two": (csv("a,b,y,class", *COLUMNS[:2], LABELS, LABELS), TABLE, f"y and class {BOTH}. Set label: NAME"),
+    "csv, a point": (csv("x,y,kind", *COLUMNS[:2], LABELS), TABLE, "y could be the label, or a coordinate"),
+    "csv, label by name that is no class": (csv("a,y", *COLUMNS[:2]), TABLE, "column 'y': the label"),
     "csv, label elsewhere": (csv("n,a,b,c,y", IDS, *COLUMNS, LABELS), {}, "it is called 'y', but the label of a"),
     "csv, ids first": (
         csv("PassengerId,a,b,c,d", IDS, *COLUMNS, LABELS),
@@ -240,6 +281,24 @@ def test_a_file_that_is_refused(form: str, tmp_path: Path) -> None:
         store.read_block(0)
     assert str(error.value).startswith(url)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("features", "first"), [("img", 9), ("image", 0)])
+def test_one_of_two_columns_of_images(features: str, first: int, tmp_path: Path) -> None:
+    url = parquet({"image": images(0), "img": images(9), "y": LABELS})(tmp_path)
+    with open_store(url, features=features, channels=1) as store:
+        block = store.read_block(0)
+    assert block["pixel"].ravel().tolist() == list(range(first, first + N))
+    assert block["label"].tolist() == LABELS.tolist()
+
+
+def test_keys_of_numbers_in_another_order_are_other_records(tmp_path: Path) -> None:
+    (tmp_path / "x-0.jsonl").write_text('{"a": 1, "b": 2, "y": 0}\n')
+    (tmp_path / "x-1.jsonl").write_text('{"b": 2, "a": 1, "y": 0}\n')
+    with pytest.raises(DataError, match=r"x-1.jsonl: values of b, a, but a, b in .*x-0.jsonl"):
+        open_store(str(tmp_path / "x-*.jsonl"))
+    with open_store(str(tmp_path / "x-*.jsonl"), features=["a", "b"]) as store:
+        assert [store.read_block(block)["data"].tolist() for block in (0, 1)] == [[[1, 2]], [[1, 2]]]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

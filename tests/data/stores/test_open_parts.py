@@ -14,8 +14,8 @@ import pytest
 from singa_dask.data import Loader, Sampler, fs
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores.open_parts import OpenParts
 from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table_part import OpenParts
 from tests.contracts.records import read_all
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import STORES
-from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.block_sizes import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, floats, pixels

@@ -20,7 +20,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores import table_index, table_parquet
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_scan import TableScan
+from singa_dask.data.stores.table_index import TableScan
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from singa_dask.data import fs, open_store, with_cache, write_manifest
-from singa_dask.data.codecs import tar_index
 from singa_dask.data.fs.range_reader import RangeReader
-from singa_dask.data.stores import cached_index
+from singa_dask.data.stores import manifest
 from singa_dask.data.stores.manifest import manifest_url
+from singa_dask.data.stores.tar import Member, TarIndex
 from singa_dask.errors import DataError
 from tests.contracts.foreign import png, tar
 from tests.contracts.records import assert_same, read_all
@@ -92,7 +92,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     refused(path, [("a.npy", value), ("a.npy", value)], "x.tar: record a has two files .npy (byte 1024), expected one.")
     image = npy(np.zeros((3, 4, 5), np.uint8))
     several = [("a.npy", image), ("a.png", png(np.zeros((3, 4, 5), np.uint8)))]
-    refused(path, several, "x.tar, record a: has several files of images, expected one.")
+    refused(path, several, "x.tar, record a: has several files of images or data, expected one.")
     with tarfile.open(path, "w") as archive:
         link = tarfile.TarInfo("b.npy")
         link.type, link.linkname = tarfile.SYMTYPE, "a.npy"
@@ -134,14 +134,14 @@ def test_a_block_is_one_read_and_cached(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("keep", ["manifest", "cache"])
 def test_headers_are_scanned_once(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_index, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 0)
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path))
     url = "memory://tars/x.tar"
     fs.write_atomic(url, tar(records()))
     with open_store(url) as store:
         fingerprint = store.fingerprint
     if keep == "manifest":
-        monkeypatch.setattr(cached_index, "MIN_INDEXED_BYTES", 1 << 30)
+        monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 1 << 30)
         assert write_manifest(url) == [manifest_url(url)]
     monkeypatch.setattr("singa_dask.data.stores.tar.scan_tar", None)
     with open_store(url) as store:
@@ -152,8 +152,8 @@ def test_headers_are_scanned_once(keep: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_damaged_index_is_not_used() -> None:
-    index = tar_index.TarIndex(["a"], [[tar_index.Member(".npy", 512, 100)]], [0, 612])
-    assert tar_index.TarIndex.from_dict(index.to_dict()) == index
+    index = TarIndex(["a"], [[Member(".npy", 512, 100)]], [0, 612])
+    assert TarIndex.from_dict(index.to_dict()) == index
     for wrong in ({"offsets": [0]}, {"keys": []}, {"members": [[(".npy", 512, 200)]]}, {"members": [[(".npy", 0, 9)]]}):
         with pytest.raises(ValueError, match="not the index of a tar"):
-            tar_index.TarIndex.from_dict({**index.to_dict(), **wrong})
+            TarIndex.from_dict({**index.to_dict(), **wrong})

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import fs
+from singa_dask.data import fs, open_store
+from singa_dask.data.stores.job_class_names import ClassNames
 from singa_dask.data.stores.text import TextStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
@@ -87,3 +88,29 @@ def test_blocks_of_any_size_hold_the_same_lines(numbers: list[int], block_bytes:
     with TextStore("memory://lines.csv", block_bytes=block_bytes) as store:
         assert store.count == len(numbers)
         assert read_all(store)["data"][:, 0].tolist() == numbers
+
+
+def test_files_with_the_same_columns_in_another_order_are_not_one(tmp_path: Path) -> None:
+    (tmp_path / "x-0.csv").write_text("label,a,b\n1,2,3\n")
+    (tmp_path / "x-1.csv").write_text("label,b,a\n1,2,3\n")
+    with pytest.raises(DataError, match=r"x-1.csv: values of b, a, but a, b in .*x-0.csv"):
+        open_store(str(tmp_path / "x-*.csv"))
+
+
+def test_columns_in_another_order_than_in_training_are_an_error(tmp_path: Path) -> None:
+    names = ClassNames()
+    with lines(tmp_path, "label,a,b\n1,2,3\n") as store:
+        assert [(each.name, each.field, each.index) for each in store.table_columns] == [
+            ("label", "label", 0),
+            ("a", "data", 0),
+            ("b", "data", 1),
+        ]
+        names.match_table("data", store, learns=True)
+    with lines(tmp_path, "a,b\n2,3\n", has_label=False) as store:
+        names.match_table("data", store, learns=False)
+    with lines(tmp_path, "label,b,a\n1,2,3\n") as store:
+        with pytest.raises(DataError, match=r"lines.csv: values of b, a, but a, b in training"):
+            names.match_table("data", store, learns=False)
+    # without names nothing is known to be wrong
+    with lines(tmp_path, "1,2,3\n") as store:
+        names.match_table("data", store, learns=False)

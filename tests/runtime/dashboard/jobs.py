@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_record import JobRecord
+from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.spec import JobSpec

@@ -10,7 +10,7 @@ from distributed import Status
 
 from singa_dask.runtime.job import drivers as module
 from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.job_record import History
 from singa_dask.runtime.job.waiting import Waiting
 
 PLUGIN = ("drivers", "module", b"")

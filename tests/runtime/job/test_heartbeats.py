@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job import heartbeats
-from singa_dask.runtime.job.heartbeats import Heartbeats
+from singa_dask.runtime.job import departures
+from singa_dask.runtime.job.departures import Heartbeats
 
 
 class Scheduler:
@@ -27,7 +27,7 @@ class Scheduler:
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the time of the clock that never goes back, in a list."""
     seconds = [50.0]
-    monkeypatch.setattr(heartbeats.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(departures.time, "monotonic", lambda: seconds[0])
     return seconds
 
 

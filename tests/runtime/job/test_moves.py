@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from singa_dask.comm import Address
 from singa_dask.runtime.job import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import running, world_of
+from tests.runtime.job.world import World
 
 
 def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> None:
@@ -42,8 +44,46 @@ def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
     spare = next(address for address in sorted(holders) if address not in world.state.workers)
     world.is_scheduled = False  # only those that are asked for are taken
     world.kill(world.nodes[spare])
+    check_goes_on_elsewhere(world)
+
+
+@pytest.mark.parametrize("has_other", [True, False])
+def test_so_is_one_that_is_lost_before_the_units_run(has_other: bool) -> None:
+    world = world_of("single", 3 if has_other else 2, n_steps=100_000)
+    (buddy,) = [each.placement["buddy"] for each in world.done_actions if isinstance(each, ev.Host)]
+    del world.nodes[buddy]
+    world.deliver(ev.Gone(buddy, "it is gone"))
+    world.run(7.0)
+    if not has_other:
+        world.join(Node("more", "host-of-more", 4))
+    check_goes_on_elsewhere(world)
+
+
+def test_a_dask_worker_that_comes_keeps_snapshots_that_only_one_has() -> None:
+    world = running("single", 1, n_steps=100_000)
+    world.join(Node("more", "host-of-more", 4))
+    check_goes_on_elsewhere(world)
+
+
+def check_goes_on_elsewhere(world: World) -> None:
+    """Check that snapshots are kept elsewhere, too: lose all Dask workers of the job."""
     world.run(1.0)
+    world.is_scheduled = False  # only those that are asked for are taken
     for address in set(world.state.workers):
         world.kill(world.nodes[address])
     world.run(10.0)
     assert [each["step"] > 0 for each in world.told if each["event"] == "restart"] == [True]
+
+
+def test_nobody_waits_for_workers_that_were_done_on_a_dask_worker_that_is_gone() -> None:
+    world = running("four-groups", 5, n_steps=100_000)
+    done = (Address.worker(3, 0), Address.worker(3, 1))
+    for worker in done:
+        world.deliver(ev.Reported(0, worker, {"state": "done", "step": 100_000}))
+    world.kill(world.nodes["w3"])
+    world.run(3.0)
+    assert world.state.n_restarts == 0
+    told = [each for each in world.done_actions if isinstance(each, ev.Join)]
+    assert [(each.process, each.left, each.endpoints) for each in told] == [(p, done, {}) for p in range(3)]
+    world.deliver(ev.Gone("w3", "it is gone"))
+    assert told == [each for each in world.done_actions if isinstance(each, ev.Join)]

@@ -9,7 +9,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life import Life
+from singa_dask.runtime.job.life_cycle import Life
 from singa_dask.runtime.job.placer import Placer, Roster
 from singa_dask.runtime.job.replacement import Replacement
 from singa_dask.runtime.job.restarting import RestartPoints
@@ -34,7 +34,8 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     points = RestartPoints("")
     points.add_snapshot(8, manifest, list(WORKERS))
     replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER))
-    present = {address: facts for address, facts in WORKERS.items() if address != f"tcp://{lost}"}
+    gone = {f"tcp://{process}" for process in (lost, *done)}
+    present = {address: facts for address, facts in WORKERS.items() if address not in gone}
     replacement.begin(0.0, present, "it was lost")
     actions = []
     for process in {0, 1, 2, 3} - {lost}:

@@ -108,6 +108,19 @@ def test_a_survivor_that_ends_its_units_late_is_used() -> None:
     assert what["restarts"] == 1
 
 
+def test_a_survivor_that_ends_its_units_late_is_used_from_then_on() -> None:
+    world = running("allreduce", 2)
+    world.drops.append(ev.Ended)
+    world.kill(world.nodes["w1"])
+    for _ in range(500):
+        world.run(0.05)
+        if world.state.phase == "placing":
+            break
+    world.deliver(ev.Ended(0, "w0", {}))
+    world.run(1.0)
+    assert world.state.workers == ("w0",)
+
+
 def test_a_survivor_with_an_error_that_may_pass_is_tried_again() -> None:
     world = running("allreduce", 2)
     world.nodes["w0"].host_error = "OSError: no answer"

@@ -10,8 +10,8 @@ from distributed import Client
 
 from singa_dask.observe import RunDirectory
 from singa_dask.runtime import Driver
+from singa_dask.runtime.job.driver import TakenOver, Tenure
 from singa_dask.runtime.job.names import JOBS
-from singa_dask.runtime.job.tenure import TakenOver, Tenure
 from tests.runtime.processes import digits
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from distributed import Client, Worker
 
-from singa_dask.comm.hello import Hello
+from singa_dask.comm.greeting import Hello
 from singa_dask.comm.secret import Secret
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.comm.ends import End, update

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.job_record import History
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.job.waiting import Waiting
 

@@ -11,8 +11,7 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
-from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.runtime.units.rejoin import Rejoin
+from singa_dask.runtime.units.initial_state import InitialState, Rejoin
 from singa_dask.runtime.units.reporter import RecentRequests, Reporter
 from tests.runtime.harness import mlp
 from tests.runtime.units.test_run_state import Side
@@ -23,8 +22,8 @@ OTHERS = [Address.worker(1, i) for i in range(2)]
 POSITION = {"step": 9, "cursors": {"train": {"data": {"samples_seen": 9}}}}
 
 
-def part(server: Address, term: str = "now", step: int = 8) -> Message:
-    return Message("part", server, FIRST, step=step, info={"term": term, "file": str(server), "tensors": []})
+def part(server: Address, term: str = "now", step: int = 8, tensors: Sequence[Any] = ()) -> Message:
+    return Message("part", server, FIRST, step=step, info={"term": term, "file": str(server), "tensors": list(tensors)})
 
 
 def report(worker: Address, term: str = "now", step: int = 8) -> Message:
@@ -90,6 +89,28 @@ def test_nobody_waits_for_workers_that_are_done(pending: PendingSnapshots) -> No
         pending.take(report(worker, step=12))
     assert pending.take(part(SERVERS[0], step=12)) is None
     assert pending.take(part(SERVERS[1], step=12)) is not None
+
+
+@pytest.mark.parametrize("n_applied", [8, 9, 10])
+def test_what_is_no_consistent_cut_is_dropped(pending: PendingSnapshots, n_applied: int) -> None:
+    """A worker group is lost and starts again while servers take their copies: one of them has a gradient more."""
+    applied = {"0": POSITION["step"] - 1, "1": POSITION["step"] - 1}
+    tensors = [
+        {"key": f"w/value/{i}", "param": "w", "what": "value", "applied": {**applied, "1": (9, n_applied)[i] - 1}}
+        for i in range(2)
+    ]
+    for message in (*map(report, OTHERS), part(SERVERS[0], tensors=tensors[:1])):
+        assert pending.take(message) is None
+    event = pending.take(part(SERVERS[1], tensors=tensors[1:]))
+    assert event is not None
+    if n_applied == POSITION["step"]:
+        assert event["event"] == "snapshot"
+    else:
+        assert (event["event"], event["level"]) == ("log", "WARNING")
+        assert event["message"].startswith(
+            "the snapshot of step 8 was dropped: not a consistent cut: worker group 1 is"
+        )
+    assert not pending
 
 
 # -- a worker that is asked ----------------------------------------------------------------------------

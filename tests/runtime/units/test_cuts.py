@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections import defaultdict
@@ -14,7 +15,10 @@ import pytest
 
 from singa_dask.comm import Message
 from singa_dask.conf import JobConf
+from singa_dask.errors import CheckpointError
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.manifest import encode_manifest
 from singa_dask.runtime.units.server import Server
 from tests.runtime.harness import DOWNPOUR, HOGWILD, Outcome, mlp
 from tests.runtime.replacing import Applied, count_updates
@@ -139,3 +143,28 @@ def test_a_run_that_goes_on_from_any_checkpoint_applies_each_step_once(
             assert [(each["key"], each["version"]) for each in one["tensors"]] == [
                 (each["key"], each["version"]) for each in other["tensors"]
             ]
+
+
+def test_a_checkpoint_that_is_no_cut_is_said_to_be_none(run_job: Run) -> None:
+    """A value without the last gradient of a group, a group that is elsewhere, and a slice without any gradient."""
+    outcome = run_job(job("two servers"))
+    url, manifest = lookup.find(outcome.url), manifests(outcome.url)[N_STEPS]
+    Checkpoint(url).verify()
+
+    def check_refused(damage: Callable[[dict[str, Any]], None]) -> None:
+        changed = copy.deepcopy(manifest)
+        damage(changed)
+        parts, facts = changed.pop("parts"), changed
+        del facts["sha256"]
+        Path(url, "manifest.json").write_bytes(encode_manifest(parts, facts))
+        with pytest.raises(
+            CheckpointError, match=r"step-30: not a consistent cut: worker group \d is before step \d+, fc"
+        ):
+            Checkpoint(url).verify()
+
+    def values(of: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for part in of["parts"] for each in part["tensors"] if each["what"] == "value"]
+
+    check_refused(lambda changed: values(changed)[-1]["applied"].update({"1": N_STEPS - 2}))
+    check_refused(lambda changed: changed["groups"]["1"].update(step=N_STEPS - 1))
+    check_refused(lambda changed: values(changed)[0].pop("applied"))

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.comm import Address, Message
 from singa_dask.gate import Gate
-from singa_dask.runtime.units.mailbox import Mailbox
+from singa_dask.runtime.units.router import Mailbox
 
 ME, OTHER = Address.worker(0, 0), Address.worker(0, 1)
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from singa_dask.comm import Address
+from singa_dask.runtime.units.worker import Worker
 from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import mlp
+from tests.runtime.processes import wait_until
 from tests.runtime.replacing import Running, count_updates
 from tests.runtime.units.test_ends import MANY
 
@@ -124,6 +126,10 @@ def test_workers_that_are_lost_after_they_reported_for_a_snapshot_report_again(
     with Running(job, str(tmp_path), lambda _, event: events.append(event)) as running:
         arrivals = running.cut(lost[0], 0, monkeypatch, "arrived")
         running.wait_until(lambda: bool(arrivals))
+        first = running.hosts[0].units[Address.worker(0, 0)]
+        assert isinstance(first, Worker)
+        (pending,) = first._checkpointing._snapshots._pending.values()  # type: ignore[union-attr]
+        wait_until(lambda: pending.reports.keys() >= {Address.worker(group, 0) for group in lost}, "they reported")
         running.replace(lost)
         running.wait_for_snapshot()
         running.stop()

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from singa_dask.data import Loader, Sampler, open_store
-from singa_dask.data.loading.look_ahead import MAX_STEPS, LookAhead
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.order.sampler import Shuffle
+from singa_dask.data.order.sampler import MAX_STEPS, LookAhead, Shuffle
 from tests.contracts.records import pixels, written
 
 STARTS = np.arange(0, 110, 10)
