@@ -25,8 +25,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, explain
-from singa_dask.conf.habits import suggest_part
+from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, explain, suggest_part
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 

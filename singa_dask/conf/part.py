@@ -12,8 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import InitErrorDetails
 
-from singa_dask.conf.explain import MISPLACED_KEY, PLAIN
-from singa_dask.conf.habits import suggest_key
+from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, suggest_key
 from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_value, registry_of
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry

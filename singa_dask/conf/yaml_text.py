@@ -1,4 +1,4 @@
-"""YAML text to a tree with places, and values to YAML text. The only file that knows YAML.
+"""YAML text to a tree with places, values to YAML text, and text without secrets. The only file that knows YAML.
 
 Scalars are read as YAML 1.2 has them: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are texts.
 """
@@ -6,14 +6,17 @@ Scalars are read as YAML 1.2 has them: ``1e-3`` is a number; ``on``, ``off``, ``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, plain
 from singa_dask.errors import ConfigError, Mark, Problem
+from singa_dask.redaction import HIDDEN, is_open, redact
 
-__all__ = ["dump", "parse", "read_plain"]
+__all__ = ["dump", "parse", "read_plain", "redact_job"]
+
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
@@ -208,3 +211,26 @@ def dump(value: Any, brief: bool = False) -> str:
         value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
     return text
+
+
+def redact_job(text: str) -> str:
+    """Hide secrets in the text of a job, in YAML; the rest stays as it is, with comments."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        root = None
+    for node in reversed(list(_secrets(root, "", False))):
+        text = f'{text[: node.start_mark.index]}"{HIDDEN}"{text[node.end_mark.index :]}'
+    return redact(text)
+
+
+def _secrets(node: yaml.Node | None, key: str, in_options: bool) -> Iterator[yaml.Node]:
+    """Yield the nodes of secret values below a key, in the order of the text."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield from _secrets(value, str(name.value), in_options or name.value == "storage_options")
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _secrets(value, key, in_options)
+    elif isinstance(node, yaml.ScalarNode) and in_options and not is_open(key, node.value):
+        yield node

@@ -7,13 +7,10 @@ import numpy as np
 from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_carried, refuse_single_steps
 from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
 from singa_dask.layers import Param
-from singa_dask.layers.embedding import Embedding, Numbers, OneHot
-from singa_dask.layers.gru import GRU
-from singa_dask.layers.lstm import LSTM
+from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
+from singa_dask.layers.embedding import Embedding, Numbers, OneHot, PositionalEmbedding
 from singa_dask.layers.multi_head_attention import MultiHeadAttention
-from singa_dask.layers.positional_embedding import PositionalEmbedding
 from singa_dask.layers.recurrent import Recurrent
-from singa_dask.layers.rnn import RNN, RNNConf
 from singa_dask.layers.text import CharRNN
 
 __all__: list[str] = []

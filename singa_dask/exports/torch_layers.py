@@ -8,17 +8,13 @@ from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_cut_batch
 from singa_dask.exports.onnx_layers import SCALE, SLOPE
 from singa_dask.exports.torch_module import TorchModule
-from singa_dask.layers.add import Add
+from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
+from singa_dask.layers.combine import Add, Multiply
 from singa_dask.layers.connection import Concate, Slice, Split
-from singa_dask.layers.conv import Convolution, Pooling
-from singa_dask.layers.gelu import GELU, GELUConf
-from singa_dask.layers.global_pooling import GlobalPooling
-from singa_dask.layers.group_norm import GroupNorm
+from singa_dask.layers.conv import Convolution, GlobalPooling, Pooling
 from singa_dask.layers.image import ImagePreprocess
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.layer_norm import LayerNorm
-from singa_dask.layers.leaky_relu import LeakyReLU, LeakyReLUConf
-from singa_dask.layers.multiply import Multiply
 from singa_dask.layers.neuron import (
     Activation,
     ActivationConf,
@@ -32,9 +28,8 @@ from singa_dask.layers.neuron import (
     STanh,
     Tanh,
 )
-from singa_dask.layers.norm import LRN, BatchNorm
+from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 from singa_dask.layers.output import ArgSort
-from singa_dask.layers.silu import SiLU
 
 __all__: list[str] = []
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from singa_dask.conf import Phase
+from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
@@ -18,7 +18,26 @@ from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Slice", "SliceConf", "Split", "SplitConf"]
+__all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Feedback", "Slice", "SliceConf", "Split", "SplitConf"]
+
+
+class Feedback:
+    """Mixin of a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
+
+    @classmethod
+    def feedback_sources(cls, conf: LayerConf) -> list[str]:
+        """Return the names of the layers whose outputs of an earlier pass are read, beside ``srclayers``."""
+        return []
+
+    def bind_feedback(self, source: Feature) -> None:
+        """Take the feature of a feedback edge, once all layers are wired.
+
+        Raises
+        ------
+        ConfigError
+            It does not fit, with a path relative to the layer.
+        """
+        raise NotImplementedError
 
 
 class ConcateConf(Conf):

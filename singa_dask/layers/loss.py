@@ -22,6 +22,8 @@ __all__ = ["EuclideanLoss", "Loss", "SigmoidCrossEntropyLoss", "SoftmaxLoss", "S
 class Loss(Layer):
     """What the loss layers share: the sizes of their sources, and weights of records."""
 
+    traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
+
     def check_sizes(self, expected: str) -> None:
         """Check that the first two sources have the same number of values for each row.
 
@@ -95,14 +97,7 @@ class SoftmaxLoss(Loss):
     """
 
     block = SoftmaxLossConf
-    traits = Traits(
-        n_sources=(2, 3),
-        consumes=("data", "labels"),
-        is_loss=True,
-        time_foldable=True,
-        capturable=True,
-        metrics=("loss", "accuracy"),
-    )
+    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"))
 
     def setup(self) -> None:
         block = self.conf.block(SoftmaxLossConf)
@@ -144,7 +139,7 @@ class EuclideanLoss(Loss):
     A third source, a WeightInput, has a weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N.
     """
 
-    traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
+    traits = Loss.traits
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -181,13 +176,7 @@ class SigmoidCrossEntropyLoss(Loss):
     "binary_accuracy" is that of all records alike.
     """
 
-    traits = Traits(
-        n_sources=(2, 3),
-        is_loss=True,
-        time_foldable=True,
-        capturable=True,
-        metrics=("loss", "binary_accuracy"),
-    )
+    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"))
 
     def setup(self) -> None:
         scores = self.sources[0]

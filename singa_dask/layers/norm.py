@@ -1,4 +1,4 @@
-"""Layers that normalise: LRN over neighbouring channels, BatchNorm over the batch."""
+"""Layers that normalise: LRN over channels, BatchNorm over the batch, GroupNorm over groups of channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops
 
-__all__ = ["LRN", "BMConf", "BatchNorm", "LRNConf"]
+__all__ = ["LRN", "BMConf", "BatchNorm", "GroupNorm", "GroupNormConf", "LRNConf"]
 
 
 class LRNConf(Conf):
@@ -136,3 +136,53 @@ class BatchNorm(Layer):
     def channels(self, x: Array) -> Array:
         """Return rows (N, C) as they are, all else as images."""
         return x if self.rows_of_values else as_images(x)
+
+
+class GroupNormConf(Conf):
+    """``groupnorm_conf``: group normalisation."""
+
+    num_groups: Size = 32
+    """Groups of neighbouring channels; divides the number of channels."""
+    epsilon: float = Field(default=1e-5, gt=0)
+    """Added to the variance."""
+
+
+@LAYERS.register()
+class GroupNorm(Layer):
+    """y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each group of channels of an image.
+
+    x and y (N, C, H, W). Params, each (C,): scale (at first 1), shift (0).
+
+    Notes
+    -----
+    After Wu and He (2018), with their 32 groups unless the job says otherwise. One group is layer normalisation of
+    images, as many as channels instance normalisation.
+    """
+
+    block = GroupNormConf
+    traits = Traits(params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True)
+
+    def setup(self) -> None:
+        block = self.conf.block(GroupNormConf)
+        n_rows, n_channels, *_ = image_shape(self.conf, self.sources[0])
+        if n_channels % block.num_groups:
+            message = f"expected a number that divides the {n_channels} channels, got {block.num_groups}."
+            raise ConfigError(Problem(("groupnorm_conf", "num_groups"), message))
+        self.epsilon = block.epsilon
+        self.add_output(self.sources[0].shape, overwritable=True)
+        self.scale, self.shift = (self.add_param((n_channels,), value=value) for value in (1, 0))
+        self.mean, self.variance = (self.buffer(name, (n_rows, block.num_groups)) for name in ("mean", "variance"))
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), as_images(self.features[0].data)
+        self.ops.group_norm(
+            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, y, self.epsilon
+        )  # fmt: skip
+
+    def backward(self, phase: Phase) -> None:
+        source, gy = self.sources[0], as_images(self.features[0].output_grad)
+        gx = None if source.grad is None else as_images(source.grad)
+        self.ops.group_norm_grad(
+            as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+        )  # fmt: skip

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Connection
 from singa_dask.layers.connection import ConcateConf, SliceConf
-from singa_dask.net import structure
-from singa_dask.net.node import Node, Output
+from singa_dask.net.node import Node, Output, bridge_nodes, concate_node, slice_node
 
 __all__ = ["TABLE", "WHOLE", "Resharding", "cut_by_features", "partition"]
 
@@ -228,7 +227,7 @@ class _Partitioner:
         made = f"concate({what})@{worker}"
         if made not in self.made:
             facts = self._facts(output) | {"worker": worker}
-            self._add(structure.concate(made, pieces, reader.index, way.concate_dim, **facts))
+            self._add(concate_node(made, pieces, reader.index, way.concate_dim, **facts))
         return Output(made)
 
     def _cut(self, of: Output, output: Output, axis: int | None, reader: Node, worker: int, part: int) -> Output:
@@ -238,14 +237,14 @@ class _Partitioner:
         made = f"slice({output},{axis})"
         if made not in self.made:
             facts = self._facts(of) | {"worker": worker}
-            self._add(structure.slice_(made, output, reader.index, axis, self.n_workers, **facts))
+            self._add(slice_node(made, output, reader.index, axis, self.n_workers, **facts))
         return Output(made, part)
 
     def _bridge(self, of: Output, output: Output, worker: int, other: int, reader: Node) -> Output:
         """Return an output on another worker."""
         if worker == other:
             return output
-        start, end = structure.bridge(output, reader.index, worker, other, **self._facts(of))
+        start, end = bridge_nodes(output, reader.index, worker, other, **self._facts(of))
         if start.name not in self.made:
             self._add(start)
             self._add(end)

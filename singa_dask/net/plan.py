@@ -13,9 +13,8 @@ from dataclasses import replace
 from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.layers.feedback import Feedback
-from singa_dask.net import structure
-from singa_dask.net.node import Node, Output
+from singa_dask.layers.connection import Feedback
+from singa_dask.net.node import Node, Output, split_node
 from singa_dask.net.order import topological_order
 from singa_dask.net.partition import cut_by_features, partition
 from singa_dask.net.unroll import merge, unroll
@@ -160,4 +159,4 @@ def _needs_split(node: Node) -> bool:
 def _split_of(node: Node, output: Output, n_readers: int) -> Node:
     steps = {"first_step": node.first_step, "n_steps": node.n_steps}
     place = {} if node.worker is None else {"worker": node.worker, "partition_dim": -1}
-    return structure.split(output, node.index, n_readers, **steps, **place)
+    return split_node(output, node.index, n_readers, **steps, **place)

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Connection
-from singa_dask.net import structure
-from singa_dask.net.node import Node, Output
+from singa_dask.net.node import Node, Output, concate_node, slice_node
 
 __all__ = ["merge", "unroll"]
 
@@ -238,7 +237,7 @@ class _Merger:
         copies = self.groups[name]
         if name not in self.concates:
             sources = [Output(copy.name) for copy in copies]
-            self.concates[name] = structure.concate(
+            self.concates[name] = concate_node(
                 f"concate({name})", sources, copies[0].index, axis=0, n_steps=len(copies), inherits_partition=True
             )
         return Output(self.concates[name].name)
@@ -252,7 +251,7 @@ class _Merger:
         if name not in self.merged:
             return output
         if name not in self.slices:
-            self.slices[name] = structure.slice_(
+            self.slices[name] = slice_node(
                 f"slice({name})", Output(name), copy.index, axis=0, n_slices=n_steps, inherits_partition=True
             )
         return Output(self.slices[name].name, copy.first_step)

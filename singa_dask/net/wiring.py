@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Shard, Site, StoreInput
-from singa_dask.layers.connection import Slice
-from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.connection import Feedback, Slice
 from singa_dask.layers.records import StoreConf
 from singa_dask.net.node import Node, Output
 from singa_dask.ops.contract import Ops

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from singa_dask.conf.redacted import redact_job
+from singa_dask.conf.yaml_text import redact_job
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use, read_objects

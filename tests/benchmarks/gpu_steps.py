@@ -15,7 +15,7 @@ import numpy as np
 
 from singa_dask.layers import Layer
 from singa_dask.ops import get_ops
-from singa_dask.training.captured_step import FIRST_STEPS
+from singa_dask.training.algorithm import FIRST_STEPS
 from tests.benchmarks.contender import CHECKED
 from tests.benchmarks.gpu_card import bytes_per_s, operations_per_s
 from tests.benchmarks.gpu_nets import DEVICE, benchmark_net, floor, loop_of

@@ -7,7 +7,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Shard, Site
-from singa_dask.layers.global_pooling import GlobalPooling
+from singa_dask.layers.conv import GlobalPooling
 from singa_dask.testing.case import CPU, Case, backward, forward, source, wire
 from singa_dask.testing.layers import check_gradients
 from tests.layers.exam import check_layouts

@@ -23,7 +23,7 @@ from singa_dask.cli.resume import command_line
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.trials import Ends, Stops, Topology, Trial, UnmeasuredError, is_done, plan_topology, run_trial
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.conf.paths import cluster_text
+from singa_dask.conf.jobfile import cluster_text
 from singa_dask.conf.watched import is_less_better, split_metric
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, SingaError

@@ -15,7 +15,7 @@ import click
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf.describe import Part, docs_of, keys_of, parts_of
-from singa_dask.conf.habits import suggest_part
+from singa_dask.conf.explain import suggest_part
 from singa_dask.data import Store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer

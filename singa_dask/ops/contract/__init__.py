@@ -13,12 +13,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from singa_dask.ops.contract.arrays import Array, DType, Key, Pair, Scalar
-from singa_dask.ops.contract.device import CapturedKernels, Device, Event, Transfers
+from singa_dask.ops.contract.device import (
+    Array,
+    CapturedKernels,
+    Device,
+    DType,
+    Event,
+    Key,
+    Memory,
+    Pair,
+    Scalar,
+    Transfers,
+)
 from singa_dask.ops.contract.elementwise import Elementwise
 from singa_dask.ops.contract.images import Images
 from singa_dask.ops.contract.linear import Linear
-from singa_dask.ops.contract.memory import Memory
 from singa_dask.ops.contract.normalisation import Normalisation
 from singa_dask.ops.contract.random import Random
 from singa_dask.ops.contract.recurrent import Recurrent

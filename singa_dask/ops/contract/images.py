@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from singa_dask.ops.contract.arrays import Array, Pair
+from singa_dask.ops.contract.device import Array, Pair
 
 __all__ = ["Images"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from singa_dask.ops.contract.arrays import Array, DType
+from singa_dask.ops.contract.device import Array, DType
 
 __all__ = ["Normalisation"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from singa_dask.ops.contract.arrays import Array, Key
+from singa_dask.ops.contract.device import Array, Key
 
 __all__ = ["Random"]
 

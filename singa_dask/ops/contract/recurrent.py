@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from singa_dask.ops.contract.arrays import Array
+from singa_dask.ops.contract.device import Array
 
 __all__ = ["Recurrent"]
 

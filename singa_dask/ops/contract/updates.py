@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from singa_dask.ops.contract.arrays import Array
+from singa_dask.ops.contract.device import Array
 
 __all__ = ["Preparation", "Updates"]
 

@@ -26,7 +26,12 @@ __all__ = [
     "blocks",
     "c_name",
     "in_memory_order",
+    "index_type",
+    "ints",
+    "pack_width",
+    "run",
     "strides_of",
+    "sum_type",
 ]
 
 
@@ -299,3 +304,39 @@ def flattened(x: Array) -> Array:
 def blocks(n: int, threads: int = THREADS) -> int:
     """Return the number of blocks for n values, one a thread, or several with very many values."""
     return max(1, min(-(-n // threads), MAX_BLOCKS))
+
+
+# Bytes that a thread reads or writes at once.
+PACK_BYTES = 16
+# Kernels count up to so many values in int; threads step beyond the last one.
+INT_VALUES = 1 << 30
+
+
+def run(function: Any, n: int, *arguments: Sequence[Any]) -> None:
+    """Launch a kernel with a thread for each of n values."""
+    function((blocks(n),), (THREADS,), tuple(value for some in arguments for value in some))
+
+
+def ints(*values: int) -> tuple[np.int32, ...]:
+    """Return numbers as kernels take them."""
+    return tuple(np.int32(value) for value in values)
+
+
+def sum_type(dtype: DType) -> Any:
+    """Return the dtype that kernels compute in for values of a dtype, `wide` of types.cuh."""
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+def index_type(n_values: int) -> np.dtype[Any]:
+    """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
+    return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
+
+
+def pack_width(channels: int, *arrays: Array) -> int:
+    """Return how many neighbouring channels a thread takes at once, at most PACK_BYTES of each array."""
+    for width in (8, 4, 2):
+        if channels % width == 0 and all(
+            width * x.itemsize <= PACK_BYTES and x.data.ptr % (width * x.itemsize) == 0 for x in arrays
+        ):
+            return width
+    return 1

@@ -12,7 +12,7 @@ import cupy
 
 from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.conv import CupyConv
-from singa_dask.ops.cupy.cublas import workspace
+from singa_dask.ops.cupy.linear import workspace
 from singa_dask.ops.cupy.random import CupyRandom, Draws
 
 __all__ = ["CapturedKernels", "CupyCapture"]

@@ -15,10 +15,9 @@ import numpy as np
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import Pair
-from singa_dask.ops.cupy.arrays import THREADS, WARP, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, index_type, ints, pack_width, run, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
-from singa_dask.ops.cupy.launch import index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.numpy.images import BYTE_PLACES
 
 __all__ = ["CupyImages"]

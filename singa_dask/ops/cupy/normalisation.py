@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.ops.contract import DType
-from singa_dask.ops.cupy.arrays import WARP
+from singa_dask.ops.cupy.arrays import WARP, index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.cupy.device import Array
-from singa_dask.ops.cupy.launch import index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.softmax import row_threads
 

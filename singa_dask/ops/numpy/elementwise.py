@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.ops.contract import Array, Elementwise
-from singa_dask.ops.numpy.normal import normal_cdf, normal_density
+from singa_dask.ops.numpy.random import normal_cdf, normal_density
 from singa_dask.ops.scratch import Scratch
 
 __all__ = ["GELU_CUBE", "GELU_X", "STANH_X", "STANH_Y", "NumpyElementwise"]

@@ -13,8 +13,7 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.codecs.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.layers.embedding import OneHot, OneHotConf
-from singa_dask.layers.positional_embedding import PositionalEmbedding
+from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.layers.text import (
     CharRNN,
     CharRNNConf,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from singa_dask.ops.contract import Array, Pair
-from singa_dask.ops.onednn.call import Call, Operand
+from singa_dask.ops.onednn.call import Call, Operand, described, fast
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, integers
-from singa_dask.ops.onednn.recipes.describe import described, fast
 
 __all__ = [
     "avg_pool",

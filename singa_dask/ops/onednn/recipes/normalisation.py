@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.ops.contract import Array, DType
-from singa_dask.ops.onednn.call import Call, Operand
+from singa_dask.ops.onednn.call import Call, Operand, described, fast
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported
-from singa_dask.ops.onednn.recipes.describe import described, fast
 
 __all__ = ["batch_norm", "batch_norm_grad", "layer_norm", "layer_norm_grad", "lrn", "lrn_grad", "lrn_workspace"]
 

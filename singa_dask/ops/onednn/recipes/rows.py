@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from singa_dask.ops.contract import Array
-from singa_dask.ops.onednn.call import Call, Operand, layout
+from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, layout
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop
-from singa_dask.ops.onednn.recipes.describe import described, fast, flat
 
 __all__ = [
     "batch_matmul",

@@ -1,15 +1,19 @@
-"""Updaters that divide steps by the size of past gradients: AdaGrad, RMSProp, AdaDelta, Adam, AdamW and AdamMax."""
+"""Update rules: SGD and Nesterov, those that divide steps by the size of past gradients, and Lion."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from singa_dask.conf import UpdaterConf
+from singa_dask.conf.job import DecayRate
 from singa_dask.conf.model import Conf
-from singa_dask.conf.updater import DecayRate
 from singa_dask.ops.contract import Array, Preparation
-from singa_dask.training.updaters.updater import UPDATERS, KernelUpdater
+from singa_dask.training.updaters.updater import UPDATERS, KernelUpdater, Updater
 
 __all__ = [
+    "SGD",
     "AdaDelta",
     "AdaDeltaConf",
     "AdaGrad",
@@ -18,9 +22,37 @@ __all__ = [
     "AdamMax",
     "AdamMaxConf",
     "AdamW",
+    "Lion",
+    "LionConf",
+    "Nesterov",
     "RMSProp",
     "RMSPropConf",
 ]
+
+
+@UPDATERS.register()
+class SGD(KernelUpdater):
+    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+
+    reads = ("momentum",)
+
+    def __init__(self, conf: UpdaterConf) -> None:
+        super().__init__(conf)
+        self.state_names = ("momentum",) if conf.momentum > 0 else ()
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.sgd(w, g, state.get("momentum"), lr, self.conf.momentum, prep)
+
+
+@UPDATERS.register()
+class Nesterov(KernelUpdater):
+    """v' = mu v + lr g, w -= (1 + mu) v' - mu v."""
+
+    reads = ("momentum",)
+    state_names = ("momentum",)
+
+    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+        self.ops.nesterov(w, g, state["momentum"], lr, self.conf.momentum, prep)
 
 
 @UPDATERS.register()
@@ -133,3 +165,37 @@ class AdamMax(KernelUpdater):
             lr /= 1 - conf.beta1**t
         numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, not conf.bias_correction)
         self.ops.adamax(w, g, state["mean"], state["largest"], *numbers, prep)
+
+
+class LionConf(Conf):
+    """``lion_conf``."""
+
+    beta1: DecayRate = 0.9
+    """Weight of the mean of gradients in the direction of a step; the new gradient has the rest."""
+    beta2: DecayRate = 0.99
+    """Decay rate of the mean of gradients."""
+
+
+@UPDATERS.register()
+class Lion(Updater):
+    """w -= lr sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g, with decoupled weight decay.
+
+    Chen et al. (2023), Symbolic discovery of optimization algorithms. Weight decay is as in AdamW: w *= 1 - lr
+    weight_decay before the step. The paper takes a learning rate 3 to 10 times smaller than Adam's.
+    """
+
+    block = LionConf
+    decoupled_decay = True
+    state_names = ("mean",)
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        conf, mean = self.conf.block(LionConf), state["mean"]
+        np.multiply(mean, conf.beta1, out=tmp)
+        np.multiply(g, 1 - conf.beta1, out=tmp2)
+        np.add(tmp, tmp2, out=tmp)
+        np.sign(tmp, out=tmp)
+        np.multiply(tmp, lr, out=tmp)
+        np.subtract(w, tmp, out=w)
+        np.multiply(mean, conf.beta2, out=mean)
+        np.multiply(g, 1 - conf.beta2, out=tmp2)
+        np.add(mean, tmp2, out=mean)
