@@ -20,7 +20,7 @@ from singa_dask.jobs.model import Model, load_model
 from singa_dask.jobs.model_source import ModelSource, find_source
 from singa_dask.jobs.predicting_stored import extract_stored, is_path, predict_stored, test_stored
 from singa_dask.jobs.run import Run
-from singa_dask.runtime.inference.metrics import mean_metrics
+from singa_dask.runtime.inference.net import mean_metrics
 
 __all__ = ["extract", "predict", "test"]
 

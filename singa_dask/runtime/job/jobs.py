@@ -23,11 +23,10 @@ from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.placer import place_again
-from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.unit_tasks import UnitTasks
-from singa_dask.runtime.job.views import Views
+from singa_dask.runtime.job.views import Shown, Views
 from singa_dask.runtime.job.waiting import Waiting
 from singa_dask.runtime.planning.placement import plan_processes
 

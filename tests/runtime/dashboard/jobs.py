@@ -9,9 +9,8 @@ from typing import Any
 from singa_dask.conf import JobConf
 from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.job.views import Views
+from singa_dask.runtime.job.views import Shown, Views
 from singa_dask.runtime.job.waiting import Waiting
 from tests.runtime.processes import digits
 
