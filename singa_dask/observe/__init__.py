@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.observe.journal import to_json
+    from singa_dask.observe.json_text import to_json
     from singa_dask.observe.progress import (
         BarProgress,
         LinesProgress,
@@ -67,6 +67,6 @@ __getattr__ = lazy_names(
         "short_url": "run_directory",
         "show_metrics": "progress",
         "start_progress": "progress",
-        "to_json": "journal",
+        "to_json": "json_text",
     },
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,8 @@ from typing import Any
 from singa_dask.data import fs
 from singa_dask.data.fs.locks import try_lock
 from singa_dask.errors import DataError
-from singa_dask.redaction import redact
 
-__all__ = ["Journal", "is_in_use", "newest_objects", "read_objects", "to_json"]
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.
-
-    Secrets are hidden, see `singa_dask.redaction`.
-    """
-    return redact(json.dumps(_finite(value), indent=indent, default=float))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
+__all__ = ["Journal", "is_in_use", "newest_objects", "read_objects"]
 
 TAIL_BYTES = 2**16
 REWRITE_S = 1.0

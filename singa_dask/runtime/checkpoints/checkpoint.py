@@ -22,8 +22,13 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
-from singa_dask.runtime.checkpoints.kept_files import write_or_keep
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, what_is_no_cut, write_manifest
+from singa_dask.runtime.checkpoints.manifest import (
+    MANIFEST,
+    decode_manifest,
+    what_is_no_cut,
+    write_manifest,
+    write_or_keep,
+)
 from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
 __all__ = [

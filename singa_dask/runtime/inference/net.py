@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.data.stores.job_class_names import ClassNames
-from singa_dask.errors import ConfigError, NumericError
+from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
 from singa_dask.net import NeuralNet
@@ -28,6 +32,8 @@ __all__ = [
     "fill",
     "is_sequential",
     "keep_outputs",
+    "load_modules",
+    "locate_errors",
     "mean_metrics",
     "prepare_net",
 ]
@@ -197,3 +203,24 @@ def mean_metrics(batches: Iterable[tuple[float, Metrics]]) -> dict[str, float]:
         if not np.isfinite(mean):
             raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
     return means
+
+
+def load_modules(sources: Sequence[modules.Source]) -> None:
+    """Load the user's modules; if there are none, keep those that are loaded."""
+    if sources:
+        modules.load(sources, REGISTRIES.values())
+
+
+@contextlib.contextmanager
+def locate_errors(where: Callable[[], str]) -> Iterator[None]:
+    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
+    try:
+        yield
+    except Exception as error:
+        found = modules.blame(error)
+        if found is not None:
+            raise UnitError(f"{found.place}: {found.text} ({where()})\n{found.traceback.rstrip()}") from None
+        if isinstance(error, SingaError):
+            raise
+        shown = traceback.format_exc().rstrip()
+        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None

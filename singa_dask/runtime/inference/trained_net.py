@@ -26,9 +26,9 @@ from singa_dask.runtime.inference.net import (
     class_names_of,
     is_sequential,
     keep_outputs,
+    locate_errors,
     prepare_net,
 )
-from singa_dask.runtime.inference.user_code import locate_errors
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm

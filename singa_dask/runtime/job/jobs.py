@@ -26,7 +26,7 @@ from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.unit_tasks import UnitTasks
-from singa_dask.runtime.job.views import Shown, Views
+from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.job.waiting import Waiting
 from singa_dask.runtime.planning.placement import plan_processes
 
@@ -80,8 +80,7 @@ class Jobs(SchedulerPlugin):
         parts = (self.history, self._waiting, self._drivers, self._sites)
         views = Views(scheduler, self._jobs, *parts, self._handle)
         handlers |= {**self._waiting.handlers, **self._drivers.handlers, **self._sites.handlers, **views.handlers}
-        shown = Shown(scheduler, self._jobs, self.history, self._waiting, views)
-        self._remove_metrics = add_dashboard(scheduler, shown)
+        self._remove_metrics = add_dashboard(scheduler, views)
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
 

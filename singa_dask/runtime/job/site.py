@@ -230,12 +230,12 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process of those that replace others, see `UnitHost.join`, and of its ``buddy`` from now on."""
+        """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
         host = self._current(job_id, life, process)
         if host is None:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
         self.hostings[job_id, process].buddy = buddy
-        host.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        host.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 
     async def _close(self, hosting: Hosting, reason: str) -> None:

@@ -231,7 +231,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
             host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
-    host.give_memory(worker, net, mirror)
+    host.stub.give_memory(worker, net, mirror)
     return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
 
 

@@ -1,0 +1,28 @@
+"""Values as JSON that any program can read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from singa_dask.redaction import redact
+
+__all__ = ["to_json"]
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.
+
+    Secrets are hidden, see `singa_dask.redaction`.
+    """
+    return redact(json.dumps(_finite(value), indent=indent, default=float))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
