@@ -24,10 +24,10 @@ from singa_dask.runtime.planning.resources import limit_process
 from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
-from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
 __all__ = ["BackgroundWriter", "UnitHost"]
