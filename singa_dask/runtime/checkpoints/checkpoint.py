@@ -26,8 +26,8 @@ from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     what_is_no_cut,
+    write_file,
     write_manifest,
-    write_or_keep,
 )
 from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
@@ -94,31 +94,6 @@ def life_suffix(life: int) -> str:
 Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
 """(file, chunks) saves a file of a checkpoint or snapshot, and returns its description for the manifest: see
 `write_file`."""
-
-
-def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False) -> dict[str, Any]:
-    """Write a file of a checkpoint, without a copy of it in memory.
-
-    Parameters
-    ----------
-    url : str
-        Of the step.
-    file : str
-    chunks : sequence of bytes or memoryview
-        Its content.
-    keep : bool
-        See `write_or_keep`.
-
-    Returns
-    -------
-    dict
-        Its ``file`` name, length in ``bytes`` and ``sha256``, and what `write_or_keep` returns.
-    """
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
-    return {**facts, **write_or_keep(url, file, chunks, keep)}
 
 
 def write_part(

@@ -16,7 +16,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, life_suffix
 from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
-__all__ = ["LayerState", "read_states", "restore_states", "states_name", "take_states", "write_states"]
+__all__ = ["LayerState", "read_states", "restore_states", "take_states", "write_states"]
 
 
 class LayerState(NamedTuple):
@@ -42,7 +42,7 @@ class LayerState(NamedTuple):
     on_host: tuple[bool, ...]
 
 
-def states_name(group: int, worker: int, life: int = 0) -> str:
+def _states_name(group: int, worker: int, life: int = 0) -> str:
     """Return the file name of the states of a worker, e.g. ``states-0-1.life-3.safetensors``; life 0 is not named."""
     return f"states-{group}-{worker}{life_suffix(life)}.safetensors"
 
@@ -104,7 +104,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
             facts = {"key": key, "dtype": _dtype_name(array.dtype), "shape": list(array.shape), "on_host": on_host}
             described.append(facts)
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
-    described_file = save(states_name(group, worker, life), tensor_chunks(tensors))
+    described_file = save(_states_name(group, worker, life), tensor_chunks(tensors))
     return {**described_file, "group": group, "worker": worker, "layers": layers}
 
 

@@ -21,50 +21,52 @@ from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
 
 __all__ = [
-    "KEPT_AT",
     "MANIFEST",
-    "WHY_KEPT",
     "decode_manifest",
     "encode_manifest",
     "keep_file",
     "make_manifest",
     "newest_step",
-    "places_of",
     "what_is_no_cut",
-    "without_places",
+    "write_file",
     "write_manifest",
-    "write_or_keep",
 ]
 
 # older directories are deleted when another one is made
 KEPT_FOR_S = 30 * 86400.0
 # keys of the description of a file that is not where its checkpoint is
-KEPT_AT, WHY_KEPT = "kept_at", "why_kept"
+_KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
-def write_or_keep(url: str, file: str, content: bytes | Sequence[bytes | memoryview], keep: bool) -> dict[str, Any]:
-    """Write a file of a checkpoint; with ``keep`` to a local directory if that fails.
+def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False) -> dict[str, Any]:
+    """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
 
     Parameters
     ----------
     url : str
         Of the step.
     file : str
-    content : bytes or sequence of bytes
+    chunks : sequence of bytes or memoryview
+        Its content.
     keep : bool
 
     Returns
     -------
     dict
-        ``kept_at``, host and directory, and ``why_kept``, the error; empty if it is written.
+        Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
+        ``why_kept``, the error.
     """
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
     try:
-        fs.write_atomic(fs.join(url, file), content)
+        fs.write_atomic(fs.join(url, file), chunks)
     except DataError as error:
         if not keep:
             raise
-        return {KEPT_AT: keep_file(url, file, content, str(error)), WHY_KEPT: str(error)}
-    return {}
+        facts |= {_KEPT_AT: keep_file(url, file, chunks, str(error)), _WHY_KEPT: str(error)}
+    return facts
 
 
 def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
@@ -107,14 +109,14 @@ def _last_change(folder: str) -> float:
     return max(os.lstat(path).st_mtime for path, _, _ in os.walk(folder))
 
 
-def places_of(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _places_of(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return where files are kept, and why."""
-    return {each[KEPT_AT]: each[WHY_KEPT] for each in files if KEPT_AT in each}
+    return {each[_KEPT_AT]: each[_WHY_KEPT] for each in files if _KEPT_AT in each}
 
 
-def without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the descriptions of files for a manifest."""
-    return [{key: value for key, value in each.items() if key not in (KEPT_AT, WHY_KEPT)} for each in files]
+    return [{key: value for key, value in each.items() if key not in (_KEPT_AT, _WHY_KEPT)} for each in files]
 
 
 FORMAT = "singa-dask checkpoint 1"
@@ -223,8 +225,8 @@ def write_manifest(
         Where files of the checkpoint are kept, and why; empty if it is complete.
     """
     files = [*parts, *facts.get("states", ())]
-    places = places_of(files)
-    content = encode_manifest(without_places(parts), {**facts, "states": without_places(facts.get("states", ()))})
+    places = _places_of(files)
+    content = encode_manifest(_without_places(parts), {**facts, "states": _without_places(facts.get("states", ()))})
     if not places:
         try:
             _check_seen(url, files)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from singa_dask.data.fs.checksum import checksum_of
 
-__all__ = ["Keep", "SnapshotStore", "keep_file"]
+__all__ = ["Keep", "SnapshotStore", "keep_in_memory"]
 
 Keep = Callable[[int, str, bytes], list[str]]
 """(step, file, content) -> the addresses of the processes that keep the part from now on."""
@@ -101,7 +101,7 @@ def _index_of(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0]
 
 
-def keep_file(keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview]) -> dict[str, Any]:
+def keep_in_memory(keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview]) -> dict[str, Any]:
     """Keep a file of a snapshot in memory.
 
     Returns

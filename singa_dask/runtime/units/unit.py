@@ -23,7 +23,7 @@ from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.snapshots import keep_file
+from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
@@ -213,7 +213,7 @@ def _save_of(host: UnitHost, step: int, where: Mapping[str, Any]) -> Save:
         return partial(checkpoint.write_file, where["url"], keep=where.get("keep", False))
     if host.keep is None:
         raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
-    return partial(keep_file, host.keep, step)
+    return partial(keep_in_memory, host.keep, step)
 
 
 def _close(net: NeuralNet, gate: Gate) -> None:

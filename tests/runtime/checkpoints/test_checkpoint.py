@@ -28,7 +28,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import make_manifest
-from singa_dask.runtime.checkpoints.snapshots import keep_file
+from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 
@@ -230,7 +230,7 @@ def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
 
     for index, name in enumerate(values):
         pieces = [Piece(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        parts.append(write_part(partial(keep_file, keep, 3), index, 2, pieces, list(values), life=4))
+        parts.append(write_part(partial(keep_in_memory, keep, 3), index, 2, pieces, list(values), life=4))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 
