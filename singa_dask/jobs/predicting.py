@@ -25,7 +25,7 @@ from singa_dask.jobs.model_source import find_source
 from singa_dask.jobs.run import Run
 from singa_dask.jobs.stored import PHASES, StoredNet
 from singa_dask.runtime.inference.job import has_classes, predicted_layer
-from singa_dask.runtime.inference.metrics import mean_metrics
+from singa_dask.runtime.inference.net import mean_metrics
 from singa_dask.runtime.inference.predictions import labels_of
 
 __all__ = ["extract", "predict", "test"]

@@ -21,7 +21,7 @@ from singa_dask.jobs.job import Job
 from singa_dask.jobs.preparing import prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import Progress, start_progress
-from singa_dask.observe.notebook import NotebookProgress, notebook_shell
+from singa_dask.observe.progress import NotebookProgress, notebook_shell
 from singa_dask.runtime import Result
 
 if TYPE_CHECKING:

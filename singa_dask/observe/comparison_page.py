@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.observe.comparison_table import rows, why_not
+from singa_dask.observe.comparison import rows, why_not
 from singa_dask.observe.svg_charts import COLOURS, Series, bar_chart, line_chart, short
 
 __all__ = ["write_page"]

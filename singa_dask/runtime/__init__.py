@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.checks import prepare
+    from singa_dask.runtime.job.checks import absent_records, missing_gpus, net_warnings, prepare, worker_warnings
     from singa_dask.runtime.job.cluster import (
         Patience,
         connect,
         embedded_cluster,
         local_cluster,
+        present_workers,
         threads_by_host,
     )
     from singa_dask.runtime.job.detaching import detach, remote_hosts
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.names import this_user
     from singa_dask.runtime.job.placing import check_room, wait_for_room
     from singa_dask.runtime.job.preload import dask_setup
-    from singa_dask.runtime.job.present import present_workers
     from singa_dask.runtime.job.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.report import Result
     from singa_dask.runtime.job.tasks import Runner, on_dask, on_each_worker, run_here
-    from singa_dask.runtime.job.warnings import absent_records, missing_gpus, net_warnings, worker_warnings
     from singa_dask.runtime.planning.placement import Layout, plan_processes
     from singa_dask.runtime.planning.resources import n_threads
 
@@ -76,7 +75,7 @@ __getattr__ = lazy_names(
         "RemoteJobs": "job.remote_jobs",
         "Result": "job.report",
         "Runner": "job.tasks",
-        "absent_records": "job.warnings",
+        "absent_records": "job.checks",
         "check_room": "job.placing",
         "connect": "job.cluster",
         "dask_setup": "job.preload",
@@ -84,18 +83,18 @@ __getattr__ = lazy_names(
         "embedded_cluster": "job.cluster",
         "local_cluster": "job.cluster",
         "n_threads": "planning.resources",
-        "missing_gpus": "job.warnings",
-        "net_warnings": "job.warnings",
+        "missing_gpus": "job.checks",
+        "net_warnings": "job.checks",
         "on_dask": "job.tasks",
         "on_each_worker": "job.tasks",
         "plan_processes": "planning.placement",
         "prepare": "job.checks",
-        "present_workers": "job.present",
+        "present_workers": "job.cluster",
         "remote_hosts": "job.detaching",
         "run_here": "job.tasks",
         "this_user": "job.names",
         "threads_by_host": "job.cluster",
         "wait_for_room": "job.placing",
-        "worker_warnings": "job.warnings",
+        "worker_warnings": "job.checks",
     },
 )

@@ -16,7 +16,7 @@ from distributed import Client
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
-from singa_dask.runtime.job.present import present_workers
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.benchmarks.contender import NETS
 from tests.benchmarks.exchange import raw_exchange, raw_open, ready

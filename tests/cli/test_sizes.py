@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.runtime.job import checks, warnings
+from singa_dask.runtime.job import checks
 from tests.cli.conftest import Call
 
 UNITS = "neuralnet.layer[fc].innerproduct_conf.num_output"
@@ -58,7 +58,7 @@ def test_gpus_that_are_not_here(
         def count() -> int:
             return 0
 
-    monkeypatch.setattr(warnings.OPS, "find", lambda name: NoGpus)
+    monkeypatch.setattr(checks.OPS, "find", lambda name: NoGpus)
     said = (
         f"--set {change}: {key}: %sGPUs cannot be used here: this process sees no GPU. To compute on the CPU say --cpu"
     )

@@ -14,7 +14,7 @@ import psutil
 from distributed import Client
 
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.present import present_workers
+from singa_dask.runtime.job.cluster import present_workers
 from tests.runtime.processes import TIMEOUT_S, Cluster, residue, wait_until
 
 NANNY: tuple[str, ...] = ()

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from singa_dask.observe.comparison import Target, add_statistics, measure
+from singa_dask.observe.comparison import Target, add_statistics, measure, show_table
 from singa_dask.observe.comparison_page import write_page
-from singa_dask.observe.comparison_table import show_table
 from singa_dask.observe.svg_charts import Series, bar_chart, line_chart, short
 
 BATCH = 10

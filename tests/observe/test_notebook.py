@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.observe.notebook import MAX_LINES, UPDATE_S, NotebookProgress, notebook_shell
+from singa_dask.observe.progress import MAX_LINES, UPDATE_S, NotebookProgress, notebook_shell
 
 
 def metrics(step: int, phase: str = "train") -> dict[str, Any]:

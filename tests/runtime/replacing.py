@@ -175,7 +175,7 @@ class Running:
         for host in fresh:
             host.connect([each.address for each in self.hosts])
         for host in others:
-            host.join({each.process: each.address for each in fresh}, ())
+            host.router.join({each.process: each.address for each in fresh}, ())
         for host in fresh:
             self._start(host, snapshot)
         return steps

@@ -31,9 +31,8 @@ from singa_dask.jobs.clusters import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.preparing import describe_command
 from singa_dask.observe import new_job_id, short_url, to_json
-from singa_dask.observe.comparison import Target, add_statistics, measure
+from singa_dask.observe.comparison import Target, add_statistics, measure, show_table
 from singa_dask.observe.comparison_page import write_page
-from singa_dask.observe.comparison_table import show_table
 from singa_dask.redaction import redact
 from singa_dask.runtime import Patience, local_cluster, present_workers, wait_for_room
 from singa_dask.runtime.planning.resources import cpu_count

@@ -22,18 +22,23 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
-from singa_dask.runtime.checkpoints.kept_files import write_or_keep
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, decode_manifest, what_is_no_cut, write_manifest
-from singa_dask.runtime.checkpoints.tensors import encode_tensors, tensor_chunks
+from singa_dask.runtime.checkpoints.manifest import (
+    MANIFEST,
+    decode_manifest,
+    what_is_no_cut,
+    write_file,
+    write_manifest,
+)
+from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
 __all__ = [
     "Checkpoint",
     "Piece",
-    "describe_file",
-    "encode_part",
+    "Save",
     "life_suffix",
     "part_name",
     "step_url",
+    "write_file",
     "write_manifest",
     "write_part",
 ]
@@ -86,46 +91,20 @@ def life_suffix(life: int) -> str:
     return f".life-{life}" if life else ""
 
 
+Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
+"""(file, chunks) saves a file of a checkpoint or snapshot, and returns its description for the manifest: see
+`write_file`."""
+
+
 def write_part(
-    url: str,
-    index: int,
-    n_parts: int,
-    pieces: Sequence[Piece],
-    names: Sequence[str],
-    life: int = 0,
-    keep: bool = False,
+    save: Save, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
 ) -> dict[str, Any]:
-    """Write the part of one server, without a copy of it in memory; return its description for the manifest.
+    """Save the part of one server; return its description for the manifest.
 
     Parameters
     ----------
-    url : str
-        Of the step.
-    index, n_parts, pieces, names, life
-        See `encode_part`.
-    keep : bool
-        See `write_or_keep`.
-    """
-    tensors, described = _tensors_of(pieces, names)
-    file, chunks, digest = part_name(index, n_parts, life), tensor_chunks(tensors), hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest(), "tensors": described}
-    return {**facts, **write_or_keep(url, file, chunks, keep)}
-
-
-def encode_part(
-    index: int,
-    n_parts: int,
-    pieces: Sequence[Piece],
-    names: Sequence[str],
-    life: int = 0,
-    checksum: str = "sha256",
-) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of the part of one server, and its description for the manifest.
-
-    Parameters
-    ----------
+    save : callable
+        See `Save`.
     index, n_parts : int
         Index of the server, and number of servers.
     pieces : sequence of Piece
@@ -133,13 +112,9 @@ def encode_part(
         Name of each param.
     life : int
         Of the job.
-    checksum : str
-        ``"sha256"`` or ``"crc32c"``.
     """
     tensors, described = _tensors_of(pieces, names)
-    content = encode_tensors(tensors)
-    file = part_name(index, n_parts, life)
-    return content, {**describe_file(file, content, checksum), "tensors": described}
+    return {**save(part_name(index, n_parts, life), tensor_chunks(tensors)), "tensors": described}
 
 
 def _tensors_of(pieces: Sequence[Piece], names: Sequence[str]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -160,11 +135,6 @@ def _tensors_of(pieces: Sequence[Piece], names: Sequence[str]) -> tuple[dict[str
             tensor["applied"] = {str(group): step for group, step in piece.applied.items()}
         described.append(tensor)
     return tensors, described
-
-
-def describe_file(file: str, content: bytes, checksum: str) -> dict[str, Any]:
-    """Return what a manifest has about a file: its name, length and checksum, see `encode_part`."""
-    return {"file": file, "bytes": len(content), checksum: CHECKSUMS[checksum](content)}
 
 
 class Checkpoint:

@@ -13,11 +13,10 @@ import numpy as np
 
 from singa_dask.errors import CheckpointError
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, describe_file, life_suffix
-from singa_dask.runtime.checkpoints.kept_files import write_or_keep
-from singa_dask.runtime.checkpoints.tensors import encode_tensors
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, life_suffix
+from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
-__all__ = ["LayerState", "encode_states", "read_states", "restore_states", "states_name", "take_states", "write_states"]
+__all__ = ["LayerState", "read_states", "restore_states", "take_states", "write_states"]
 
 
 class LayerState(NamedTuple):
@@ -43,7 +42,7 @@ class LayerState(NamedTuple):
     on_host: tuple[bool, ...]
 
 
-def states_name(group: int, worker: int, life: int = 0) -> str:
+def _states_name(group: int, worker: int, life: int = 0) -> str:
     """Return the file name of the states of a worker, e.g. ``states-0-1.life-3.safetensors``; life 0 is not named."""
     return f"states-{group}-{worker}{life_suffix(life)}.safetensors"
 
@@ -94,10 +93,8 @@ def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) 
     return unfit
 
 
-def encode_states(
-    group: int, worker: int, states: Sequence[LayerState], life: int = 0, checksum: str = "sha256"
-) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of the states of one worker, and their description for the manifest; see `encode_part`."""
+def write_states(save: Save, group: int, worker: int, states: Sequence[LayerState], life: int = 0) -> dict[str, Any]:
+    """Save the states of one worker; return their description for the manifest, as `write_part`."""
     tensors, layers = {}, []
     for state in states:
         described = []
@@ -107,22 +104,13 @@ def encode_states(
             facts = {"key": key, "dtype": _dtype_name(array.dtype), "shape": list(array.shape), "on_host": on_host}
             described.append(facts)
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
-    content = encode_tensors(tensors)
-    described_file = describe_file(states_name(group, worker, life), content, checksum)
-    return content, {**described_file, "group": group, "worker": worker, "layers": layers}
+    described_file = save(_states_name(group, worker, life), tensor_chunks(tensors))
+    return {**described_file, "group": group, "worker": worker, "layers": layers}
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     """Return a text that `np.dtype` makes the same dtype of; that of bfloat16 is only its name."""
     return dtype.str if np.dtype(dtype.str) == dtype else dtype.name
-
-
-def write_states(
-    url: str, group: int, worker: int, states: Sequence[LayerState], life: int = 0, keep: bool = False
-) -> dict[str, Any]:
-    """Write the states of one worker to the URL of a step, see `write_or_keep`; return their description."""
-    content, described = encode_states(group, worker, states, life)
-    return {**described, **write_or_keep(url, described["file"], content, keep)}
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:

@@ -7,23 +7,117 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import posixpath
+import shutil
+import socket
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.errors import CheckpointError, DataError
-from singa_dask.runtime.checkpoints.kept_files import keep_file, places_of, without_places
 
 __all__ = [
     "MANIFEST",
     "decode_manifest",
     "encode_manifest",
+    "keep_file",
     "make_manifest",
     "newest_step",
     "what_is_no_cut",
+    "write_file",
     "write_manifest",
 ]
+
+# older directories are deleted when another one is made
+KEPT_FOR_S = 30 * 86400.0
+# keys of the description of a file that is not where its checkpoint is
+_KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
+
+
+def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False) -> dict[str, Any]:
+    """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
+
+    Parameters
+    ----------
+    url : str
+        Of the step.
+    file : str
+    chunks : sequence of bytes or memoryview
+        Its content.
+    keep : bool
+
+    Returns
+    -------
+    dict
+        Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
+        ``why_kept``, the error.
+    """
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
+    try:
+        fs.write_atomic(fs.join(url, file), chunks)
+    except DataError as error:
+        if not keep:
+            raise
+        facts |= {_KEPT_AT: keep_file(url, file, chunks, str(error)), _WHY_KEPT: str(error)}
+    return facts
+
+
+def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
+    """Write a file of a checkpoint to a local directory; return host and directory.
+
+    Raises
+    ------
+    CheckpointError
+        That is not possible either; ``why`` is the reason to try it.
+    """
+    host = socket.gethostname()
+    try:
+        folder = _folder(url)
+        fs.write_atomic(os.path.join(folder, file), content)
+    except (OSError, DataError) as error:
+        raise CheckpointError(f"{why} Nor could {file} be kept on {host}: {error}") from error
+    return f"{host}:{folder}"
+
+
+def _folder(url: str) -> str:
+    """Return a directory on this host, which nobody else can write, for files of a checkpoint."""
+    ours = os.path.join(tempfile.gettempdir(), f"singa-dask-kept-{os.getuid()}")
+    os.makedirs(ours, 0o700, exist_ok=True)
+    status = os.lstat(ours)
+    if status.st_uid != os.getuid() or status.st_mode & 0o77:
+        raise OSError(f"{ours} belongs to others.")
+    _remove_old(ours)
+    return os.path.join(ours, hashlib.sha256(url.encode()).hexdigest()[:12], posixpath.basename(url))
+
+
+def _remove_old(ours: str) -> None:
+    """Delete the files of runs for which nothing was kept in the last 30 days."""
+    with os.scandir(ours) as runs:
+        old = [run.path for run in runs if time.time() - _last_change(run.path) > KEPT_FOR_S]
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _last_change(folder: str) -> float:
+    return max(os.lstat(path).st_mtime for path, _, _ in os.walk(folder))
+
+
+def _places_of(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return where files are kept, and why."""
+    return {each[_KEPT_AT]: each[_WHY_KEPT] for each in files if _KEPT_AT in each}
+
+
+def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the descriptions of files for a manifest."""
+    return [{key: value for key, value in each.items() if key not in (_KEPT_AT, _WHY_KEPT)} for each in files]
+
 
 FORMAT = "singa-dask checkpoint 1"
 MANIFEST = "manifest.json"
@@ -131,8 +225,8 @@ def write_manifest(
         Where files of the checkpoint are kept, and why; empty if it is complete.
     """
     files = [*parts, *facts.get("states", ())]
-    places = places_of(files)
-    content = encode_manifest(without_places(parts), {**facts, "states": without_places(facts.get("states", ()))})
+    places = _places_of(files)
+    content = encode_manifest(_without_places(parts), {**facts, "states": _without_places(facts.get("states", ()))})
     if not places:
         try:
             _check_seen(url, files)

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from singa_dask.runtime.checkpoints.checkpoint import Piece, encode_part
-from singa_dask.runtime.checkpoints.layer_states import LayerState, encode_states
+from singa_dask.data.fs.checksum import checksum_of
 
-__all__ = ["Keep", "SnapshotStore", "keep_part", "keep_states"]
+__all__ = ["Keep", "SnapshotStore", "keep_in_memory"]
 
 Keep = Callable[[int, str, bytes], list[str]]
 """(step, file, content) -> the addresses of the processes that keep the part from now on."""
@@ -102,34 +101,15 @@ def _index_of(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0]
 
 
-def keep_part(
-    keep: Keep, step: int, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int
-) -> dict[str, Any]:
-    """Keep the part of one server in memory; return its description for the manifest.
+def keep_in_memory(keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview]) -> dict[str, Any]:
+    """Keep a file of a snapshot in memory.
 
-    That of `encode_part`, with ``holders``, the addresses of the processes that keep it, and ``seconds``, the time
-    that this took.
-
-    Parameters
-    ----------
-    keep : callable
-        See `Keep`.
-    step : int
-    index, n_parts, pieces, names, life
-        See `encode_part`.
+    Returns
+    -------
+    dict
+        Its ``file`` name, which has the step, length in ``bytes`` and ``crc32c``; ``holders``, the addresses of the
+        processes that keep it; and ``seconds``, the time that this took.
     """
-    started = time.perf_counter()
-    content, described = encode_part(index, n_parts, pieces, names, life, checksum="crc32c")
-    return {**_keep_file(keep, step, content, described), "seconds": time.perf_counter() - started}
-
-
-def keep_states(
-    keep: Keep, step: int, group: int, worker: int, states: Sequence[LayerState], life: int
-) -> dict[str, Any]:
-    """Keep the layer states of one worker in memory; return their description, with ``holders``, as `keep_part`."""
-    return _keep_file(keep, step, *encode_states(group, worker, states, life, checksum="crc32c"))
-
-
-def _keep_file(keep: Keep, step: int, content: bytes, described: dict[str, Any]) -> dict[str, Any]:
-    file = f"step-{step}/{described['file']}"
-    return {**described, "file": file, "holders": keep(step, file, content)}
+    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{file}"
+    facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
+    return {**facts, "holders": keep(step, file, content), "seconds": time.perf_counter() - started}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data import Arrays
 from singa_dask.data.stores.job_class_names import ClassNames
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort
 from singa_dask.net import NeuralNet
@@ -18,7 +24,19 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.training import ALGORITHMS, Algorithm
 
-__all__ = ["SharedValues", "build", "class_names_of", "fill", "is_sequential", "prepare_net"]
+__all__ = [
+    "Metrics",
+    "SharedValues",
+    "build",
+    "class_names_of",
+    "fill",
+    "is_sequential",
+    "keep_outputs",
+    "load_modules",
+    "locate_errors",
+    "mean_metrics",
+    "prepare_net",
+]
 
 SharedValues = dict[str, tuple[Array, int]]
 """Values and version of params, by name."""
@@ -129,3 +147,80 @@ def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: Sh
 
 def _no_server(*_: object) -> None:
     """Take the place of the exchange with servers."""
+
+
+def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
+    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps.
+
+    Labels are those of ``label_layer``, or else of the first input layer that has some.
+    """
+    pieces = []
+    for layer in net.layers:
+        if layer.conf_name == name:
+            feature = layer.features[0]
+            values = np.asarray(layer.ops.to_host(feature.data), np.float32)
+            pieces.append(values.reshape(layer.site.n_steps, -1, *feature.shape[1:]))
+    steps = np.concatenate(pieces)
+    values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
+    if topk:
+        values = _top(values.reshape(len(values), len(steps), -1), topk)
+    arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
+    inputs = [layer for layer in net.layers if layer.traits.is_input and labels]
+    given = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
+    found = next((each for each in given if each is not None and np.shape(each) == (len(values),)), None)
+    if found is not None:
+        arrays["label"] = np.array(found, np.int32)
+    return arrays
+
+
+def _top(scores: Any, n: int) -> Any:
+    """Return (index, value) of the ``n`` highest scores of each record; of equal ones the higher index first."""
+    indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
+    pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
+    return pairs.reshape(len(scores), -1)
+
+
+Metrics = dict[str, tuple[float, float]]
+"""(sum, count) of each metric, by name."""
+
+
+def mean_metrics(batches: Iterable[tuple[float, Metrics]]) -> dict[str, float]:
+    """Return the mean of each metric over batches with their weights.
+
+    Raises
+    ------
+    NumericError
+        A mean is not finite.
+    """
+    totals: dict[str, list[float]] = {}
+    for weight, metrics in batches:
+        for name, (total, count) in metrics.items():
+            entry = totals.setdefault(name, [0.0, 0.0])
+            entry[0] += weight * total
+            entry[1] += weight * count
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    for name, mean in means.items():
+        if not np.isfinite(mean):
+            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
+    return means
+
+
+def load_modules(sources: Sequence[modules.Source]) -> None:
+    """Load the user's modules; if there are none, keep those that are loaded."""
+    if sources:
+        modules.load(sources, REGISTRIES.values())
+
+
+@contextlib.contextmanager
+def locate_errors(where: Callable[[], str]) -> Iterator[None]:
+    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
+    try:
+        yield
+    except Exception as error:
+        found = modules.blame(error)
+        if found is not None:
+            raise UnitError(f"{found.place}: {found.text} ({where()})\n{found.traceback.rstrip()}") from None
+        if isinstance(error, SingaError):
+            raise
+        shown = traceback.format_exc().rstrip()
+        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None

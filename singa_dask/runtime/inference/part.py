@@ -23,10 +23,15 @@ from singa_dask.errors import Aborted
 from singa_dask.layers import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.metrics import Metrics
-from singa_dask.runtime.inference.net import build, class_names_of, prepare_net
-from singa_dask.runtime.inference.outputs import keep_outputs
-from singa_dask.runtime.inference.user_code import load_modules, locate_errors
+from singa_dask.runtime.inference.net import (
+    Metrics,
+    build,
+    class_names_of,
+    keep_outputs,
+    load_modules,
+    locate_errors,
+    prepare_net,
+)
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread

@@ -12,9 +12,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.net import build, class_names_of, is_sequential
+from singa_dask.runtime.inference.net import build, class_names_of, is_sequential, load_modules, locate_errors
 from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.user_code import load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 

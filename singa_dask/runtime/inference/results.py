@@ -11,7 +11,7 @@ from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.metrics import mean_metrics
+from singa_dask.runtime.inference.net import mean_metrics
 from singa_dask.runtime.inference.part import PartResult
 
 __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]

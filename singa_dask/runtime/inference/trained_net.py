@@ -19,10 +19,16 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.metrics import Metrics
-from singa_dask.runtime.inference.net import SharedValues, build, class_names_of, is_sequential, prepare_net
-from singa_dask.runtime.inference.outputs import keep_outputs
-from singa_dask.runtime.inference.user_code import locate_errors
+from singa_dask.runtime.inference.net import (
+    Metrics,
+    SharedValues,
+    build,
+    class_names_of,
+    is_sequential,
+    keep_outputs,
+    locate_errors,
+    prepare_net,
+)
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm

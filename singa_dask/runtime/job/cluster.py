@@ -20,7 +20,24 @@ from distributed.versions import VersionMismatchWarning, scheduler_relevant_pack
 
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
-from singa_dask.runtime.job.present import present_workers
+
+__all__ = ["present_workers"]
+
+
+def present_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """Return the facts of each Dask worker from the scheduler (``nthreads``, ``host``, ``name``, ...), by address.
+
+    `Client.scheduler_info` may return none although there are some: the client sets what it returns every two seconds,
+    without the workers. A client without a connection has none.
+    """
+    if client.scheduler is None:
+        return {}
+    try:
+        identity = client.sync(client.scheduler.identity, n_workers=-1)
+    except OSError:
+        return {}
+    return dict(identity["workers"])
+
 
 if TYPE_CHECKING:
     from singa_dask.runtime.planning.placement import Layout
@@ -31,6 +48,7 @@ __all__ = [
     "connect",
     "embedded_cluster",
     "local_cluster",
+    "present_workers",
     "threads_by_host",
 ]
 

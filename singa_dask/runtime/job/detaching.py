@@ -15,16 +15,16 @@ from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.utils import sync
 
-from singa_dask.comm.credentials import as_client
 from singa_dask.data import fs
 from singa_dask.errors import A_BUG, ClusterError, DataError, SingaError
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import Driver, TakenOver, Tenure, install_jobs
 from singa_dask.runtime.job.follower import GONE, ask_jobs
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import DRIVERS, Op
-from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.job.sites import Plugin
+from singa_dask.runtime.job.unit_tasks import as_client
 from singa_dask.runtime.units.job_log import in_job
 
 __all__ = ["detach", "remote_hosts"]

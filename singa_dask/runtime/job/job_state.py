@@ -386,7 +386,8 @@ class JobState(LifeCycle):
         gone = {p for p, worker in enumerate(roster.workers) if worker not in there and life.is_done(p)}
         is_told, life.gone = gone == life.gone, gone
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
-            is_new = life.buddies[process] not in there and buddy != ""
+            # a process without one from the start takes no snapshots
+            is_new = life.buddies[process] not in ("", *there) and buddy != ""
             if (is_new or not is_told) and process not in gone:
                 life.buddies[process] = buddy if is_new else life.buddies[process]
                 where = roster.lives[process], roster.workers[process], process

@@ -23,7 +23,6 @@ from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
 from singa_dask.runtime.job.placer import place_again
-from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.unit_tasks import UnitTasks
@@ -81,8 +80,7 @@ class Jobs(SchedulerPlugin):
         parts = (self.history, self._waiting, self._drivers, self._sites)
         views = Views(scheduler, self._jobs, *parts, self._handle)
         handlers |= {**self._waiting.handlers, **self._drivers.handlers, **self._sites.handlers, **views.handlers}
-        shown = Shown(scheduler, self._jobs, self.history, self._waiting, views)
-        self._remove_metrics = add_dashboard(scheduler, shown)
+        self._remove_metrics = add_dashboard(scheduler, views)
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
 

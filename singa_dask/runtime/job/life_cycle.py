@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,13 +10,12 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.events import RunUnits, WorkerFacts
-from singa_dask.runtime.job.placer import Placer, Roster, buddies_of, host_actions
+from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import pack, plan_processes
 
-__all__ = ["FIRST", "Life", "LifeCycle", "run_action"]
+__all__ = ["FIRST", "Life", "LifeCycle", "host_actions", "run_action"]
 
 
 @dataclass
@@ -94,19 +93,50 @@ class Life:
         return max([*reported, *steps.values(), -1])
 
 
-def run_action(life: Life, process: int, workers: Mapping[str, WorkerFacts]) -> RunUnits:
+def run_action(life: Life, process: int, workers: Mapping[str, ev.WorkerFacts]) -> ev.RunUnits:
     """Return what starts the units of a process."""
     roster = life.roster
     worker, units = roster.workers[process], roster.layout.processes[process]
     known = workers.get(worker)
     room = max(1, known.nthreads - known.busy) if known else 1
     endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
-    return RunUnits(roster.lives[process], worker, process, units, min(room, len(units)), endpoints)
+    return ev.RunUnits(roster.lives[process], worker, process, units, min(room, len(units)), endpoints)
 
 
 FIRST = Address.worker(0, 0)
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 8.0
+
+
+def host_actions(
+    roster: Roster,
+    processes: Iterable[int],
+    start: Mapping[str, Any],
+    buddies: Sequence[str],
+    rejoin: Mapping[str, Any] | None = None,
+) -> list[ev.Host]:
+    """Return what hosts some processes of a job.
+
+    Parameters
+    ----------
+    roster : Roster
+    processes : iterable of int
+    start : mapping
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+    buddies : sequence of str
+        Of each process of the job.
+    rejoin : mapping, optional
+        Fields of `Rejoin`, as plain values, for processes that join others that go on.
+    """
+    facts = {
+        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
+        "workers": list(roster.workers),
+        "term": roster.term,
+        "threads": roster.threads or None,
+        "start": start,
+        "rejoin": rejoin,
+    }
+    return [ev.Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]
 
 
 class LifeCycle:

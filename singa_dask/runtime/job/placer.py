@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.events import Host, WorkerFacts
-from singa_dask.runtime.job.suspects import EVER, Suspects
+from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
-__all__ = ["Placer", "Roster", "buddies_of", "host_actions", "limits_of", "place_again", "share"]
+__all__ = ["Placer", "Roster", "Suspects", "buddies_of", "limits_of", "place_again", "share"]
+
+FIRST_S = 5.0
+"""How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
+PARTED_S = 60.0
+"""The same for two together that have not reached each other twice, or once while others do not: the first time may be
+a moment's."""
+MAX_S = 600.0
+EVER = sys.float_info.max
+"""A time after all but what is suspected for good."""
+
+
+class Suspects:
+    """Remembers what has failed, and how often. A worker that is gone, or comes, begins anew."""
+
+    def __init__(self) -> None:
+        self._failures: dict[frozenset[str], tuple[int, float]] = {}
+
+    def add(self, now: float, *workers: str, for_good: bool = False) -> float:
+        """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
+        key = frozenset(workers)
+        n, _ = self._failures.get(key, (0, 0.0))
+        parted = {each: failure for each, failure in self._failures.items() if len(each) == len(key) > 1}
+        if len(key) > 1 and not n and all(until <= now for _, until in parted.values()):
+            seconds = 0.0
+        else:
+            first_s, n_doubled = (FIRST_S, n) if len(key) == 1 else (PARTED_S, max(n - 1, 0))
+            seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
+        seconds = math.inf if for_good else seconds
+        end = now + seconds
+        # the network is not mended yet
+        self._failures |= {each: (m, max(end, until)) for each, (m, until) in parted.items()}
+        self._failures[key] = n + 1, end
+        return seconds
+
+    def forget(self, worker: str) -> None:
+        """Forget what has been said of a worker."""
+        self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
+
+    def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
+        """Return the workers without suspects, as many as possible that all reach each other.
+
+        Parameters
+        ----------
+        now : float
+            `EVER` leaves out only what is suspected for good.
+        workers : mapping of str to int
+            Free threads of each.
+        kept : sequence of str
+            Those to keep rather than others.
+        """
+        pending = [key for key, (_, until) in self._failures.items() if until > now]
+        left = set(workers).difference(*(key for key in pending if len(key) == 1))
+        while parted := [key for key in pending if len(key) > 1 and key <= left]:
+            n_parted = Counter(worker for key in parted for worker in key)
+            left.remove(max(n_parted, key=lambda each: (n_parted[each], each not in kept, -workers[each], each)))
+        return left
+
 
 NANNY_S = 6.0
 """How long units wait for a nanny to start their Dask worker again, before they share the others.
@@ -310,34 +369,3 @@ def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: 
         return (address in workers and workers[address].host == here, address in spare)
 
     return min(others, key=rank, default="")
-
-
-def host_actions(
-    roster: Roster,
-    processes: Iterable[int],
-    start: Mapping[str, Any],
-    buddies: Sequence[str],
-    rejoin: Mapping[str, Any] | None = None,
-) -> list[Host]:
-    """Return what hosts some processes of a job.
-
-    Parameters
-    ----------
-    roster : Roster
-    processes : iterable of int
-    start : mapping
-        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
-    buddies : sequence of str
-        Of each process of the job.
-    rejoin : mapping, optional
-        Fields of `Rejoin`, as plain values, for processes that join others that go on.
-    """
-    facts = {
-        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
-        "workers": list(roster.workers),
-        "term": roster.term,
-        "threads": roster.threads or None,
-        "start": start,
-        "rejoin": rejoin,
-    }
-    return [Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]

@@ -9,12 +9,11 @@ from distributed import Client
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.cluster import Patience
+from singa_dask.runtime.job.cluster import Patience, present_workers
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
 from singa_dask.runtime.job.names import is_units_key
 from singa_dask.runtime.job.placer import limits_of, place_again
-from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.planning.placement import Layout, place
 
 __all__ = ["Placed", "check_room", "place_on_cluster", "wait_for_room"]

@@ -18,11 +18,11 @@ from distributed.client import FutureCancelledError
 
 from singa_dask.data.fs.host_files import Catalog, PartFile
 from singa_dask.errors import DataError, LostUnitError
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import PartWriter, drop_parts, write_part
-from singa_dask.runtime.job.present import present_workers
 
 __all__ = ["PartsToPlace", "drop_from_hosts", "place_on_hosts"]
 

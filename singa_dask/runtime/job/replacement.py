@@ -12,8 +12,8 @@ from typing import Any, Literal
 from singa_dask.comm import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import Life, run_action
-from singa_dask.runtime.job.placer import Placer, buddies_of, host_actions
+from singa_dask.runtime.job.life_cycle import Life, host_actions, run_action
+from singa_dask.runtime.job.placer import Placer, buddies_of
 from singa_dask.runtime.job.restarting import RestartPoints
 from singa_dask.runtime.planning.placement import Layout
 

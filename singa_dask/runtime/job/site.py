@@ -27,7 +27,7 @@ from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.site_views import SiteLog, SiteViews
+from singa_dask.runtime.job.site_views import SiteLog, stacks_of
 from singa_dask.runtime.units.unit_host import UnitHost
 
 __all__ = ["Site", "run_units"]
@@ -69,10 +69,11 @@ class Site(WorkerPlugin):
             Op.JOIN: self._join,
             Op.STOP: self._stop,
             Op.SNAPSHOT: self._request_snapshot,
+            Op.CHECKPOINT: self._request_checkpoint,
+            Op.STACKS: self._stacks,
             Op.KEEP: self._keep,
             Op.PART: self._part,
             **self._files.handlers,
-            **SiteViews(self.hostings).handlers,
         }
         worker.handlers.update(handlers)
         worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
@@ -230,12 +231,12 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process of those that replace others, see `UnitHost.join`, and of its ``buddy`` from now on."""
+        """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
         host = self._current(job_id, life, process)
         if host is None:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
         self.hostings[job_id, process].buddy = buddy
-        host.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        host.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 
     async def _close(self, hosting: Hosting, reason: str) -> None:
@@ -256,6 +257,13 @@ class Site(WorkerPlugin):
     def _request_snapshot(self, job_id: str) -> None:
         for hosting in self._of(job_id):
             hosting.host.request_snapshot()
+
+    def _request_checkpoint(self, job_id: str) -> None:
+        for hosting in self._of(job_id):
+            hosting.host.request_checkpoint()
+
+    def _stacks(self, job_id: str) -> dict[str, dict[str, Any]]:
+        return stacks_of(self._of(job_id))
 
     # -- what is told ------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from distributed import Client, Future, KilledWorker
 from distributed.client import FutureCancelledError
 
 from singa_dask.errors import LostUnitError
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.part_files import reading
-from singa_dask.runtime.job.present import present_workers
 
 __all__ = ["Runner", "on_dask", "on_each_worker", "run_here"]
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future, Scheduler
+from distributed.security import Security
 
 from singa_dask.comm import Address
-from singa_dask.comm.credentials import as_client
 from singa_dask.errors import LostUnitError, is_out_of_memory, text_of
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_record import JobRecord
 from singa_dask.runtime.job.names import units_key
 from singa_dask.runtime.job.site import run_units
 
-__all__ = ["UnitTasks"]
+__all__ = ["UnitTasks", "as_client"]
 
 
 class UnitTasks:
@@ -102,3 +103,21 @@ def _explain(unit: Address, error: BaseException) -> dict[str, Any]:
         "expected": True,
         "retry": True,
     }
+
+
+def as_client(security: Security, role: str) -> Security:
+    """Return the security of a Dask process for a client in it; gateways give it no client's certificate.
+
+    Parameters
+    ----------
+    security : distributed.Security
+    role : {"scheduler", "worker"}
+        Of the process, whose own certificate is used where there is none for clients.
+    """
+    own = security.get_tls_config_for_role(role)
+    if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:
+        return security
+    made = copy.copy(security)
+    for name in ("cert", "key"):
+        setattr(made, f"tls_client_{name}", own[name])
+    return made

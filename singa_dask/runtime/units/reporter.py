@@ -13,7 +13,7 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
-__all__ = ["RecentRequests", "Reporter", "SaveStates"]
+__all__ = ["Reporter", "SaveStates"]
 
 FIRST = Address.worker(0, 0)
 
@@ -21,20 +21,6 @@ FIRST = Address.worker(0, 0)
 SaveStates = Callable[[int, Mapping[str, Any], Sequence[LayerState], Callable[[dict[str, Any]], None]], None]
 """(step, where, states, then) saves in the background, and calls ``then`` with ``states``, their description, or
 ``error``. ``where`` has ``url``, or ``snapshot``."""
-
-
-class RecentRequests:
-    """The newest requests of checkpoints that a unit has answered: one may be repeated if units are replaced."""
-
-    def __init__(self) -> None:
-        self._known: deque[tuple[str, int]] = deque(maxlen=8)
-
-    def __contains__(self, request: tuple[str, int]) -> bool:
-        return request in self._known
-
-    def add(self, request: tuple[str, int]) -> None:
-        """Add a request, its term and step."""
-        self._known.append(request)
 
 
 class _Report(NamedTuple):
@@ -70,7 +56,8 @@ class Reporter:
         self._requests: dict[tuple[str, int], Message] = {}
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
-        self._answered = RecentRequests()
+        # one may be repeated if units are replaced
+        self._answered: deque[tuple[str, int]] = deque(maxlen=8)
         self._held: tuple[str, int] | None = None
         self._first_step = state.step
         self._lock = threading.Lock()
@@ -154,7 +141,7 @@ class Reporter:
                 if key is None:
                     return
                 request, report = self._requests.pop(key), self._reports.pop(key, self._last)
-                self._answered.add(key)
+                self._answered.append(key)
             assert report is not None
             if report is self._last:
                 self._channel.send("arrived", FIRST, step=request.step, info={"term": key[0]})

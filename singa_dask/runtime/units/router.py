@@ -27,9 +27,9 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.failures import may_succeed_again
+from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
-from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
 __all__ = ["Mailbox", "Router"]

@@ -21,9 +21,9 @@ from singa_dask.gate import Gate, working_for
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.snapshots import Keep, keep_part, keep_states
+from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
@@ -197,7 +197,8 @@ def _states_saver(host: UnitHost, worker: Address) -> SaveStates:
     ) -> None:
         def write() -> None:
             try:
-                then({"states": _save_states(host, worker, step, where, states)})
+                saved = write_states(_save_of(host, step, where), worker.group, worker.id, states, host.life)
+                then({"states": saved})
             except Exception as error:  # reported to the worker that asked, which decides what to do
                 then({"error": text_of(error)})
 
@@ -206,13 +207,13 @@ def _states_saver(host: UnitHost, worker: Address) -> SaveStates:
     return save
 
 
-def _save_states(
-    host: UnitHost, worker: Address, step: int, where: Mapping[str, Any], states: Sequence[LayerState]
-) -> dict[str, Any]:
-    """Write the layer states of a worker to a file, or keep them in memory; return their description."""
+def _save_of(host: UnitHost, step: int, where: Mapping[str, Any]) -> Save:
+    """Return what saves the files of a checkpoint at a ``url``, or of a snapshot."""
     if "url" in where:
-        return write_states(where["url"], worker.group, worker.id, states, host.life, where.get("keep", False))
-    return keep_states(_keep_of(host), step, worker.group, worker.id, states, host.life)
+        return partial(checkpoint.write_file, where["url"], keep=where.get("keep", False))
+    if host.keep is None:
+        raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
+    return partial(keep_in_memory, host.keep, step)
 
 
 def _close(net: NeuralNet, gate: Gate) -> None:
@@ -230,7 +231,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
             host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
-    host.give_memory(worker, net, mirror)
+    host.stub.give_memory(worker, net, mirror)
     return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
 
 
@@ -308,24 +309,10 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
 
     def write() -> None:
         try:
-            info = _save(host, server.address.id, message, pieces)
+            save, n_parts = _save_of(host, message.step, message.info), host.job.cluster.nservers_per_group
+            info = checkpoint.write_part(save, server.address.id, n_parts, pieces, host.plan.names, host.life)
         except Exception as error:  # reported to the worker that asked, which decides what to do
             info = {"error": text_of(error)}
         host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info | term))
 
     host.writer_of(message.info).submit(write)
-
-
-def _save(host: UnitHost, index: int, message: Message, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Write the part of a server to a file, or keep it in memory; return its description for the manifest."""
-    n_parts, names = host.job.cluster.nservers_per_group, host.plan.names
-    if "url" in message.info:
-        url, keep = message.info["url"], message.info.get("keep", False)
-        return checkpoint.write_part(url, index, n_parts, pieces, names, host.life, keep)
-    return keep_part(_keep_of(host), message.step, index, n_parts, pieces, names, host.life)
-
-
-def _keep_of(host: UnitHost) -> Keep:
-    if host.keep is None:
-        raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
-    return host.keep

@@ -16,20 +16,18 @@ from singa_dask.comm import Address, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.errors import LostUnitError
-from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.snapshots import Keep
 from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
 from singa_dask.runtime.units.coordinator import Coordinator
-from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
-from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.worker import Worker
 
 __all__ = ["BackgroundWriter", "UnitHost"]
@@ -162,10 +160,6 @@ class UnitHost:
         """Set the address of every process."""
         self.router.peers = list(peers)
 
-    def give_memory(self, worker: Address, net: NeuralNet, mirror: HostMirror | None = None) -> None:
-        """Give the params of a local worker memory, as `SharedStub.give_memory`."""
-        self.stub.give_memory(worker, net, mirror)
-
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is ready to say hello; pass on what was requested before."""
         self.units[unit.address] = unit
@@ -257,10 +251,6 @@ class UnitHost:
             if steps:
                 applied[group] = min(steps)
         return applied
-
-    def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Go on with processes that replace others, see `Router.join`."""
-        self.router.join(endpoints, left)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -20,10 +20,9 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.checkpointing import Checkpointing
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.runtime.units.profiler import Profiler
+from singa_dask.runtime.units.profiler import Profiler, Trace
 from singa_dask.runtime.units.reporter import Reporter, SaveStates
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.trace import Trace
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 

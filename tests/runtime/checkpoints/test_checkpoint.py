@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
     Piece,
-    encode_part,
     part_name,
     step_url,
+    write_file,
     write_manifest,
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 
@@ -63,7 +65,7 @@ def write(
             if cut.server == server
             for what, array in values[names[cut.param]].items()
         ]
-        parts.append(write_part(url, server, n_servers, pieces, names, life))
+        parts.append(write_part(partial(write_file, url), server, n_servers, pieces, names, life))
     params = {name: {"shape": list(values[name]["value"].shape), "dtype": "float32"} for name in names}
     write_manifest(url, parts, {"job": "j", "step": step, "seed": 0, "params": params, "groups": {}, **facts})
     return url
@@ -197,7 +199,7 @@ def test_a_part_of_an_older_life_that_comes_late_changes_nothing(tmp_path: Path)
     for life in (0, 1):
         piece = Piece(0, 0, "value", 3, np.zeros(20, np.float32))
         for index in (0, 1):
-            write_part(url, index, 2, [piece], ["w"], life)
+            write_part(partial(write_file, url), index, 2, [piece], ["w"], life)
     found = Checkpoint(find(str(tmp_path)))
     np.testing.assert_array_equal(found.values("w"), before)
     assert [part["file"] for part in found.manifest["parts"]] == [part_name(index, 2, 2) for index in (0, 1)]
@@ -220,19 +222,22 @@ def test_a_gap_between_pieces_is_not_read_over(tmp_path: Path) -> None:
 
 def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return a manifest, and the parts by file, of a checkpoint that is nowhere else."""
-    values, files, parts = stored_values(), {}, []
+    values, files, parts = stored_values(), dict[str, bytes](), []
+
+    def keep(step: int, file: str, content: bytes) -> list[str]:
+        files[file] = content
+        return ["here"]
+
     for index, name in enumerate(values):
         pieces = [Piece(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        content, described = encode_part(index, 2, pieces, list(values), life=4, checksum="crc32c")
-        files[described["file"]] = content
-        parts.append(described)
+        parts.append(write_part(partial(keep_in_memory, keep, 3), index, 2, pieces, list(values), life=4))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 
 
 def test_parts_come_from_a_function() -> None:
     manifest, files = in_memory()
-    assert list(files) == ["part-0-of-2.life-4.safetensors", "part-1-of-2.life-4.safetensors"]
+    assert list(files) == ["step-3/part-0-of-2.life-4.safetensors", "step-3/part-1-of-2.life-4.safetensors"]
     found = Checkpoint.from_manifest(manifest, files.get, "snapshot of step 3")
     assert found.step == InitialState(mlp(), found).step == 3
     for name, arrays in stored_values().items():
@@ -244,7 +249,7 @@ def test_parts_come_from_a_function() -> None:
 def test_a_part_that_is_not_right_is_named(damage: Callable[[bytes], bytes | None], told: str) -> None:
     manifest, files = in_memory()
     found = Checkpoint.from_manifest(manifest, lambda file: damage(files[file]), "snapshot of step 3")
-    with pytest.raises(CheckpointError, match=rf"^snapshot of step 3/part-0-of-2.*: {told}"):
+    with pytest.raises(CheckpointError, match=rf"^snapshot of step 3/step-3/part-0-of-2.*: {told}"):
         found.values("w")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from singa_dask.conf import JobConf
 from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.shown import Shown
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.job.waiting import Waiting
@@ -80,7 +79,7 @@ def told(process: int, beat: int) -> dict[str, Any]:
     return {"process": process, "life": 0, "steps": {}, "waits": {}, "workers": workers, "bytes": [10**9, 10**9]}
 
 
-def shown(records: list[JobRecord], n_ended: int = 0) -> Shown:
+def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
     """Return what a scheduler with these jobs shows, after a number of others have ended."""
     jobs = {record.spec.job_id: record for record in records}
     history = History()
@@ -98,5 +97,4 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Shown:
     )
     waiting = Waiting(scheduler, history)
     nobody: Any = None  # no driver and no Dask worker is asked
-    views = Views(scheduler, jobs, history, waiting, nobody, nobody, lambda job_id, event: None)
-    return Shown(scheduler, jobs, history, waiting, views)
+    return Views(scheduler, jobs, history, waiting, nobody, nobody, lambda job_id, event: None)

@@ -24,9 +24,8 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, RemoteJobs, connect, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import jobs as jobs_module
-from singa_dask.runtime.job.cluster import local_cluster
+from singa_dask.runtime.job.cluster import local_cluster, present_workers
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.present import present_workers
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (

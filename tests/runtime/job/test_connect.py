@@ -18,7 +18,7 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
-from singa_dask.runtime.job.present import present_workers
+from singa_dask.runtime.job.cluster import present_workers
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import ROOT, Cluster, program

@@ -59,12 +59,6 @@ def test_so_is_one_that_is_lost_before_the_units_run(has_other: bool) -> None:
     check_goes_on_elsewhere(world)
 
 
-def test_a_dask_worker_that_comes_keeps_snapshots_that_only_one_has() -> None:
-    world = running("single", 1, n_steps=100_000)
-    world.join(Node("more", "host-of-more", 4))
-    check_goes_on_elsewhere(world)
-
-
 def check_goes_on_elsewhere(world: World) -> None:
     """Check that snapshots are kept elsewhere, too: lose all Dask workers of the job."""
     world.run(1.0)

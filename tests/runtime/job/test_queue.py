@@ -17,9 +17,9 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.names import JOBS, topic_of
-from singa_dask.runtime.job.present import present_workers
 from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
 

@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.site_views import SiteViews
+from singa_dask.runtime.job.site_views import stacks_of
 
 
 def test_stacks_of_units_that_are_stuck_and_that_have_ended() -> None:
@@ -27,11 +27,8 @@ def test_stacks_of_units_that_are_stuck_and_that_have_ended() -> None:
         host: Any = SimpleNamespace(
             threads={"worker-0-0": stuck, "server-0-0": ended}, waits=lambda: {"worker-0-0": ("a lock", 1.5)}
         )
-        hostings: Any = {
-            ("mine", 0): SimpleNamespace(job_id="mine", host=host),
-            ("others", 0): SimpleNamespace(job_id="others", host=None),
-        }
-        found = SiteViews(hostings).stacks("mine")
+        hosting: Any = SimpleNamespace(job_id="mine", host=host)
+        found = stacks_of([hosting])
     stuck.join()
     assert found["server-0-0"] == {"error": "it has ended"}
     assert found["worker-0-0"]["wait"] == ("a lock", 1.5)

@@ -12,7 +12,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
 from singa_dask.runtime.units.initial_state import InitialState, Rejoin
-from singa_dask.runtime.units.reporter import RecentRequests, Reporter
+from singa_dask.runtime.units.reporter import Reporter
 from tests.runtime.harness import mlp
 from tests.runtime.units.test_run_state import Side
 
@@ -229,11 +229,11 @@ def test_the_last_report_answers_all_that_is_left() -> None:
 
 
 def test_only_the_newest_answers_are_remembered() -> None:
-    answered = RecentRequests()
-    for step in range(20):
-        answered.add(("now", step))
-    assert ("now", 19) in answered
-    assert ("now", 0) not in answered
+    other = Reporting(1)
+    other.reporter.report(last=True)
+    for step in (*range(20), 19, 0):
+        other.ask("now", step)
+    assert [step for _, step, _ in other.reports()] == [*range(20), 0]
 
 
 def test_the_end_is_told_again_to_groups_that_start_anew() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask.comm import Address, Message
-from singa_dask.runtime.units.trace import Trace
+from singa_dask.runtime.units.profiler import Trace
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp
 
 Run = Callable[..., Outcome]

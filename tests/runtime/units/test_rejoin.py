@@ -205,7 +205,7 @@ def test_a_group_that_is_done_and_lost_is_not_waited_for(tmp_path: Path) -> None
         running._threads[Address.worker(1, 0)].join(TIMEOUT_S)
         running.hosts[1].close()
         for host in (running.hosts[0], running.hosts[2]):
-            host.join({}, [Address.worker(1, 0)])
+            host.router.join({}, [Address.worker(1, 0)])
         running.end()
     assert running.last_checkpoint().groups[1] == {"step": N_STEPS, "cursors": {}}
 
