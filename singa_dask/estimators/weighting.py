@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import is_dask_collection
 
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.labels import find_wrong_weight
 from singa_dask.jobs.datasets.partitions import map_parts, parts_of, rows_together
 
 __all__ = ["with_weights"]

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.labels import is_numeric, value_name
 from singa_dask.data.codecs.npy import NPY_DAMAGE, NPY_MAGIC, NpyArray, locate_npy
-from singa_dask.data.codecs.values import is_numeric, value_name
 from singa_dask.data.fs.byte_source import Memory
 from singa_dask.data.stores.column import Column, ColumnStore
 from singa_dask.data.stores.store import STORES

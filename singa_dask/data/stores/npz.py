@@ -15,8 +15,8 @@ from typing import IO, Any
 import numpy as np
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.labels import is_numeric
 from singa_dask.data.codecs.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy
-from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.fs.byte_source import Bytes, Memory
 from singa_dask.data.fs.decompression import limit_of, read_member
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
