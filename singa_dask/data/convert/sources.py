@@ -21,8 +21,7 @@ from singa_dask.data.codecs.vocabulary import read_text, read_words
 from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.stores.idx import idx_shape
-from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import ShardedStore, shard_urls
+from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_urls
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files

@@ -28,7 +28,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
-__all__ = ["METADATA", "ArrowStore", "check_described", "schema_for"]
+__all__ = ["METADATA", "ArrowStore", "check_described", "column_array", "schema_for"]
 
 STREAM = b"\xff" * 4
 MAGIC = b"ARROW1"
@@ -118,7 +118,7 @@ class ArrowStore(RangeStore):
             raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
         columns = {name: self._label if name == "label" else name for name in self.schema}
         return {
-            name: _array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
+            name: column_array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
             for name, field in self.schema.items()
         }
 
@@ -231,7 +231,8 @@ def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) ->
             raise DataError(f"{url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
 
 
-def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+def column_array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    """Return the values of a column of integers, or of fixed-size binary, as an array."""
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:

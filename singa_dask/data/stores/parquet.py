@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import decode_images, image_columns
-from singa_dask.data.codecs.labels import as_labels, as_values
+from singa_dask.data.codecs.labels import as_values
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.arrow import METADATA, check_described, schema_for
+from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
@@ -306,20 +306,10 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    if not field.shape or pa.types.is_fixed_size_binary(column.type):
+        return column_array(column, field, where)
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
-    n = len(column)
-    if not field.shape:
-        # column.to_numpy() would import pandas, if installed
-        return as_labels(np.from_dlpack(column), where)
-    if pa.types.is_fixed_size_binary(column.type):
-        size = field.size_bytes // field.dtype.itemsize
-        flat = np.frombuffer(column.buffers()[1], field.dtype, n * size, column.offset * field.size_bytes)
-        return flat.reshape(n, *field.shape)
-    return _of_lists(column, field, where)
-
-
-def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     size = field.size_bytes // field.dtype.itemsize
     if not pa.types.is_fixed_size_list(column.type):
         lengths = np.diff(np.from_dlpack(column.offsets))
