@@ -23,8 +23,7 @@ from singa_dask.cli.init_tables import (
 from singa_dask.data import Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
-from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 

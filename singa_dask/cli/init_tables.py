@@ -15,8 +15,7 @@ from singa_dask.data import STORES, fs, open_store
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
 from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.text import TextStore
 from singa_dask.data.types import TableColumn
@@ -257,20 +256,22 @@ def _is_of_images(place: str) -> bool:
 
 def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
     """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
-    options: dict[str, Any] = {}
+    found = []
     with open_store(place, "webdataset") as store:
         has_label = "label" in store.schema and not given
     for name in () if has_label else [given] if given else LABEL_NAMES:
         try:
             with open_store(place, "webdataset", label=f"json.{name}"):
-                options = {"label": f"json.{name}"}
-                break
+                found.append(name)
         except DataError as error:
             if "has no key" not in str(error):
                 raise DataError(
                     f"{error} Expected whole numbers from 0 on. For text write a job file with user_conf: "
                     f"{{label: json.{name}, classes: [names of the classes]}}."
                 ) from error
+    if len(found) > 1:
+        raise UnknownLabelError(place, found)
+    options = {"label": f"json.{found[0]}"} if found else {}
     reading: dict[str, Any] = {"user_conf": options} if options else {}
     if _has_images_of_many_sizes(place, "webdataset", **options):
         reading |= {"resize": [SIDE, SIDE], "channels": 3}

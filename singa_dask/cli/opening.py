@@ -9,8 +9,7 @@ from typing import Any
 
 from singa_dask.cli.reading import Reading
 from singa_dask.data import STORES, Store, detect, open_store
-from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 

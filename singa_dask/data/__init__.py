@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.data.codecs import KVFile, KVFileWriter, encode_record
+    from singa_dask.data.codecs.record import encode_record
     from singa_dask.data.convert import parse_split
     from singa_dask.data.fs.range_reader import with_cache
     from singa_dask.data.loading import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from singa_dask.data.order import Sampler, permutation, random_skip
     from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
+    from singa_dask.data.stores.kvfile import KVFile, KVFileWriter
     from singa_dask.data.types import Arrays, Block, Field
 
 __all__ = [
@@ -66,15 +67,15 @@ __getattr__ = lazy_names(
         "Block": "types",
         "Field": "types",
         "HostSpan": "loading",
-        "KVFile": "codecs",
-        "KVFileWriter": "codecs",
+        "KVFile": "stores.kvfile",
+        "KVFileWriter": "stores.kvfile",
         "Loader": "loading",
         "Sampler": "order",
         "Store": "stores",
         "Survey": "loading",
         "deal_by_host": "loading",
         "detect": "stores",
-        "encode_record": "codecs",
+        "encode_record": "codecs.record",
         "host_names": "loading",
         "open_store": "stores",
         "parse_split": "convert",

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.labels import find_wrong_weight
 from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.data.stores.job_class_names import ClassNames
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.gate import Gate
 from singa_dask.ops.contract import Array
 

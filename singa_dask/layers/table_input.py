@@ -9,7 +9,7 @@ import numpy as np
 from singa_dask.conf import LayerConf
 from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.data import Arrays, Store
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.labels import find_wrong_weight
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.input import StoreInput

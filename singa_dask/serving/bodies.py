@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.image import image_size
-from singa_dask.data.codecs.npy import NPY_DAMAGE, decode_npy
+from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
 from singa_dask.serving.limits import Limits, Refused
 

@@ -126,6 +126,18 @@ def test_labels_in_json_that_are_no_integers(
     assert not Path("job.yaml").exists()
 
 
+def test_two_labels_in_json_are_not_guessed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {"0.png": png(np.zeros((3, 4, 4), np.uint8)), "0.json": b'{"y": 1, "label": 0}'}
+    Path("x.tar").write_bytes(tar(list(files.items())))
+    result = call("init", "x.tar")
+    assert result.exit_code == 1
+    assert result.stderr == "x.tar: which field is the label? Give --label NAME, one of label, y.\n"
+    result = call("init", "x.tar", "--label", "y")
+    assert result.exit_code == 0, result.output
+    assert "json.y" in Path("job.yaml").read_text()
+
+
 @pytest.mark.long
 def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
+from singa_dask.data.codecs.blobproto import StoredParam
 from singa_dask.runtime.checkpoints.lookup import find, load_values
+from tests.blobprotos import write_blobprotos
 from tests.cli.conftest import ROOT, Call
 
 CHAIN = ROOT / "tests" / "conf" / "singa" / "chain"

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import STORES, Sampler, encode_record
-from singa_dask.data.codecs.kvfile import write_pairs
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, InputLayer
 from singa_dask.layers.input import StoreInput

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.api import Arrays, Block, Field, Layer, Phase, Store, StoreInput
 from singa_dask.conf import LayerConf
 from singa_dask.data import encode_record, open_store
-from singa_dask.data.codecs.kvfile import KVFileWriter
+from singa_dask.data.stores.kvfile import KVFileWriter
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Context
 from singa_dask.ops import get_ops

@@ -1,4 +1,4 @@
-"""BlobProtos: reads and writes the checkpoint files of SINGA.
+"""BlobProtos: reads the checkpoint files of SINGA.
 
 A file is one protobuf message with parallel repeated fields: versions (3), names (4) and blobs (5). The ids (2) are
 never written. A blob has a shape (1) and float32 data (2). SINGA 0.2 and later prefix each name with ``0#``.
@@ -6,16 +6,16 @@ never written. A blob has a shape (1) and float32 data (2). SINGA 0.2 and later 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from singa_dask.data.codecs.protobuf import BYTES, FIXED32, FIXED64, VARINT, key, varint, varints_of
+from singa_dask.data.codecs.protobuf import BYTES, FIXED32, FIXED64, VARINT, varints_of
 from singa_dask.errors import CheckpointError
 
-__all__ = ["StoredParam", "plain_param_name", "read_blobprotos", "write_blobprotos"]
+__all__ = ["StoredParam", "plain_param_name", "read_blobprotos"]
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,6 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
         )
     versions = versions or [0] * len(names)
     return {name: StoredParam(values, version) for name, values, version in zip(names, blobs, versions, strict=True)}
-
-
-def write_blobprotos(params: Mapping[str, StoredParam]) -> bytes:
-    """Return the content of a checkpoint file for SINGA; names are written as given."""
-    parts = [key(3, VARINT) + varint(param.version) for param in params.values()]
-    parts += [_field(4, name.encode()) for name in params]
-    for param in params.values():
-        shape = b"".join(key(1, VARINT) + varint(extent) for extent in param.values.shape)
-        data = np.ascontiguousarray(param.values, "<f4").tobytes()
-        parts.append(_field(5, shape + _field(2, data)))
-    return b"".join(parts)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return key(number, BYTES) + varint(len(content)) + content
 
 
 def _read_blob(content: memoryview) -> np.ndarray[Any, np.dtype[np.float32]]:

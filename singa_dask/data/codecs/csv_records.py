@@ -20,7 +20,6 @@ from singa_dask.errors import DataError
 
 __all__ = [
     "AS_UTF8",
-    "CsvHeader",
     "Run",
     "cut_records",
     "decimal_comma",

@@ -10,7 +10,17 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["LABEL_NAMES", "as_labels", "find_wrong_label", "label_field", "labels_among"]
+__all__ = [
+    "LABEL_NAMES",
+    "as_labels",
+    "as_values",
+    "find_wrong_label",
+    "find_wrong_weight",
+    "is_numeric",
+    "label_field",
+    "labels_among",
+    "value_name",
+]
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
@@ -76,3 +86,62 @@ def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
     if values.dtype.kind == "f" and not float(value).is_integer():
         return index, f"the label {value} is not an integer. Labels are indices of classes"
     return index, f"the label {value} does not fit in 32 bits"
+
+
+def is_numeric(kind: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype are real numbers or booleans."""
+    return kind.kind in "biuf"
+
+
+def value_name(kind: np.dtype[Any]) -> str:
+    """Return the field that holds values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
+    return "pixel" if kind == np.uint8 else "data"
+
+
+def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[Any]:
+    """Convert numbers to the values of records.
+
+    Parameters
+    ----------
+    values : (n, ...) numbers
+    where : str
+        URL, for the error.
+    first : int
+        Index of the first record, for the error.
+
+    Returns
+    -------
+    (n, ...) uint8 or float32
+        uint8 is returned as it is; others are rounded to the nearest float32, which is exact for integers up to
+        2**24.
+
+    Raises
+    ------
+    DataError
+        A finite number is too large for float32, or the values are not numbers.
+    """
+    if not is_numeric(values.dtype):
+        raise DataError(f"{where}: values of type {values.dtype}, expected numbers.")
+    if values.dtype == np.uint8:
+        return values
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(np.float32, copy=False)
+    except FloatingPointError:
+        limit = np.finfo(np.float32).max
+        rows = values.reshape(len(values), -1)
+        row = int((np.isfinite(rows) & (abs(rows) > limit)).any(axis=1).argmax())
+        value = rows[row][np.isfinite(rows[row]) & (abs(rows[row]) > limit)][:1]
+        raise DataError(
+            f"{where}, record {first + row}: the value {', '.join(map(str, value))} is too large for float32, "
+            f"expected at most {limit:.3g}. Scale the data first."
+        ) from None
+
+
+def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
+    """Return the index of the first of (n, ...) weights that is negative or not finite, and what is wrong, or None."""
+    wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return row, f"the weight {weights.reshape(-1)[row]:g}, expected a number from 0 on that fits in a float of 32 bits"

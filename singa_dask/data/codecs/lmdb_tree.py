@@ -21,7 +21,7 @@ from singa_dask.data.fs.mapped_file import note_read
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["MAGIC", "MAGIC_AT", "META_PAGES", "LMDBFile", "Meta", "Values", "find_values", "newest_meta"]
+__all__ = ["MAGIC", "MAGIC_AT", "LMDBFile", "find_values"]
 
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16
@@ -216,11 +216,7 @@ class LMDBFile:
 
     def value(self, index: int) -> memoryview:
         """Return one value, a view of the map."""
-        return self.view(int(self.offsets[index]), int(self.lengths[index]))
-
-    def view(self, offset: int, length: int) -> memoryview:
-        """Return bytes of the map."""
-        return self._source.scan(offset, length)
+        return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """Copy values, or parts of them, of one length: (n, length)."""

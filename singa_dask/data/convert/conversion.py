@@ -18,7 +18,16 @@ import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.convert.plan import SOURCES, Plan, Shard, first_change, make_plan, source_versions
-from singa_dask.data.convert.sources import ConvertRequest, backend_of, key_options, make_request, open_source
+from singa_dask.data.convert.sources import (
+    KEYS,
+    ConvertRequest,
+    backend_of,
+    check_request,
+    key_options,
+    kinds,
+    open_source,
+    reader_options,
+)
 from singa_dask.data.convert.tasks import (
     ORDER,
     POSITIONS,
@@ -30,7 +39,8 @@ from singa_dask.data.convert.tasks import (
     write_arrays,
 )
 from singa_dask.data.stores.store import STORES, Store
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.registry import suggest
 
 __all__ = ["Run", "convert", "run_here"]
 
@@ -119,10 +129,23 @@ def convert(
     DataError
         A source cannot be read, or the verification failed.
     """
-    request = make_request(
-        kind, sources, destination,
-        to=to, shuffle=shuffle, split=split, limit=limit, shards=shards, mean=mean, reading=reading, writing=writing,
-    )  # fmt: skip
+    if kind not in kinds():
+        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, kinds())}")
+    backend = to or backend_of(destination)
+    request = ConvertRequest(
+        kind=kind,
+        sources=tuple(map(fs.absolute, sources)),
+        destination=fs.absolute(destination),
+        backend=backend,
+        shuffle=shuffle,
+        split=dict(split or {}),
+        limit=limit,
+        shards=shards,
+        mean=fs.absolute(mean or ""),
+        reading=reader_options(kind, reading or {}, fs.absolute(destination)),
+        writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
+    )
+    check_request(request)
     session = secrets.token_hex(8)
     try:
         keep_source(session, source := _open_source(request, storage_options, log))

@@ -25,7 +25,7 @@ from singa_dask.data.convert.sources import ConvertRequest, open_source, source_
 from singa_dask.data.fs.range_reader import versions
 from singa_dask.data.order.shuffle import permutation
 from singa_dask.data.stores.class_names import has_several_labels
-from singa_dask.data.stores.shards import shard_url
+from singa_dask.data.stores.opening import shard_url
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError
 

@@ -21,8 +21,7 @@ from singa_dask.data.codecs.vocabulary import read_text, read_words
 from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.stores.idx import idx_shape
-from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.shards import ShardedStore, shard_urls
+from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_urls
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
@@ -31,14 +30,16 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
 __all__ = [
+    "KEYS",
     "ConvertRequest",
     "backend_of",
+    "check_request",
     "key_options",
     "kind_options",
     "kinds",
-    "make_request",
     "open_source",
     "parse_split",
+    "reader_options",
     "source_files",
 ]
 
@@ -65,48 +66,14 @@ class ConvertRequest:
     writing: Mapping[str, Any]
 
 
-def make_request(
-    kind: str,
-    sources: Sequence[str],
-    destination: str,
-    *,
-    to: str | None,
-    shuffle: int | None,
-    split: Mapping[str, float] | None,
-    limit: int | None,
-    shards: int,
-    mean: str | None,
-    reading: Mapping[str, Any] | None,
-    writing: Mapping[str, Any] | None,
-) -> ConvertRequest:
-    """Check the arguments of `convert`, and fill in defaults.
+def check_request(request: ConvertRequest) -> None:
+    """Check the arguments of `convert`.
 
     Raises
     ------
     ConfigError
         An argument is invalid.
     """
-    if kind not in kinds():
-        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, kinds())}")
-    backend = to or backend_of(destination)
-    request = ConvertRequest(
-        kind=kind,
-        sources=tuple(map(fs.absolute, sources)),
-        destination=fs.absolute(destination),
-        backend=backend,
-        shuffle=shuffle,
-        split=dict(split or {}),
-        limit=limit,
-        shards=shards,
-        mean=fs.absolute(mean or ""),
-        reading=_reader_options(kind, reading or {}, fs.absolute(destination)),
-        writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
-    )
-    _check(request)
-    return request
-
-
-def _check(request: ConvertRequest) -> None:
     if request.shards < 1:
         raise ConfigError(f"{request.shards} shards, expected 1 or more.")
     _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
@@ -117,7 +84,7 @@ def _check(request: ConvertRequest) -> None:
         backend_of(request.mean)
 
 
-def _reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
+def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
     """Return the options of the reader, with a default vocabulary next to the destination."""
     if "vocabulary" not in kind_options(kind):
         return dict(options)

@@ -31,7 +31,6 @@ __all__ = [
     "POSITIONS",
     "Task",
     "keep_source",
-    "read_numbers",
     "release_session",
     "release_source",
     "report",

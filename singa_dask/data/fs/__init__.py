@@ -29,7 +29,7 @@ from singa_dask.data.fs.files import (
     staged,
     write_atomic,
 )
-from singa_dask.data.fs.patience import patiently
+from singa_dask.data.fs.hdfs_connection import patiently
 
 __all__ = [
     "CACHE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from singa_dask.data.fs import files
@@ -129,14 +129,6 @@ def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
         return Memory(url, gunzip(reader, limit_of(storage_options)))
     finally:
         reader.close()
-
-
-class _Source(Protocol):
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def read(self) -> Callable[[int, int], bytes | memoryview]: ...
 
 
 def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[memoryview]:

@@ -22,8 +22,15 @@ import hdfs_native
 from fsspec import AbstractFileSystem
 
 from singa_dask.data.fs import hdfs_blocks
-from singa_dask.data.fs.hdfs_connection import IO_DEADLINE_S, WRITE_IDLE_S, Connection, connection, with_errno
-from singa_dask.data.fs.patience import patiently, repeated
+from singa_dask.data.fs.hdfs_connection import (
+    IO_DEADLINE_S,
+    WRITE_IDLE_S,
+    Connection,
+    connection,
+    patiently,
+    repeated,
+    with_errno,
+)
 from singa_dask.data.fs.range_file import RangeFile
 
 __all__ = ["HdfsFileSystem", "HdfsReader"]

@@ -28,18 +28,7 @@ from singa_dask.data.fs.locks import create_locked, delete_unlocked
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.errors import DataError
 
-__all__ = [
-    "SCHEME",
-    "Catalog",
-    "Fetch",
-    "HostFileSystem",
-    "PartFile",
-    "PartFolders",
-    "cache_of",
-    "dataset_of",
-    "local_path",
-    "mounted",
-]
+__all__ = ["SCHEME", "Catalog", "PartFile", "PartFolders", "cache_of", "dataset_of", "local_path", "mounted"]
 
 SCHEME = "dask://"
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.order.block_order import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
+from singa_dask.data.order.shuffle import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
 from singa_dask.errors import DataError
 
 __all__ = ["CANONICAL_STREAMS", "MAX_STEPS", "LookAhead", "Sampler", "Shuffle", "advanced"]

@@ -6,15 +6,14 @@ Labels are read when the store is opened. The other values are read block by blo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.codecs.values import as_values, value_name
+from singa_dask.data.codecs.labels import as_labels, as_values, value_name
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
@@ -68,6 +67,14 @@ class StoredArray(ABC):
     def texts(self) -> npt.NDArray[Any] | None:
         """Return all values as an array of str; None if they are not text."""
         return None
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield all records, those of a block at a time, bypassing the cache."""
+        count = self.shape[0] if self.shape else 0
+        for first in range(0, count, step := self.rows_per_block()):
+            n = min(step, count - first)
+            data = [source.scan(offset, length) for source, offset, length in self.ranges(first, n)]
+            yield self.decode(first, n, data)
 
     @property
     def row_bytes(self) -> int:
@@ -222,12 +229,11 @@ class ArrayStore(RangeStore):
         array = self._open(group, name, True)
         self._find_class_names(group, name, array)
         where = f"{self.url}, {name}"
-        parts, count, step = [], array.shape[0], array.rows_per_block()
-        check_decompressed(where, count * array.row_bytes, limit_of(self.storage_options))
-        for first in range(0, count, step):
-            n = min(step, count - first)
-            data = [source.scan(offset, length) for source, offset, length in array.ranges(first, n)]
-            parts.append(as_labels(array.decode(first, n, data).reshape(n), where, first))
+        check_decompressed(where, array.shape[0] * array.row_bytes, limit_of(self.storage_options))
+        parts, first = [], 0
+        for piece in array.pieces():
+            parts.append(as_labels(piece.reshape(len(piece)), where, first))
+            first += len(piece)
         return np.ascontiguousarray(np.concatenate(parts))
 
     def _find_class_names(self, group: ArrayGroup, label: str, array: StoredArray) -> None:

@@ -28,7 +28,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
-__all__ = ["ArrowStore"]
+__all__ = ["METADATA", "ArrowStore", "check_described", "column_array", "schema_for"]
 
 STREAM = b"\xff" * 4
 MAGIC = b"ARROW1"
@@ -118,7 +118,7 @@ class ArrowStore(RangeStore):
             raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
         columns = {name: self._label if name == "label" else name for name in self.schema}
         return {
-            name: _array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
+            name: column_array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
             for name, field in self.schema.items()
         }
 
@@ -162,7 +162,7 @@ def _write(
     class_names: Sequence[str],
     table_facts: Mapping[str, Any] | None,
 ) -> None:
-    schema = _schema_for(rows.schema, class_names, table_facts)
+    schema = schema_for(rows.schema, class_names, table_facts)
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
@@ -172,9 +172,10 @@ def _write(
 # -- columns -----------------------------------------------------------------------------------------
 
 
-def _schema_for(
+def schema_for(
     fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
 ) -> pa.Schema:
+    """Return the schema of records to write, with the metadata that describes them."""
     described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
@@ -216,16 +217,22 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
             fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
         elif column.name in described:
             fields[column.name] = Field(np.dtype(np.int32))
-    for name, field in fields.items():
-        column_type = schema.field(name).type
-        if field.shape and column_type.byte_width != field.size_bytes:
-            raise DataError(f"{url}: column {name} of {column_type} is described as {field.shape} {field.dtype}.")
+    check_described(url, schema, fields)
     if not any(field.shape for field in fields.values()):
         raise DataError(f"{url}: no column of fixed-size binary. Columns: {', '.join(schema.names)}.")
     return fields
 
 
-def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) -> None:
+    """Raise a `DataError` if a column has not as many bytes as its metadata says."""
+    for name, field in fields.items():
+        kind = schema.field(name).type
+        if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
+            raise DataError(f"{url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
+
+
+def column_array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    """Return the values of a column of integers, or of fixed-size binary, as an array."""
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:

@@ -157,6 +157,11 @@ class Rechunker:
         for chunk in self._chunks:
             if not chunk or any(map(len, chunk.values())):
                 n = _count_of(self._url, chunk)
+                # a number is a record of one value
+                chunk = {
+                    name: array[:, None] if array.ndim == 1 and name != "label" else array
+                    for name, array in chunk.items()
+                }
                 if "label" in chunk:
                     chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
                 self._seen += n

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.codecs.values import as_values
+from singa_dask.data.codecs.labels import as_labels, as_values
 from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.range_store import RangeStore

@@ -242,14 +242,8 @@ class _Text(StoredArray):
         self._references, self._heaps = references, heaps
 
     def texts(self) -> npt.NDArray[Any]:
-        count = self.shape[0] if self.shape else 0
-        found: list[str] = []
-        for first in range(0, count, step := self._references.rows_per_block()):
-            n = min(step, count - first)
-            data = [source.scan(offset, length) for source, offset, length in self._references.ranges(first, n)]
-            values = self._references.decode(first, n, data).reshape(-1).tolist()
-            found += [each.decode() if isinstance(each, bytes) else self._heaps.text(*each) for each in values]
-        return np.array(found, str)
+        values = [each for piece in self._references.pieces() for each in piece.reshape(-1).tolist()]
+        return np.array([each.decode() if isinstance(each, bytes) else self._heaps.text(*each) for each in values], str)
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         return self._references.ranges(first, n)

@@ -1,24 +1,284 @@
-"""Records in JSON lines: an object per line, e.g. ``{"features": [0.5, 1.5], "label": 3}``."""
+"""Records in JSON lines: an object per line, e.g. ``{"features": [0.5, 1.5], "label": 3}``.
+
+pyarrow parses whole blocks; only a block that it refuses is parsed line by line, to name the wrong one.
+"""
 
 from __future__ import annotations
 
 import codecs
-import dataclasses
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.json_lines import records_like
+from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES
-from singa_dask.data.types import Arrays
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
 __all__ = ["JsonLinesStore"]
 
 BOM = codecs.BOM_UTF8
+PIXEL_KEYS = ("pixel", "pixels", "image", "images")
+VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class JsonRecords:
+    """How lines become records.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The key of the values, a nested list; or the keys of numbers that are the values in a row.
+    is_row : bool
+        Whether the values are numbers of keys, not a list.
+    shape : tuple of int
+        Shape of the values.
+    pixel : bool
+        Whether the values are integers from 0 to 255.
+    label : str
+        Key of the label; empty if there is none.
+    text : bool
+        Whether labels are text.
+    classes : tuple of str
+        Names of the classes, if labels are text.
+    """
+
+    keys: tuple[str, ...]
+    is_row: bool
+    shape: tuple[int, ...]
+    pixel: bool
+    label: str
+    text: bool
+    classes: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Field]:
+        """Fields of the records."""
+        values = {"pixel": Field(np.dtype(np.uint8), self.shape)} if self.pixel else {}
+        values = values or {"data": Field(np.dtype(np.float32), self.shape)}
+        return values | ({"label": Field(np.dtype(np.int32))} if self.label else {})
+
+    def decode(self, text: memoryview | bytes, n: int) -> Arrays | None:
+        """Return the arrays of ``n`` lines; None if one of them is not such a record."""
+        columns = _parse(text, self._arrow_schema())
+        if columns is None or len(columns) != n or any(column.null_count for column in columns.columns):
+            return None
+        values = self._values(columns, n)
+        if values is None:
+            return None
+        arrays: Arrays = {"pixel" if self.pixel else "data": values}
+        if self.label:
+            labels = self._labels(columns[self.label])
+            if labels is None:
+                return None
+            arrays["label"] = labels
+        return arrays
+
+    def _arrow_schema(self) -> pa.Schema:
+        number: pa.DataType = pa.uint8() if self.pixel else pa.float64()
+        for _ in self.shape if not self.is_row else ():
+            number = pa.list_(number)
+        fields = [pa.field(key, number) for key in self.keys]
+        return pa.schema([*fields, *([pa.field(self.label, self._label_type())] if self.label else [])])
+
+    def _label_type(self) -> pa.DataType:
+        return pa.string() if self.text else pa.int64()
+
+    def _values(self, columns: pa.Table, n: int) -> npt.NDArray[Any] | None:
+        if self.is_row:
+            rows = [np.from_dlpack(columns[key].combine_chunks()) for key in self.keys]
+            return _as_float32(np.stack(rows, axis=1)) if not self.pixel else np.stack(rows, axis=1)
+        array = columns[self.keys[0]].combine_chunks()
+        for extent in self.shape:
+            lengths = np.diff(np.from_dlpack(array.offsets))
+            if (lengths != extent).any():
+                return None
+            array = array.flatten()
+        if array.null_count:
+            return None
+        values = np.from_dlpack(array).reshape(n, *self.shape)
+        return values if self.pixel else _as_float32(values)
+
+    def _labels(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32] | None:
+        if not self.text:
+            values = np.from_dlpack(column.combine_chunks())
+            return None if find_wrong_label(values) else values.astype(np.int32)
+        found = column.combine_chunks().dictionary_encode()
+        index = {name: i for i, name in enumerate(self.classes)}
+        table = [index.get(name, -1) for name in found.dictionary.to_pylist()]
+        labels: npt.NDArray[np.int32] = np.array(table, np.int32)[np.from_dlpack(found.indices)]
+        return None if (labels < 0).any() else labels
+
+    def names_in(self, text: memoryview | bytes, n: int) -> set[str] | None:
+        """Return the labels, which are text, of ``n`` lines; None if one of them is not a record."""
+        columns = _parse(text, pa.schema([pa.field(self.label, self._label_type())]))
+        if columns is None or len(columns) != n or columns[self.label].null_count:
+            return None
+        return set(columns[self.label].combine_chunks().unique().to_pylist())
+
+    def name_in(self, line: bytes) -> str | None:
+        """Return the label, which is text, of one line; None if it is not a record."""
+        try:
+            found = _load_object(line).get(self.label)
+        except ValueError:
+            return None
+        return found if isinstance(found, str) else None
+
+    def decode_line(self, line: bytes) -> Arrays:
+        """Return the arrays of one line.
+
+        Raises
+        ------
+        ValueError
+            It is not such a record.
+        """
+        found = _load_object(line)
+        values = [_value(found, key) for key in self.keys]
+        array = _as_array(values if self.is_row else values[0], self.keys)
+        shown = ", ".join(self.keys[:MAX_SHOWN])
+        if array.shape != self.shape:
+            raise ValueError(f"{shown} of shape {array.shape}, expected {self.shape} like the first line")
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{shown} has values that are not numbers")
+        if self.pixel and (array.dtype.kind == "f" or array.min(initial=0) < 0 or array.max(initial=0) > 255):
+            raise ValueError(
+                f"{shown} has other values than integers from 0 to 255, unlike the first line. Set dtype: float32"
+            )
+        converted = array.astype(np.uint8) if self.pixel else _as_float32(array)
+        if converted is None:
+            raise ValueError(f"{shown} has a value that is too large for float32")
+        arrays: Arrays = {"pixel" if self.pixel else "data": converted}
+        if self.label:
+            arrays["label"] = np.array(self._label_of(found), np.int32)
+        return arrays
+
+    def _label_of(self, found: dict[str, Any]) -> int:
+        """Return the label of one line; raise a `ValueError` if it is missing, or not a label."""
+        label = _value(found, self.label)
+        if self.text:
+            if not isinstance(label, str):
+                raise ValueError(f"the label {label!r}, expected text like in the first line")
+            if label not in self.classes:
+                known = ", ".join(self.classes[:MAX_SHOWN])
+                raise ValueError(f"the label {label!r} is not one of the classes: {known}")
+            return self.classes.index(label)
+        if isinstance(label, bool) or not isinstance(label, int):
+            raise ValueError(f"the label {label!r}, expected an integer like in the first line")
+        if not -(2**31) <= label < 2**31:
+            raise ValueError(f"the label {label} does not fit in 32 bits")
+        return label
+
+
+def records_like(
+    line: bytes, features: Sequence[str] = (), label: str = "", dtype: str = "", classes: Sequence[str] = ()
+) -> JsonRecords:
+    """Return how lines like the first one become records.
+
+    Parameters
+    ----------
+    line : bytes
+        The first line.
+    features, label, dtype, classes
+        See `JsonLinesStore`.
+
+    Raises
+    ------
+    ValueError
+        The line is not an object of JSON, or has no such keys.
+    """
+    found = _load_object(line)
+    label = label or label_field([key for key in found if key not in features])
+    keys = tuple(features) or _value_keys(found, label)
+    if label in keys:
+        raise ValueError(f"{label} is both a feature and the label")
+    values = [_value(found, key) for key in keys]
+    is_row = len(keys) > 1 or not isinstance(values[0], list)
+    for key, value in zip(keys, values, strict=True) if is_row else ():
+        if not isinstance(value, int | float):
+            raise ValueError(f"{key} is {value!r:.40}, expected a number")
+    array = _as_array(values if is_row else values[0], keys)
+    if array.dtype.kind not in "biuf" or not array.size:
+        raise ValueError(f"{keys[0]} is not a list of numbers")
+    whole = array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255
+    pixel = dtype == "uint8" or (not dtype and not is_row and keys[0] in PIXEL_KEYS and bool(whole))
+    text = bool(label) and isinstance(_value(found, label), str)
+    return JsonRecords(keys, is_row, array.shape, pixel, label, text, tuple(classes))
+
+
+def _load_object(line: bytes) -> dict[str, Any]:
+    """Parse a line; raise a `ValueError` if it is not an object of JSON."""
+    if not line.strip():
+        raise ValueError("empty, expected an object of JSON")
+    try:
+        found = json.loads(line)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError('not an object of JSON: expected {"features": [...], "label": ...}')
+    return found
+
+
+def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
+    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(found.get(key), list))
+    if len(chosen) > 1:
+        raise ValueError(f"{' and '.join(chosen)} could each be the values of a record. Set features")
+    if chosen:
+        return chosen
+    numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
+    others = [key for key in found if key != label and key not in numbers]
+    if others or not numbers:
+        known = ", ".join([*numbers, *others][:MAX_SHOWN])
+        raise ValueError(f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}")
+    return numbers
+
+
+def _value(found: dict[str, Any], key: str) -> Any:
+    value = found.get(key)
+    if value is None:
+        known = ", ".join(list(found)[:MAX_SHOWN])
+        raise ValueError(f"{key} is null, expected a value" if key in found else f"has no key {key!r}. Keys: {known}")
+    return value
+
+
+def _as_array(value: Any, keys: Sequence[str]) -> npt.NDArray[Any]:
+    try:
+        return np.array(value)
+    except (OverflowError, ValueError):
+        raise ValueError(f"the lists of {keys[0]} have different lengths") from None
+
+
+def _as_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
+    """Return float32 values; None if one does not fit."""
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(np.float32)
+    except FloatingPointError:
+        return None
+
+
+def _parse(text: memoryview | bytes, schema: pa.Schema) -> pa.Table | None:
+    """Parse lines of JSON into columns; None if one of them does not fit the schema."""
+    try:
+        return pyarrow.json.read_json(
+            pa.BufferReader(pa.py_buffer(text)),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except (pa.ArrowException, KeyError):
+        return None
 
 
 @STORES.register("jsonl")
@@ -102,7 +362,7 @@ class JsonLinesStore(RangeStore):
         if self._records.text:
             stored = self.manifest.class_names if self.manifest else ()
             self.class_names = options["classes"] or stored or self._find_classes()
-            self._records = dataclasses.replace(self._records, classes=self.class_names)
+            self._records = replace(self._records, classes=self.class_names)
 
     def _find_classes(self) -> tuple[str, ...]:
         """Return all labels of the file, sorted."""

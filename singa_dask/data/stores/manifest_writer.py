@@ -10,8 +10,7 @@ from singa_dask.data import fs
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
-from singa_dask.data.stores.opening import is_pattern, open_store
-from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.opening import is_pattern, open_store, shard_urls
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError

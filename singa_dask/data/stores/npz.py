@@ -15,14 +15,13 @@ from typing import IO, Any
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy
-from singa_dask.data.codecs.values import is_numeric
+from singa_dask.data.codecs.labels import is_numeric
 from singa_dask.data.fs.byte_source import Bytes, Memory
 from singa_dask.data.fs.decompression import limit_of, read_member
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.npy import npy_columns
+from singa_dask.data.stores.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
 from singa_dask.data.stores.range_store import describe
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Records

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.cache import open_cache
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.fs.io_threads import map_ahead, open_threads
+from singa_dask.data.stores.class_names import Labels, label_table, relabel, show_names
 from singa_dask.data.stores.image import entries_of
-from singa_dask.data.stores.store import STORES, Store
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
+from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import ConfigError, DataError
 
-__all__ = ["detect", "is_pattern", "open_store"]
+__all__ = ["ShardedStore", "check_splits", "detect", "is_pattern", "open_store", "shard_url", "shard_urls"]
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
 # what `Store.matches` sees of a file
 HEAD_BYTES = 64
+NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
+SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 
 
 def is_pattern(url: str) -> bool:
@@ -106,3 +121,225 @@ def _checked_cache(store: Store) -> Store:
             store.close()
             raise
     return store
+
+
+@STORES.register("shards")
+class ShardedStore(RangeStore):
+    """The records of all files that match a pattern, sorted by name, or of given files.
+
+    Parameters
+    ----------
+    url : str
+        Its last part is a pattern with ``*``, ``?`` or ``[...]``.
+    storage_options : mapping, optional
+    backend : str, optional
+        Format of the files; detected if not given.
+    files : sequence of str
+        Use these files, in this order, instead of those that match.
+    options
+        Passed to each store.
+
+    The labels of the first store with class names are used; labels of the other stores are matched by name.
+
+    Raises
+    ------
+    DataError
+        No file matches, files of a set ``-00000-of-00004`` are missing, the files have different schemas, or a file
+        has classes that the first does not have.
+    """
+
+    # sources are several files of another format
+    is_source = False
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        backend: str | None = None,
+        files: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        super().__init__(url, storage_options, backend=backend, files=tuple(files), **options)
+
+    def index(self) -> None:
+        self._stores: list[Store] = []
+        options = {**self.options}
+        backend, files = options.pop("backend"), options.pop("files")
+        self._open(files or shard_urls(self.url, self.storage_options), backend, options)
+        named = next((store for store in self._stores if store.class_names), self._stores[0])
+        self.class_names = named.class_names
+        self._label_tables: list[Labels | None] = [
+            label_table(store.url, store.class_names, named.class_names, named.url) for store in self._stores
+        ]
+        self.schema = self._stores[0].schema
+        self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
+        self.other_fields = self._stores[0].other_fields
+        blocks: list[Block] = []
+        for store in self._stores:
+            blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
+        self.blocks = tuple(blocks)
+        self.mapped = all(store.mapped for store in self._stores)
+        self.labels_apart = all(store.labels_apart for store in self._stores)
+        self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
+        # index of the first block of each store, and the number of blocks
+        self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])
+
+    def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
+        """Open files, a few at a time: gzipped ones are decompressed, and a request for each takes its time."""
+        opened: list[Store] = []
+
+        def open_shard(shard: str) -> Store:
+            store = open_store(shard, backend, self.storage_options, **options)
+            opened.append(store)
+            return store
+
+        try:
+            with closing(map_ahead(open_shard, shards, open_threads(), len(shards))) as stores:
+                for store in stores:
+                    self._stores.append(store)
+                    self._check(store)
+        except BaseException:
+            # `close` is to close those behind the one that failed, too
+            self._stores = opened
+            raise
+
+    @property
+    def parts(self) -> Sequence[Store]:
+        return self._stores
+
+    def _check(self, store: Store) -> None:
+        schema = self._stores[0].schema
+        if store.schema != schema:
+            found, expected = show_schema(store.schema), show_schema(schema)
+            raise DataError(f"{store.url}: holds {found}, expected {expected} like {self._stores[0].url}.")
+        facts, first = store.table_facts, self._stores[0].table_facts
+        difference = facts.compare(first) if facts and first else ""
+        if difference:
+            raise DataError(f"{store.url}: {difference} in {self._stores[0].url}. Convert them together.")
+
+    @property
+    def remote(self) -> bool:
+        ranged = all(isinstance(store, RangeStore) for store in self._stores)
+        return ranged and any(store.remote for store in self._stores)
+
+    @property
+    def decodes_ahead(self) -> bool:  # type: ignore[override]
+        return all(isinstance(store, RangeStore) and store.decodes_ahead for store in self._stores)
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).ranges(block)
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).fetch(block, again)
+
+    def fetch_bytes(self, block_id: int) -> int:
+        shard, block = self._locate(block_id)
+        return self._ranged(shard).fetch_bytes(block)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._ranged(shard).read_block(block, data), shard)
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        if data is not None:
+            return self.decode(block_id, data)
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_block(block), shard)
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        shard, block = self._locate(block_id)
+        return self._relabelled({"label": self._stores[shard].read_labels(block)}, shard)["label"]
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_rows(block, rows), shard)
+
+    def _ranged(self, shard: int) -> RangeStore:
+        store = self._stores[shard]
+        if not isinstance(store, RangeStore):
+            raise TypeError(f"{store.url}: a store whose blocks are not ranges of files")
+        return store
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        shard, block = self._locate(block_id)
+        arrays, bad = self._stores[shard].salvage(block)
+        return self._relabelled(arrays, shard), bad
+
+    def _locate(self, block_id: int) -> tuple[int, int]:
+        """Return the store of a block, and its index there."""
+        shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
+        return shard, block_id - int(self._firsts[shard])
+
+    def _relabelled(self, arrays: Arrays, shard: int) -> Arrays:
+        table = self._label_tables[shard]
+        if table is None or "label" not in arrays:
+            return arrays
+        return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
+
+    def check_unchanged(self) -> None:
+        for store in self._stores:
+            store.check_unchanged()
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        files, start = list[str](), 0
+        for store in self._stores:
+            files += store.record_files(max(first - start, 0), min(max(stop - start, 0), store.count))
+            start += store.count
+        return files if len(files) == stop - first else []
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+
+def shard_url(url: str, index: int, count: int) -> str:
+    """Return the URL of one shard: ``train-00002-of-00016.arrow`` of ``train.arrow``."""
+    folder, slash, name = url.rpartition("/")
+    stem, dot, suffix = name.rpartition(".")
+    stem, dot, suffix = (stem, dot, suffix) if stem else (name, "", "")
+    return f"{folder}{slash}{stem}-{index:05d}-of-{count:05d}{dot}{suffix}"
+
+
+def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
+    """Return the URLs that match a pattern, sorted.
+
+    Raises
+    ------
+    DataError
+        Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
+        pattern would match must exist too.
+    """
+    folder, slash, pattern = url.rpartition("/")
+    names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
+    # the directory of manifests is not a shard
+    matching = [name for name in fnmatch.filter(names, pattern) if name != MANIFEST_DIR]
+    if not matching:
+        raise DataError(f"{url}: no such file or directory, nothing matches.")
+    missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise DataError(
+            f"{url}: {', '.join(missing[:3])}{more} {'are' if missing[1:] else 'is'} missing, expected the whole set."
+        )
+    check_splits(url, matching)
+    return [f"{folder}{slash}{name}" for name in matching]
+
+
+def check_splits(url: str, files: Sequence[str]) -> None:
+    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation."""
+    found = {match[1][:3]: match[1] for file in files if (match := SPLIT.search(file.rpartition("/")[2].lower()))}
+    if len(found) > 1:
+        named = " and ".join(sorted(found.values()))
+        raise DataError(
+            f"{url}: files of {named} would be read as one. Name those of one by a pattern such as "
+            f"'*{sorted(found.values())[-1]}*', or rename them if they belong together."
+        )
+
+
+def _sets_of(names: list[str]) -> list[str]:
+    """Return the names of all files of the sets that ``names`` belong to."""
+    found = filter(None, map(NUMBERS.fullmatch, names))
+    sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in found)}
+    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

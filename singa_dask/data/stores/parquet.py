@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import decode_images, image_columns
-from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.labels import as_values
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
-from singa_dask.data.codecs.values import as_values
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
+from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
@@ -33,7 +33,6 @@ from singa_dask.errors import DataError
 __all__ = ["ParquetStore"]
 
 MAGIC = b"PAR1"
-METADATA = b"singa_dask"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
 
 
@@ -169,10 +168,7 @@ class ParquetStore(RangeStore):
         if described:
             self._columns = {name: name for name in described}
             fields = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
-            for name, field in fields.items():
-                kind = schema.field(name).type
-                if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
-                    raise DataError(f"{self.url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
+            check_described(self.url, schema, fields)
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
         images = image_columns(schema)
@@ -256,7 +252,7 @@ class ParquetStore(RangeStore):
             `TableFacts.to_dict` of a table that the records are from, written there too.
         """
         rows = Rechunker(url, records)
-        schema = _schema_for(rows.schema, class_names, table_facts)
+        schema = schema_for(rows.schema, class_names, table_facts)
         per_group = max(1, block_bytes // max(rows.record_bytes, 1))
         with fs.staged(url, storage_options) as path:
             writer = pq.ParquetWriter(
@@ -310,20 +306,10 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+    if not field.shape or pa.types.is_fixed_size_binary(column.type):
+        return column_array(column, field, where)
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
-    n = len(column)
-    if not field.shape:
-        # column.to_numpy() would import pandas, if installed
-        return as_labels(np.from_dlpack(column), where)
-    if pa.types.is_fixed_size_binary(column.type):
-        size = field.size_bytes // field.dtype.itemsize
-        flat = np.frombuffer(column.buffers()[1], field.dtype, n * size, column.offset * field.size_bytes)
-        return flat.reshape(n, *field.shape)
-    return _of_lists(column, field, where)
-
-
-def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     size = field.size_bytes // field.dtype.itemsize
     if not pa.types.is_fixed_size_list(column.type):
         lengths = np.diff(np.from_dlpack(column.offsets))
@@ -336,23 +322,6 @@ def _of_lists(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
     # raises an error for what is too large for float32
     return as_values(values, where).astype(field.dtype, copy=False)
-
-
-def _schema_for(
-    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
-) -> pa.Schema:
-    described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
-    kinds = {
-        name: pa.binary(field.size_bytes) if field.shape else pa.from_numpy_dtype(field.dtype)
-        for name, field in fields.items()
-    }
-    columns = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
-    metadata: dict[str, Any] = {"version": 1, "fields": described}
-    if class_names:
-        metadata["class_names"] = list(class_names)
-    if table_facts:
-        metadata["table"] = dict(table_facts)
-    return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
 
 
 def _column(array: npt.NDArray[Any]) -> pa.Array:

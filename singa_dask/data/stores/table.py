@@ -14,10 +14,10 @@ from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, rest_of
+from singa_dask.data.stores.row_groups import ParquetPart
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
-from singa_dask.data.stores.table_parquet import ParquetPart
 from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError

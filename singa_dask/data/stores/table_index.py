@@ -25,7 +25,7 @@ from singa_dask.data.stores.store import MANIFEST_DIR
 from singa_dask.data.stores.table_part import Part, TableFile, TableReader, kind_of_key
 from singa_dask.errors import DataError
 
-__all__ = ["GROUP_BYTES", "Piece", "TableIndex", "TableScan", "find_index", "index_url", "keep_index"]
+__all__ = ["GROUP_BYTES", "TableIndex", "TableScan", "find_index", "index_url", "keep_index"]
 
 LOG = logging.getLogger(__name__)
 VERSION = 1

@@ -18,12 +18,11 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import Run
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import Bytes, Range
-from singa_dask.data.stores.opening import is_pattern
+from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
-from singa_dask.data.stores.shards import check_splits, shard_urls
 from singa_dask.errors import DataError
 
-__all__ = ["OpenParts", "Part", "TableFile", "TableReader", "format_of", "kind_of_key", "table_files", "with_keys"]
+__all__ = ["OpenParts", "Part", "TableFile", "TableReader", "format_of", "kind_of_key", "table_files"]
 
 # local files, which are mapped, and files that are held in memory
 MAX_LOCAL = 8

@@ -18,20 +18,20 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image
-from singa_dask.data.codecs.npy import NPY_DAMAGE, decode_npy
+from singa_dask.data.codecs.labels import as_values, is_numeric, value_name
 from singa_dask.data.codecs.record import check_schema, salvage_rows, schema_of
-from singa_dask.data.codecs.values import as_values, is_numeric, value_name
 from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.manifest import CachedIndex
+from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["Member", "TarIndex", "TarStore", "scan_tar"]
+__all__ = ["Member", "TarIndex", "TarStore"]
 
 LOG = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["TFRecordStore", "decode_examples"]
+__all__ = ["TFRecordStore"]
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
@@ -54,18 +54,12 @@ def decode_examples(
     Parameters
     ----------
     rows : (n, length) uint8
-    shape : sequence of int
-        Shape of a record that is no image; flat by default.
-    resize, channels
-        See `image.decode_image`.
+    shape, resize, channels, label
+        See `TFRecordStore`.
     classes : mapping of bytes to int, optional
         Label of each class, by its name in UTF-8, for labels that are text.
-    label : str
-        Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
-        label, labels, y, class, target or targets.
     values : str
-        Name of the feature with the image. By default the only one called image/encoded, image_raw, image, images,
-        pixel, data or x.
+        The option ``features``.
 
     Returns
     -------

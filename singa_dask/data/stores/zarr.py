@@ -218,11 +218,7 @@ class _ZarrArray(StoredArray):
     def texts(self) -> npt.NDArray[Any] | None:
         if self.kind.kind not in "SUT":
             return None
-        found: list[Any] = []
-        for first in range(0, self.shape[0] if self.shape else 0, self.chunk_rows):
-            n = min(self.chunk_rows, self.shape[0] - first)
-            data = [source.scan(offset, length) for source, offset, length in self.ranges(first, n)]
-            found += self.decode(first, n, data).reshape(-1).tolist()
+        found = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
         return np.array([each.decode() if isinstance(each, bytes) else each for each in found], str)
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import Arrays, Field
-from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from singa_dask.data.codecs.labels import find_wrong_weight
 from singa_dask.data.codecs.table_columns import as_floats
 from singa_dask.data.codecs.table_spec import show_columns
-from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of

@@ -13,7 +13,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
-from singa_dask.data.stores.job_class_names import ClassNames
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import ArgSort

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
-from singa_dask.data.stores.job_class_names import ClassNames
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.output import Writer

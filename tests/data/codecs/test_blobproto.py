@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from singa_dask.data.codecs.blobproto import StoredParam, plain_param_name, read_blobprotos, write_blobprotos
+from singa_dask.data.codecs.blobproto import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, key, varint
 from singa_dask.errors import CheckpointError
+from tests.blobprotos import write_blobprotos
 
 GOLD = Path(__file__).parents[2] / "gold"
 

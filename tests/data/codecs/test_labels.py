@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask.data import STORES, encode_record, open_store
-from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.convert import convert
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import DataError
 from tests.contracts import foreign
 from tests.contracts.records import read_all, written

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from singa_dask.data.fs import patience
-from singa_dask.data.fs.patience import patiently, repeated
+from singa_dask.data.fs import hdfs_connection
+from singa_dask.data.fs.hdfs_connection import patiently, repeated
 from singa_dask.errors import DataError
 
 SILENT = OSError(errno.ETIMEDOUT, "no answer")
@@ -18,7 +18,7 @@ SILENT = OSError(errno.ETIMEDOUT, "no answer")
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses in seconds, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr(patience, "pause", made.append)
+    monkeypatch.setattr(hdfs_connection, "pause", made.append)
     return made
 
 

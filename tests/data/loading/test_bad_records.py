@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import BadPolicy, Loader, Sampler, Store, encode_record, open_store, write_manifest
-from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.order.shuffle import draw
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame, png, tar, write_foreign

@@ -13,8 +13,7 @@ from PIL import Image
 
 from singa_dask.data import open_store, write_manifest
 from singa_dask.data.convert import convert
-from singa_dask.data.stores.class_names import label_table, relabel
-from singa_dask.data.stores.job_class_names import ClassNames
+from singa_dask.data.stores.class_names import ClassNames, label_table, relabel
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 from tests.contracts.records import read_all

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from singa_dask.data import Store, fs, open_store, write_manifest
-from singa_dask.data.codecs import kvfile
-from singa_dask.data.codecs.kvfile import write_pairs
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores import npz
+from singa_dask.data.stores.kvfile import KVFile, write_pairs
 from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.errors import DataError
 from tests.contracts.foreign import shape_of, write_foreign
@@ -186,7 +185,7 @@ def test_a_key_value_file_with_a_manifest_is_not_read_through(
     read = RangeReader.read
     monkeypatch.setattr(RangeReader, "read", lambda *given: (n_bytes.append(given[2]), read(*given))[1])
     index = open_store(url)._pairs  # type: ignore[attr-defined]
-    assert isinstance(index, kvfile.KVFile)
+    assert isinstance(index, KVFile)
     assert sum(n_bytes) < 500
     index.close()
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import STORES
+from singa_dask.data import STORES, open_store
+from singa_dask.data.convert import convert
 from singa_dask.data.stores.block_sizes import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -71,3 +72,12 @@ def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(KeyError):
             STORES.find(backend).write(str(tmp_path / f"x{SUFFIX[backend]}"), stream())
     assert [path.name for path in tmp_path.rglob("*")] == ["x.lmdb"]
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet", "npz", "lmdb", "bin", "csv"])
+def test_a_number_is_a_record_of_one_value(suffix: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.array([0.5, 1.5, 2.5]), y=np.arange(3))
+    convert("npz", [str(tmp_path / "x.npz")], url := str(tmp_path / f"out.{suffix}"), verify=True)
+    with open_store(url) as store:
+        found = store.read_block(0)
+    assert (found["data"].tolist(), found["label"].tolist()) == ([[0.5], [1.5], [2.5]], [0, 1, 2])

@@ -14,8 +14,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from singa_dask.data import detect, fs, open_store
 from singa_dask.data.fs import byte_source, decompression
 from singa_dask.data.fs.io_threads import MAX_OPENING
+from singa_dask.data.stores.opening import shard_url, shard_urls
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.shards import shard_url, shard_urls
 from singa_dask.errors import DataError
 from tests.contracts.foreign import zipped
 from tests.contracts.records import pixels, written

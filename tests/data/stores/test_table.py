@@ -17,8 +17,8 @@ import pytest
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores import row_groups, table_index
 from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores import table_index, table_parquet
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_index import TableScan
 from singa_dask.data.types import Arrays
@@ -241,7 +241,7 @@ def test_large_row_groups_are_several_blocks(
     row_group_size: int, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_module, "GROUP_BYTES", 4 * 70)
-    monkeypatch.setattr(table_parquet, "BATCH_ROWS", 32)
+    monkeypatch.setattr(row_groups, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         assert max(block.n for block in store.blocks) == 70
         assert read_all(store)["data"][:, 0].tolist() == list(range(1000))

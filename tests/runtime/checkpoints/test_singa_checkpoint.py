@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data.codecs.blobproto import StoredParam, write_blobprotos
+from singa_dask.data.codecs.blobproto import StoredParam
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.lookup import find_values, load_values
 from singa_dask.runtime.units.initial_state import InitialState
+from tests.blobprotos import write_blobprotos
 from tests.runtime.harness import mlp
 
 Array = np.ndarray[Any, Any]
