@@ -172,6 +172,7 @@ class LifeCycle:
         self._restarts = Restarts(self.cluster.max_restarts)
         self._failure: dict[str, Any] | None = None
         self._is_done = False
+        self._ended_by = ""  # why the last life ended
         self._signal = ""
         self._stopped_by = ""
         self.steps: dict[str, int] = {}
@@ -277,7 +278,7 @@ class LifeCycle:
             self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
 
     def _end_life(self, reason: str) -> None:
-        self.phase = "ending"
+        self.phase, self._ended_by = "ending", reason
         self._deadline = self._now + END_TIMEOUT_S
         forget = self._is_done or self._failure is not None
         present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
@@ -337,8 +338,7 @@ class LifeCycle:
         if roster.life > 0:
             self._restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
-            reason = self._restarts.reasons[-1] if self._restarts.reasons else ""
-            self._actions.append(ev.Tell({**facts, "reason": reason}))
+            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
             self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
         self._tell_placed()
         self._life.buddies = buddies_of(roster, self._workers)

@@ -330,6 +330,9 @@ def test_units_that_share_a_dask_worker_spread_out_when_there_is_room() -> None:
     world.join(Node("w2", "host2", 8))
     world.run(10.0)
     assert set(world.state.roster.workers) == {"w0", "w2"}
+    lost, moved, *_ = (event["reason"] for event in world.told if event["event"] == "restart")
+    assert "Lost: worker-1-0, server-1-0" in lost
+    assert "room for 2 processes" in moved
     assert world.run_until_over(120.0)["failure"] is None
 
 
