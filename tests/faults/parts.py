@@ -23,7 +23,12 @@ from singa_dask.runtime.units.worker import Worker
 __all__ = ["HELD", "Fatal", "dask_setup"]
 
 HELD = "held"
-"""A file in a run directory, with a number: no worker of the job begins that step, or a later one, while it exists."""
+"""A file in a run directory, with a step: while it exists workers are slow from then on, and none begins the last one.
+
+They are not stopped, since what they do between steps may be what the fault waits for: reports for a checkpoint.
+"""
+SLOW = 100
+"""How many hundredths of a second a slow step waits."""
 
 
 def dask_setup(worker: object) -> None:
@@ -32,24 +37,22 @@ def dask_setup(worker: object) -> None:
 
     def init_and_wait(self: Worker, *arguments: Any, **given: Any) -> None:
         init(self, *arguments, **given)
-        checkpoint_url = arguments[5]
+        job, checkpoint_url = arguments[1], arguments[5]
         for name in ("train", "test"):
             real = getattr(self._trainer, name)
             held = Path(checkpoint_url).with_name(HELD)
-            setattr(self._trainer, name, partial(_call_unless_held, self, real, held))
+            setattr(self._trainer, name, partial(_call_unless_held, real, held, job.train_steps - 1))
 
     setattr(Worker, "__init__", init_and_wait)  # noqa: B010
 
 
-def _call_unless_held(worker: Worker, real: Callable[..., Any], held: Path, *arguments: Any) -> Any:
-    """Call a method of a trainer, whose last argument is a step, when that may begin.
-
-    Until then the worker does what it does between steps: it takes what has come for checkpoints.
-    """
+def _call_unless_held(real: Callable[..., Any], held: Path, last_step: int, *arguments: Any) -> Any:
+    """Call a method of a trainer, whose last argument is a step, when that may begin."""
+    step, n_waits = arguments[-1], 0
     with suppress(FileNotFoundError):
-        while arguments[-1] >= int(held.read_text()):
-            worker._checkpointing.finish(wait=False)
+        while step >= int(held.read_text()) and (n_waits < SLOW or step >= last_step):
             pause(0.01)
+            n_waits += 1
     return real(*arguments)
 
 

@@ -49,8 +49,9 @@ class Run:
     queue : bool
         The job waits in line for room.
     held_at : int, optional
-        Step that no worker begins before the script is over: so the job does not end before its faults, however slow
-        this process is. By default one in its last quarter; none of a job that others stop.
+        Step from which on workers are slow until the script is over; none begins the last step before. So the job does
+        not end before its faults, however slow this process is. By default one in its last quarter; none of a job that
+        others stop.
 
     Attributes
     ----------
