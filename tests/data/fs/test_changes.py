@@ -107,8 +107,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    pytest.importorskip("aiohttp")
-
     class Here(Handler):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given, directory=str(tmp_path))
@@ -128,7 +126,6 @@ def test_a_web_server_that_reads_no_ranges(server: str) -> None:
 
 
 def test_a_web_server_that_is_not_there() -> None:
-    pytest.importorskip("aiohttp")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
