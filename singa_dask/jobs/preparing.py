@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.jobs.checking import check, complete, refuse_missing_gpus
+from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
 from singa_dask.net import NeuralNet
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
@@ -181,7 +181,7 @@ def prepare_run(
         With the places in the file.
     """
     if not read.job.trains:
-        message = "there is nothing to train: no updater, no train_steps."
+        message = "there is nothing to train: no updater, no epochs, no train_steps."
         message += " For tests say singa-dask test, for text singa-dask sample."
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
@@ -190,7 +190,9 @@ def prepare_run(
     if not elsewhere:
         refuse_missing_gpus(read)
     if not readers(read.job):
-        return Prepared(read, read, place, check(read, **given, check_sources=not elsewhere))
+        nets = check(read, **given, check_sources=not elsewhere)
+        read = read if elsewhere else count_steps(read, nets)
+        return Prepared(read, read, place, nets)
     nets = check(read, **given, check_sources=False)
     urls = place_data()
     bound = replace(read, job=with_urls(read.job, urls))
@@ -198,6 +200,9 @@ def prepare_run(
         check_names(read, urls)
         with shown_by_name(urls):
             nets = check(bound, **given)
+        bound = count_steps(bound, nets)
+        counted = {key: getattr(bound.job, key) for key in ("epochs", "train_steps")}
+        read = replace(read, job=read.job.model_copy(update=counted))
     return Prepared(read, bound, place, nets)
 
 

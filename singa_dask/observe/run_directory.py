@@ -178,6 +178,7 @@ class RunDirectory:
         if event["event"] == "started":
             self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
             if not event.get("begun"):
+                self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
                 self._journal(COMMANDS)  # marks the run as one that goes on
@@ -314,6 +315,12 @@ class RunDirectory:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
             with self._going_on():
                 close()
+
+
+def _with_steps(resolved: str, n: int) -> str:
+    """Return the text of a job with its number of steps in place of epochs, which are known once it starts."""
+    text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
+    return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 
 
 def read_summary(url: str) -> dict[str, Any]:

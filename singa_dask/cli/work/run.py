@@ -127,7 +127,7 @@ def tell_start(conf: JobConf, place: Place) -> None:
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
         echo(f"initial values from {find_values(url)}", err=True)
     steps = place.steps().values()
-    if steps and min(steps) >= conf.train_steps:
+    if steps and conf.epochs is None and min(steps) >= conf.train_steps:
         message = f"train_steps is {conf.train_steps}, and the checkpoint is of step {min(steps)}: no step is left."
         echo(f"{message} Set train_steps higher to train on.", err=True)
 

@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,7 +19,17 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["BlockOrder", "FullOrder", "GroupRecords", "Ids", "LastBatch", "draw", "permutation", "random_skip"]
+__all__ = [
+    "BlockOrder",
+    "FullOrder",
+    "GroupRecords",
+    "Ids",
+    "LastBatch",
+    "batches_per_epoch",
+    "draw",
+    "permutation",
+    "random_skip",
+]
 
 # numbers at a time, where temporary arrays would take much memory
 CHUNK = 1 << 20
@@ -155,6 +166,18 @@ class GroupRecords:
             )
         skip = skip if last_batch == "wrap" else skip - skip % batch_size
         return cls(starts, start, count, batch_size, period, skip, last_batch)
+
+
+def batches_per_epoch(n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
+    """Return in how many batches groups together read each of ``n`` records once: those of the largest group.
+
+    Raises
+    ------
+    DataError
+        As `GroupRecords.of`.
+    """
+    groups = (GroupRecords.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+    return Fraction(max(group.period for group in groups), batch_size)
 
 
 class FullOrder:

@@ -1,0 +1,99 @@
+"""Epochs as steps: in how many batches the worker groups read the training records so many times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from distributed import Client
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers import InputLayer
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.job.part_files import reading
+from singa_dask.runtime.planning.nets import build_nets
+
+__all__ = ["with_steps", "with_steps_of_cluster"]
+
+INSTEAD = "Say train_steps, the number of batches, in place of epochs."
+
+
+def with_steps(job: JobConf, net: NeuralNet) -> JobConf:
+    """Return the job with train_steps in place of epochs, which takes the number of its training records.
+
+    Parameters
+    ----------
+    job : JobConf
+    net : NeuralNet
+        Its training net.
+
+    Raises
+    ------
+    ConfigError
+        The net reads no records, or layers read different numbers of them, or they cannot be counted.
+    """
+    if job.epochs is None:
+        return job
+    layers = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, InputLayer)}
+    try:
+        counted = {name: steps for name, layer in layers.items() if (steps := layer.steps_per_epoch()) is not None}
+    except DataError as error:
+        raise ConfigError(Problem(("epochs",), f"the training records cannot be counted: {error}")) from error
+    if not counted:
+        raise ConfigError(Problem(("epochs",), f"no layer of the training net reads records of a store. {INSTEAD}"))
+    if len(set(counted.values())) > 1:
+        shown = ", ".join(f"{name} in {float(steps):g}" for name, steps in counted.items())
+        message = f"layers read their records once in different numbers of batches: {shown}. {INSTEAD}"
+        raise ConfigError(Problem(("epochs",), message))
+    (steps, *_) = counted.values()
+    # 0.1 is a tenth, and not the binary number nearest to it
+    n_steps = math.ceil(Fraction(repr(job.epochs)) * steps)
+    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
+
+
+def with_steps_of_cluster(
+    job: JobConf,
+    client: Client,
+    worker: str,
+    sources: Sequence[modules.Source],
+    datasets: Sequence[Sequence[Any]],
+) -> JobConf:
+    """Return the job with train_steps in place of epochs; a Dask worker counts the records, as only it may reach them.
+
+    Parameters
+    ----------
+    job : JobConf
+    client : distributed.Client
+    worker : str
+        Address of a Dask worker with a free thread.
+    sources : sequence of Source
+        The user's own modules.
+    datasets : sequence
+        Catalogs of the part files that the job reads, as plain values.
+
+    Raises
+    ------
+    ConfigError
+        As `with_steps`.
+    """
+    if job.epochs is None:
+        return job
+    given = {"workers": [worker], "allow_other_workers": False, "pure": False, "retries": 0}
+    future = client.submit(_count_steps, job.model_dump_json(), sources, datasets, **given)
+    try:
+        return job.model_copy(update={"train_steps": future.result(), "epochs": None})
+    finally:
+        client.cancel([future], force=True)
+
+
+def _count_steps(job: str, sources: Sequence[modules.Source], datasets: Sequence[Sequence[Any]]) -> int:
+    """Return the train_steps of a job; a task."""
+    modules.load(sources, REGISTRIES.values())
+    conf = JobConf.from_json(job, REGISTRIES)
+    with reading(datasets):
+        return with_steps(conf, build_nets(conf)[Phase.TRAIN]).train_steps
