@@ -87,19 +87,25 @@ def choose_place(
         run_dir = resume = run_dir or newest_run(parent, conf.name)
     url = fs.absolute(run_dir or fs.join(parent, job_id))
     if not resume:
-        return Place(url, job_id, replaces=overwrite or _ended_early(url), init_from=init_from)
+        return Place(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
     resume = fs.absolute(resume)
     if _ended_early(resume):
         values = tuple(first_command(resume).get("init_from", ()))
         return Place(url, job_id, replaces=url == resume, init_from=values)
     checkpoint = find_checkpoint(resume)
     goes_on = checkpoint.startswith(f"{url}/")
-    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url))
+    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
 
 
-def _ended_early(url: str) -> bool:
-    """Tell whether a run ended before its first checkpoint, for whatever reason."""
-    if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
+def _ended_early(url: str, surely: bool = False) -> bool:
+    """Tell whether a run ended before its first checkpoint, for whatever reason; ``surely``: it does not go on.
+
+    On other than local disks only its summary says so.
+    """
+    summary = read_summary(url)
+    if not fs.exists(fs.join(url, "job.yaml")) or summary.get("state") == "done":
+        return False
+    if surely and not summary and fs.local_path(url) is None:
         return False
     return not has_checkpoints(url)
 

@@ -58,6 +58,9 @@ METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 
+ALREADY_THERE = (
+    "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
+)
 # an event can have more keys, added on its way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
@@ -158,10 +161,7 @@ class RunDirectory:
                 f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
             )
         if self._is_new and fs.exists(fs.join(self.url, "job.yaml")):
-            raise ConfigError(
-                f"{self.url}: a run is already there. Continue it with --resume, replace it with --overwrite, or "
-                "choose another --run-dir."
-            )
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
@@ -217,6 +217,10 @@ class RunDirectory:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._command is not None:  # another run may have begun at the same moment: one of them has the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._again)
+        # where there are no locks
+        is_remote = fs.local_path(self.url) is None
+        if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         if self._replaces:
             for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
                 fs.remove_tree(fs.join(self.url, name))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from distributed import Client, LocalCluster
 
 import singa_dask as sd
 from singa_dask.cli import main
@@ -18,6 +17,7 @@ from singa_dask.conf import Phase
 from singa_dask.data import Sampler
 from singa_dask.jobs.checking import count_steps
 from singa_dask.jobs.training import RunOptions
+from singa_dask.runtime import embedded_cluster, plan_processes
 from singa_dask.runtime.planning.nets import build_nets
 from tests.jobs.conftest import KEYS
 
@@ -99,9 +99,8 @@ def test_dask_workers_count_what_only_they_have(tmp_path: Path) -> None:
     job = job_on("dask://train", epochs=2, disp_freq=1)
     told: list[Any] = []
     kept: RunOptions = {**QUIET, "on_event": told.append, "run_dir": str(tmp_path / "run")}
-    with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
-        with Client(cluster, set_as_default=False) as client:
-            run = sd.train(job, data=(x, y), client=client, **kept)
+    with embedded_cluster(plan_processes(job.conf.cluster)) as client:
+        run = sd.train(job, data=(x, y), client=client, **kept)
     assert run.summary["steps"] == 20
     assert next(each["train_steps"] for each in told if each["event"] == "started") == 20
     stored = yaml.safe_load((tmp_path / "run" / "resolved.yaml").read_text())

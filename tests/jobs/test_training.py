@@ -15,6 +15,7 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.errors import ClusterError, NumericError
 from singa_dask.jobs.training import RunOptions, start
+from singa_dask.observe import RunDirectory
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS, digits_net
 
@@ -55,6 +56,15 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     assert run.plot()._repr_png_().startswith(b"\x89PNG")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
     assert repr(run) == f"<Run {tmp_path}/run: done>"
+
+
+def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:
+    url = "memory://a-run-that-may-go-on"
+    with RunDirectory(url, "", "") as directory:
+        directory.on_event({"event": "started", "time": 0.0})
+    with pytest.raises(sd.ConfigError, match="a run is already there"):
+        sd.train(job, run_dir=url, **QUIET)
+    assert sd.train(job, run_dir=url, overwrite=True, **QUIET).state == "done"
 
 
 def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:
