@@ -60,7 +60,7 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
         raise job_file.locate(error) from None
 
 
-def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet]) -> JobFile:
+def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
     """Return the job with train_steps in place of epochs; its training records must be readable from here.
 
     Raises
@@ -69,7 +69,7 @@ def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet]) -> JobFile:
         They cannot be counted, or there are none; with the place in the file.
     """
     try:
-        return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN]))
+        return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
     except ConfigError as error:
         raise job_file.locate(error) from None
 

@@ -279,8 +279,9 @@ class StoreInput(InputLayer):
         with self._open_checked() as store:
             return store.count
 
-    def steps_per_epoch(self) -> Fraction:
-        return batches_per_epoch(self.count(), self.batch_size, self.context.n_groups, self.store_conf.last_batch)
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        size = batch_size or self.batch_size
+        return batches_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""

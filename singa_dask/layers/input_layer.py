@@ -25,10 +25,10 @@ class InputLayer(Layer):
         """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
         return None
 
-    def steps_per_epoch(self) -> Fraction | None:
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
         """Return in how many batches the worker groups together read each record once; None if there are no records.
 
-        Of several groups it is the number of the one with the most records.
+        Of several groups it is the number of the one with the most records. ``batch_size``: by default that of the job.
 
         Raises
         ------

@@ -198,7 +198,7 @@ class CharRNN(InputLayer):
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
 
-    def steps_per_epoch(self) -> Fraction:
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         length = self._segment(len(self._read_text(self._read_vocabulary())))
         return Fraction(-(-length // self.text_conf.unroll_len))
 

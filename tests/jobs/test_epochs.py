@@ -90,6 +90,21 @@ def test_a_run_of_epochs_knows_its_steps_and_goes_on(records: str, tmp_path: Pat
     assert called("validate", tmp_path / "job.yaml").output.startswith("epochs: 1.5, which are 15 steps")
 
 
+def test_a_run_goes_on_with_other_batches(records: str, tmp_path: Path) -> None:
+    url, size = str(tmp_path / "run"), "neuralnet.layer[data].store_conf.batchsize"
+    job = job_on(records, epochs=1.5, disp_freq=5)
+    assert sd.train(job, run_dir=url, **QUIET).summary["steps"] == 15
+    # of 3 x 97 records 150 were read: 141 are left
+    bigger = job.replace({size: 32, "epochs": 3})
+    run = sd.train(bigger, run_dir=url, resume=True, **QUIET)
+    assert run.summary["steps"] == 15 + 5
+    assert run.history.epoch.iloc[-1] == pytest.approx((150 + 5 * 32) / N)
+    # of 4 x 97 records 310 were read: 78 are left
+    again = sd.train(bigger.replace({"epochs": 4}), run_dir=url, resume=True, **QUIET)
+    assert again.summary["steps"] == 20 + 3
+    assert yaml.safe_load((tmp_path / "run" / "resolved.yaml").read_text())["train_steps"] == 23
+
+
 def called(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 

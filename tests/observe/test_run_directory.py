@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import re
 import resource
 import shutil
 import uuid
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -218,44 +215,6 @@ def test_of_two_runs_that_begin_at_the_same_moment_one_is_refused(tmp_path: Path
             second.on_event(STARTED)
         assert read(url, "job.yaml") == "first"
     assert len(read(url, "commands.jsonl").splitlines()) == (2 if "goes_on" in how else 1)
-
-
-def begin_together(url: str, n: int, barrier: Barrier, begun: SimpleQueue[tuple[int, bool]]) -> None:
-    """Begin runs in ``n`` directories, each at the same moment as another process; they go on until both have begun."""
-    for k in range(n):
-        directory = RunDirectory(fs.join(url, str(k)), "", "", command=COMMAND)
-        barrier.wait()
-        with directory:
-            try:
-                directory.on_event(STARTED)
-                begun.put((k, True))
-            except ConfigError:
-                begun.put((k, False))
-            barrier.wait()
-
-
-def test_of_processes_that_begin_together_one_gets_the_directory(tmp_path: Path) -> None:
-    n, context = 50, multiprocessing.get_context("spawn")
-    barrier, begun = context.Barrier(2), context.SimpleQueue()
-    processes = [context.Process(target=begin_together, args=(str(tmp_path), n, barrier, begun)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    found = [begun.get() for _ in range(2 * n)]
-    for process in processes:
-        process.join()
-    assert sorted(k for k, has_begun in found if has_begun) == list(range(n))
-
-
-def test_where_there_are_no_locks_only_one_of_two_runs_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = "memory://one-of-two-runs"
-    first, second = (RunDirectory(url, text, text, command=COMMAND) for text in ("first", "second"))
-    with first, second:
-        first.on_event(STARTED)
-        # it has looked before the first one wrote
-        monkeypatch.setattr(second, "_check_free", lambda is_ours: None)
-        with pytest.raises(ConfigError, match="a run is already there"):
-            second.on_event(STARTED)
-    assert read(url, "job.yaml") == "first"
 
 
 def test_a_run_that_begins_after_a_short_one_is_refused(tmp_path: Path) -> None:

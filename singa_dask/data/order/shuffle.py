@@ -29,6 +29,7 @@ __all__ = [
     "draw",
     "permutation",
     "random_skip",
+    "rows_per_epoch",
 ]
 
 # numbers at a time, where temporary arrays would take much memory
@@ -109,6 +110,11 @@ def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
     return draw(max_skip + 1, seed, f"skip {layer}", group)
 
 
+def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
+    """Return the rows of an epoch of a group, including padding."""
+    return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+
+
 @dataclass(frozen=True, eq=False)
 class GroupRecords:
     """The records of one group and its epochs; arguments as in `Sampler`.
@@ -158,7 +164,7 @@ class GroupRecords:
         count = end - start
         if not count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
-        period = count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+        period = rows_per_epoch(count, batch_size, last_batch)
         if not period:
             raise DataError(
                 f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "

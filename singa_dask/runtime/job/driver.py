@@ -298,7 +298,8 @@ class Driver:
         )
         if self._line is None:
             self._prepare()
-        self.job = with_steps_of_cluster(self.job, self._client, placed.workers[0], self._sources, self._datasets)
+        given = self._resume, self._sources, self._datasets
+        self.job = with_steps_of_cluster(self.job, self._client, placed.workers[0], *given)
         self._submit(placed)
 
     def _prepare(self) -> None:
