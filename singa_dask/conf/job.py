@@ -133,7 +133,10 @@ class JobConf(Conf):
     cluster: ClusterConf = ClusterConf()
     """Workers, servers and processes."""
     train_steps: Count = 0
-    """Steps to train; they count from 0. Needed where there is an updater."""
+    """Steps to train; they count from 0. Needed where there is an updater, unless epochs is there."""
+    epochs: Positive | None = None
+    """Passes over the training records, in place of train_steps. In each, the worker groups together read every record
+    once; the steps are rounded up."""
     disp_freq: Count = 0
     """Steps between two lines of progress; 0 is never."""
     gpu: Many[Count] = Field(default=[])
@@ -205,17 +208,20 @@ class JobConf(Conf):
     @property
     def trains(self) -> bool:
         """Whether the job is one to train; else it is for tests and for sampling."""
-        return bool({"updater", "train_steps"} & self.model_fields_set)
+        return bool({"updater", "train_steps", "epochs"} & self.model_fields_set)
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
-        # a job without updater and train_steps is for tests and for sampling
-        given = [key for key in ("updater", "train_steps") if data.get(key) is not None]
+        # a job without updater, train_steps and epochs is for tests and for sampling
+        given = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]
+        by_epochs = "epochs" in given
         for key in ("train_one_batch", "updater", "train_steps") if given else ():
-            if key not in data:
+            if key not in data and not (by_epochs and key == "train_steps"):
                 yield (key,), "this key is required, and missing."
-        phases = ["train"] if raw_value(data, "train_steps", int, len(given)) > 0 else []
+        if by_epochs and raw_value(data, "train_steps", int, 0) > 0:
+            yield ("epochs",), "train_steps says how long to train, too. Expected one of them: remove the other."
+        phases = ["train"] if by_epochs or raw_value(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
             if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 1) > 0:
                 phases.append(phase)

@@ -72,6 +72,8 @@ def cluster_text(name: str) -> str | None:
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
+# what a change of one key replaces
+INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
@@ -98,6 +100,7 @@ def apply_set(root: Block, text: str) -> list[Problem]:
     try:
         value, problems = yaml_text.parse(match[2], place.file, with_lines=False)
         tokens = [(found[1] is None, found[1] or found[2]) for found in TOKEN.finditer(match[1])]
+        root.entries.pop(INSTEAD.get(match[1], ""), None)
         _put(root, tokens, value or Scalar(place, None), "")
     except ConfigError as error:
         return [Problem((), f"{problem.message} Put the value in quotes.", place) for problem in error.problems]

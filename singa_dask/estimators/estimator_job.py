@@ -166,6 +166,8 @@ def _trained_by(job: Job, training: Training, batch_size: int) -> Job:
         changes["updater.weight_decay"] = training.weight_decay
     if training.max_iter is not None:
         changes["train_steps"] = training.max_iter * epoch
+    elif job.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(job.conf.epochs * training.n / batch_size)
     if training.seed is not None:
         changes["seed"] = training.seed
     cluster = training.cluster

@@ -18,7 +18,7 @@ from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_we
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
-from singa_dask.jobs.preparing import prepare_run
+from singa_dask.jobs.preparing import changes_of, prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import Progress, start_progress
 from singa_dask.observe.progress import NotebookProgress, notebook_shell
@@ -131,6 +131,8 @@ def start(
         files = stack.pop_all()
     conf = prepared.job_file.job
     shown = _progress(conf, run.run_url, progress)
+    for line in changes_of(prepared.job_file, prepared.place):
+        shown.on_event({"event": "notice", "message": line})
 
     def carry_out(training: Training) -> Result:
         def tell(event: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.order.shuffle import batches_per_epoch
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
@@ -283,15 +285,13 @@ class StoreInput(InputLayer):
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has.
-
-        Raises
-        ------
-        DataError
-            The store cannot be opened, or holds other records.
-        """
+        """Return how many records the store has; errors are those of `survey`."""
         with self.open_checked() as store:
             return store.count
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        size = batch_size or self.batch_size
+        return batches_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""

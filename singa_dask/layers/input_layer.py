@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from singa_dask.layers.base import Layer
@@ -22,6 +23,18 @@ class InputLayer(Layer):
     @property
     def epoch(self) -> float | None:
         """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
+        return None
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
+        """Return in how many batches the worker groups together read each record once; None if there are no records.
+
+        Of several groups it is the number of the one with the most records. ``batch_size``: by default that of the job.
+
+        Raises
+        ------
+        DataError
+            The records cannot be counted.
+        """
         return None
 
     def cursor(self) -> dict[str, Any] | None:

@@ -114,7 +114,9 @@ class LinesProgress(Progress):
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
-        if kind == "metrics":
+        if kind == "started":
+            self.count_to(event.get("train_steps", self._n_steps))
+        elif kind == "metrics":
             self._say_metrics(event)
         elif kind == "checkpoint":
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
@@ -123,6 +125,10 @@ class LinesProgress(Progress):
         # an error of a unit ends the job, and is shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
             self.say(f"{event['unit']}: {event['message']}")
+
+    def count_to(self, n_steps: int) -> None:
+        """Set the number of training steps of each group, which a job with epochs knows once it starts."""
+        self._n_steps = n_steps
 
     def _say_metrics(self, event: Mapping[str, Any]) -> None:
         now, key = self._clock(), (event["phase"], event["group"])
@@ -189,6 +195,11 @@ class BarProgress(LinesProgress):
             super().on_event({**event, "url": event["url"].removeprefix(f"{self._run_url}/")})
         else:
             super().on_event(event)
+
+    def count_to(self, n_steps: int) -> None:
+        super().count_to(n_steps)
+        for row in self.bars.task_ids:
+            self.bars.update(row, total=n_steps)
 
     def __enter__(self) -> BarProgress:
         self.bars.start()

@@ -58,6 +58,9 @@ METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 
+ALREADY_THERE = (
+    "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
+)
 # an event can have more keys, added on its way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
@@ -158,10 +161,7 @@ class RunDirectory:
                 f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
             )
         if self._is_new and fs.exists(fs.join(self.url, "job.yaml")):
-            raise ConfigError(
-                f"{self.url}: a run is already there. Continue it with --resume, replace it with --overwrite, or "
-                "choose another --run-dir."
-            )
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
@@ -178,6 +178,7 @@ class RunDirectory:
         if event["event"] == "started":
             self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
             if not event.get("begun"):
+                self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
                 self._journal(COMMANDS)  # marks the run as one that goes on
@@ -216,6 +217,10 @@ class RunDirectory:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._command is not None:  # another run may have begun at the same moment: one of them has the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._again)
+        # where there are no locks
+        is_remote = fs.local_path(self.url) is None
+        if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         if self._replaces:
             for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
                 fs.remove_tree(fs.join(self.url, name))
@@ -314,6 +319,12 @@ class RunDirectory:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
             with self._going_on():
                 close()
+
+
+def _with_steps(resolved: str, n: int) -> str:
+    """Return the text of a job with its number of steps in place of epochs, which are known once it starts."""
+    text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
+    return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 
 
 def read_summary(url: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ __all__ = [
     "MAX_DECOMPRESSED",
     "Options",
     "absolute",
+    "create",
     "entries",
     "errors_name",
     "exists",
@@ -245,6 +246,28 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
             filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
     return file
+
+
+def create(url: str, data: bytes, storage_options: Options = None) -> bool:
+    """Write a file that is not there; return False if it is, also when others create it at the same moment.
+
+    Of a filesystem without files that are created exclusively, the one that looks last finds out.
+    """
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+        try:
+            with filesystem.open(path, "xb") as file:
+                file.write(data)
+        except (ValueError, NotImplementedError):  # no such mode
+            if filesystem.exists(path):
+                return False
+            filesystem.pipe_file(path, data)
+        except OSError:
+            if filesystem.exists(path):
+                return False
+            raise
+    return True
 
 
 def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:

@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,7 +19,18 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["BlockOrder", "FullOrder", "GroupRecords", "Ids", "LastBatch", "draw", "permutation", "random_skip"]
+__all__ = [
+    "BlockOrder",
+    "FullOrder",
+    "GroupRecords",
+    "Ids",
+    "LastBatch",
+    "batches_per_epoch",
+    "draw",
+    "permutation",
+    "random_skip",
+    "rows_per_epoch",
+]
 
 # numbers at a time, where temporary arrays would take much memory
 CHUNK = 1 << 20
@@ -98,6 +110,11 @@ def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
     return draw(max_skip + 1, seed, f"skip {layer}", group)
 
 
+def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
+    """Return the rows of an epoch of a group, including padding."""
+    return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+
+
 @dataclass(frozen=True, eq=False)
 class GroupRecords:
     """The records of one group and its epochs; arguments as in `Sampler`.
@@ -148,7 +165,7 @@ class GroupRecords:
         count = end - start
         if not count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
-        period = count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+        period = rows_per_epoch(count, batch_size, last_batch)
         if not period:
             raise DataError(
                 f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
@@ -156,6 +173,18 @@ class GroupRecords:
             )
         skip = skip if last_batch == "wrap" else skip - skip % batch_size
         return cls(starts, start, count, batch_size, period, skip, last_batch)
+
+
+def batches_per_epoch(n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
+    """Return in how many batches groups together read each of ``n`` records once: those of the largest group.
+
+    Raises
+    ------
+    DataError
+        As `GroupRecords.of`.
+    """
+    groups = (GroupRecords.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+    return Fraction(max(group.period for group in groups), batch_size)
 
 
 class FullOrder:
