@@ -15,6 +15,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.learning import LearningFacts
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, StepTimer, WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
@@ -65,6 +66,7 @@ class Trainer:
         self._calendar = Calendar(job)
         self._metrics = WorkerMetrics(address, job, nets, params, step, window)
         self._timer = StepTimer(self.net.ops)
+        self._learning = LearningFacts(nets, step, job.train_steps)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
@@ -114,6 +116,7 @@ class Trainer:
     def begin(self, now: float) -> None:
         """Measure rates from now on, a value of ``time.perf_counter``."""
         self._metrics.begin(now)
+        self._learning.begin()
 
     def train(self, step: int) -> None:
         """Train on one batch; report the metrics if they are due after this step."""
@@ -125,6 +128,7 @@ class Trainer:
         finally:
             self._report_bad_records()
         self._timer.end()
+        self._learning.after_step(step)
         if self._calendar.shows(step):
             self._report(step)
 
@@ -133,10 +137,12 @@ class Trainer:
         self.collect_all()
         net, self._running = self.nets[phase], self._algorithms[phase]
         net.context.step = step
+        self._learning.begin_test(phase)
         try:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers
                 self._running.test_one_batch(phase)
+                self._learning.count(phase, net)
         finally:
             self._report_bad_records()
         totals = net.take_metrics()
@@ -186,7 +192,7 @@ class Trainer:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
-        return self._metrics.summary(self._timer, seconds)
+        return {**self._metrics.summary(self._timer, seconds), "learning": self._learning.facts()}
 
 
 logger = logging.getLogger(__name__)
