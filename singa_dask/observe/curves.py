@@ -16,8 +16,8 @@ __all__ = ["AXES", "MAX_POINTS", "Curve", "Panel", "panels_of", "thin"]
 
 MAX_POINTS = 2000
 """Most points of a curve in a picture."""
-AXES = {"step": "step", "epoch": "epoch", "time": "time (s)"}
-"""What curves can be drawn over, and the label of that axis."""
+AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "rate": "learning rate"}
+"""What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
 LOG_SPAN = 30.0
 """From this ratio of the largest value to the smallest on, an axis is logarithmic."""
 LOSSES = ("loss", "error")
@@ -60,11 +60,14 @@ class Panel:
         Those of single groups first.
     from_zero : bool
         Whether the vertical axis starts at zero.
+    mark : float or None
+        Where a vertical line stands.
     """
 
     label: str
     curves: list[Curve]
     from_zero: bool = False
+    mark: float | None = None
 
     @property
     def is_log(self) -> bool:

@@ -204,6 +204,7 @@ def _fill(figure: Any, panels: Sequence[Panel], names: Sequence[str], axis: str)
     for axes, panel in zip(all_axes, panels, strict=False):
         _draw_panel(axes, panel, alone)
         axes.set_xlabel(AXES[axis])
+        axes.set_xscale("log" if axis == "rate" else "linear")
         axes.margins(x=0.02)
     _add_legend(figure, panels, names)
     return figure
@@ -215,6 +216,8 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
         if curve.kind in MARKED and curve.group is None and len(curve.x) <= MAX_MARKED:
             style["marker"] = "o" if curve.kind == "test" else "s"
         axes.plot(curve.x, curve.y, **style)
+    if panel.mark is not None:
+        axes.axvline(panel.mark, color="#444444", linestyle="--", linewidth=1)
     if panel.is_log:
         axes.set_yscale("log")
     elif panel.from_zero:

@@ -33,6 +33,7 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_text import to_json
+from singa_dask.observe.learning import sentences
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile
 from singa_dask.redaction import redact
@@ -305,8 +306,18 @@ class RunDirectory:
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             for phase in ("train", "test", "validation") if len(commands) > 1 else ():
                 whole[phase] = whole[phase] or self._last_metrics(phase)
+        if whole.get("learning"):
+            whole["learning"] = {**whole["learning"], "sentences": self._sentences(whole)}
         fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
         return whole
+
+    def _sentences(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return what to say about what was learnt; nothing of a job that has failed."""
+        if summary["state"] == "failed":
+            return []
+        command = self._command or {}
+        is_fresh = not (command.get("init_from") or command.get("resume"))
+        return sentences(summary["learning"], summary, self._journal(METRICS).objects(), is_fresh)
 
     def _last_metrics(self, phase: str) -> dict[str, float]:
         events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]

@@ -13,6 +13,7 @@ from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer, StoreInput
+from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -163,7 +164,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: layers whose output is not used.
+    """Return the warnings on the nets of a training job: layers whose output is not used, or always the same.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -182,7 +183,20 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
             "Remove it, let a layer read it, or say by include in which phases it is needed.",
         )
         for index, phases in unread.items()
-    ]
+    ] + _constant_layers(nets[Phase.TRAIN])
+
+
+def _constant_layers(net: NeuralNet) -> list[Problem]:
+    """Return a warning for each BatchNorm that has one value to normalise: it becomes zero."""
+    found = {}
+    for layer, node in zip(net.all_layers, net.nodes, strict=True):
+        if isinstance(layer, BatchNorm) and layer.has_one_value:
+            found[node.index] = Problem(
+                ("neuralnet", "layer", node.index),
+                "in training it normalises one value for each channel, so its output is its shift whatever it reads. "
+                "Raise batchsize, or use LayerNorm.",
+            )
+    return list(found.values())
 
 
 def _ends(layer: Layer) -> bool:

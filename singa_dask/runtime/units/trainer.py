@@ -16,6 +16,7 @@ from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.learning import LearningFacts
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, StepTimer, WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
@@ -70,6 +71,7 @@ class Trainer:
         self._calendar = Calendar(job)
         self._metrics = WorkerMetrics(address, job, nets, params, step, window)
         self._timer = StepTimer(self.net.ops)
+        self._learning = LearningFacts(nets, step, job.train_steps)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
@@ -121,6 +123,7 @@ class Trainer:
     def begin(self, now: float) -> None:
         """Measure rates from now on, a value of ``time.perf_counter``."""
         self._metrics.begin(now)
+        self._learning.begin()
 
     def train(self, step: int) -> None:
         """Train on one batch; report the metrics if they are due after this step."""
@@ -132,6 +135,7 @@ class Trainer:
         finally:
             self._report_bad_records()
         self._timer.end()
+        self._learning.after_step(step)
         if self._calendar.shows(step):
             self._report(step)
 
@@ -169,11 +173,13 @@ class Trainer:
         """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
         net.context.step = step
+        self._learning.begin_test(phase)
         try:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers
                 self._running.test_one_batch(phase)
                 metrics.add(net)
+                self._learning.count(phase, net)
         finally:
             self._report_bad_records()
         return net.take_metrics(weight)
@@ -221,7 +227,7 @@ class Trainer:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
-        return self._metrics.summary(self._timer, seconds)
+        return {**self._metrics.summary(self._timer, seconds), "learning": self._learning.facts()}
 
 
 logger = logging.getLogger(__name__)
