@@ -22,7 +22,7 @@ from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import Records
+from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
 from singa_dask.layers.named_columns import open_named
 from singa_dask.layers.record_reader import RecordReader, read_statistic
@@ -37,7 +37,7 @@ from singa_dask.layers.records import (
     without_labels,
 )
 from singa_dask.layers.site import Context, Site
-from singa_dask.layers.standardise import as_raw, find_scaling, on_device
+from singa_dask.layers.standardise import find_scaling
 from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
@@ -102,7 +102,11 @@ class StoreInput(InputLayer):
         batch, epochs = self.reader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
-        raw = as_raw(values, self._mean, self._std, self._scaling, self.context.param_dtype)
+        if self._scaling is not None and values.dtype != np.uint8:
+            raw = Raw(self._scaling.scale(values, self.context.param_dtype))
+        else:
+            plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
+            raw = Raw(plain, self._mean, self._std)
         if feature.has_data:
             self.ops.normalize(*raw, out=feature.data)
         else:
@@ -315,8 +319,11 @@ class StoreInput(InputLayer):
             One cannot be read, or has another shape than a record.
         """
         self._scaling = find_scaling(self)
-        dtype = self.context.param_dtype
-        self._mean, self._std = (on_device(each, dtype, self.ops) for each in self.statistics())
+        found = [
+            each.astype(self.context.param_dtype) if isinstance(each, np.ndarray) else each
+            for each in self.statistics()
+        ]
+        self._mean, self._std = (self.ops.constant(each) if isinstance(each, np.ndarray) else each for each in found)
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
         """Set the records of the next batch, in place of those of the store.
