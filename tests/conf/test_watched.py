@@ -33,7 +33,7 @@ def test_a_number_stands_for_the_newest() -> None:
         ),
         ({"early_stopping": {}}, ("early_stopping", "metric"), "this key is required, and missing."),
         ({"early_stopping": {"metric": "loss"}}, ("early_stopping", "metric"), "expected validation.<name>"),
-        ({"early_stopping": {"metric": "test.f1"}, **TESTED}, ("early_stopping", "mode"), "is not known. Say mode"),
+        ({"early_stopping": {"metric": "test.figure"}, **TESTED}, ("early_stopping", "mode"), "is not known. Say mode"),
         (
             {"early_stopping": {"metric": "val.loss"}},
             ("early_stopping", "metric"),

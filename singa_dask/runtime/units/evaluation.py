@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import RANKED, EarlyStoppingConf, is_less_better, split_metric
+from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops.contract import Array
 from singa_dask.runtime.units.calendar import Calendar
@@ -19,7 +18,7 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Totals, Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
-from singa_dask.training.pass_metrics import MAX_BYTES, PassMetrics, State
+from singa_dask.training.pass_metrics import PassMetrics, State
 
 __all__ = ["Evaluation", "Watch"]
 
@@ -45,7 +44,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._calendar, self._names = Calendar(job), job.metrics
+        self._calendar = Calendar(job)
         self._watch = Watch(job, manifest)
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
@@ -92,11 +91,6 @@ class Evaluation:
         others = self._receive(name) if is_watched or metrics else []
         for message in others:
             metrics.merge(_unpacked(message))
-        if metrics.is_too_large:
-            names = ", ".join(sorted(RANKED & set(self._names)))
-            logger.warning(
-                "%s: outputs of more than %d MiB: %s undefined. Set fewer batches.", name, MAX_BYTES >> 20, names
-            )
         totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
         self._trainer.report_test(phase, step, totals)
         if is_watched:
@@ -136,9 +130,6 @@ def _unpacked(message: Message) -> State:
     for (layer, key), array in zip(message.info["arrays"], message.arrays, strict=True):
         state.setdefault(layer, {})[key] = array
     return state
-
-
-logger = logging.getLogger(__name__)
 
 
 class Watch:
