@@ -30,7 +30,7 @@ MAX_CLASSES = 2000
 KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
 """Metrics of two classes, and what to say for more."""
-State = Mapping[str, Mapping[str, Array]]
+State = Mapping[str, Array]
 
 
 class PassMetrics:
@@ -81,13 +81,15 @@ class PassMetrics:
                 scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
 
     def state(self) -> State:
-        """Return what has been added, as arrays by layer and name, for `merge`."""
-        return {layer: scores.state() for layer, scores in self._scores.items()}
+        """Return what has been added, as arrays by ``<layer>:<name>``, for `merge`."""
+        states = {layer: scores.state() for layer, scores in self._scores.items()}
+        return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
         """Add what another one has added; the same in the same order gives the same bits."""
-        for layer, arrays in state.items():
-            self._scores[layer].merge(arrays)
+        for layer, scores in self._scores.items():
+            own = [name for name in state if name.rpartition(":")[0] == layer]
+            scores.merge({name.rpartition(":")[2]: state[name] for name in own})
 
     def values(self) -> dict[str, float]:
         """Return the metrics by name; nan where one is undefined. Confusion matrices are not among them."""
@@ -173,12 +175,12 @@ class Scores:
             hits = [np.count_nonzero((rank < k) & (own[:, 0] >= 0)) for k in self._tops]
             self.merge({"own": np.array([len(y), likelihood, *hits])})
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> State:
         """Return what has been added, as arrays by name, for `merge`."""
         kept = dict(zip("yp", map(np.concatenate, zip(*self._kept, strict=True)), strict=False))
         return {**self._arrays, **kept, "n_bytes": np.array([self._n_bytes])}
 
-    def merge(self, state: Mapping[str, Array]) -> None:
+    def merge(self, state: State) -> None:
         """Add what another one has added."""
         known = self._arrays
         if "keys" in state:
