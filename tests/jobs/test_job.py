@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,3 +115,41 @@ def test_a_layer_of_the_users_own(tmp_path: Path) -> None:
         ("innerproduct", ["same"]),
     ]
     assert "<td" in job._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"type": "Dense"}, "unknown layer type 'Dense'. Did you mean 'InnerProduct'?"),
+        ({"type": "Conv2d"}, "unknown layer type 'Conv2d'. Did you mean 'Convolution'?"),
+        ({"type": "Dropuot"}, "unknown layer type 'Dropuot'. Did you mean 'Dropout'?"),
+        ({"type": "Flatten"}, "unknown layer type 'Flatten'. Leave it out: "),
+    ],
+)
+def test_names_of_other_libraries_are_known(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(sd.ConfigError, match=re.escape(message)):
+        sd.layer(**given)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("units", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("num_outputs", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("scrlayers", "Did you mean 'srclayers'?"),
+    ],
+)
+def test_keys_of_a_layer_are_suggested(key: str, hint: str) -> None:
+    with pytest.raises(sd.ConfigError) as caught:
+        sd.Job(sd.Net([sd.layer("InnerProduct", **{key: 3})]), train_steps=1, **KEYS)
+    assert f"{key}: unknown key. {hint}" in str(caught.value)
+
+
+def test_arguments_that_train_does_not_take(job: sd.Job) -> None:
+    wrong: Any
+    for wrong, message in (
+        ({"epochs": 3}, "unknown argument 'epochs'. It is a key of the job: train(job.replace({'epochs': 3}))."),
+        ({"rundir": "x"}, "unknown argument 'rundir'. Did you mean 'run_dir'?"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            sd.train(job, **wrong)
