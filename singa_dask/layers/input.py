@@ -64,6 +64,8 @@ class StoreInput(InputLayer):
     """Name of the label to read, if records have several."""
     reads_outputs = False
     """Whether it reads labels or targets of the records of another input layer."""
+    n_records: int | None = None
+    """Records of the store, once `check_source` has opened it."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
 
@@ -175,8 +177,8 @@ class StoreInput(InputLayer):
         """
         problems = []
         try:
-            with self._open_checked():
-                pass
+            with self._open_checked() as store:
+                self.n_records = store.count
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):

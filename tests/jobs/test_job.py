@@ -153,3 +153,25 @@ def test_arguments_that_train_does_not_take(job: sd.Job) -> None:
     ):
         with pytest.raises(TypeError, match=re.escape(message)):
             sd.train(job, **wrong)
+
+
+def test_batches_of_a_wrong_size(job: sd.Job, tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", X=np.zeros((15, 784), np.uint8), y=np.arange(15) % 10)
+    data = "neuralnet.layer[data].store_conf"
+    few = job.replace({f"{data}.path": str(tmp_path / "few.npz")})
+    with pytest.warns(UserWarning, match="batchsize: a batch of 20, and a worker group has 15 records"):
+        sd.train(few, run_dir=str(tmp_path / "few"), progress=False)
+    layers = [*digits_net()["layer"]]
+    layers.insert(2, sd.layer("BatchNorm", name="bn", srclayers="innerproduct"))
+    layers[3]["srclayers"] = ["bn"]
+    one = sd.Job({"layer": layers}, train_steps=1, **KEYS).replace({f"{data}.batchsize": 1})
+    with pytest.warns(UserWarning, match="layer.bn.: the mean of one record is that record, so all outputs are equal"):
+        sd.train(one, run_dir=str(tmp_path / "one"), progress=False)
+
+
+def test_a_place_without_a_number_is_named(job: sd.Job, tmp_path: Path) -> None:
+    model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
+    record = [0.0] * 784
+    record[3] = None  # type: ignore[call-overload]
+    with pytest.raises(sd.DataError, match=r"row 1, column 3: no value \(null\), expected a number"):
+        model.predict([[0.0] * 784, record])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Layer
+from singa_dask.layers import LAYERS, Layer, StoreInput
+from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -135,7 +136,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: layers whose output is not used.
+    """Return the warnings on the nets of a training job: layers whose output is not used, batches of a wrong size.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -147,7 +148,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         for node in net.unread_layers():
             if node.layer in trained and not _ends(net.name2layer(node.name)):
                 unread.setdefault(node.index, []).append(str(phase.name).lower())
-    return [
+    found = [
         Problem(
             ("neuralnet", "layer", index),
             f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
@@ -155,6 +156,22 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
+    return [*found, *_batch_warnings(nets[Phase.TRAIN])]
+
+
+def _batch_warnings(net: NeuralNet) -> Iterator[Problem]:
+    """Yield the input layers with fewer records than a batch, and the layers that normalise a batch of one."""
+    places = {node.layer: ("neuralnet", "layer", node.index) for node in net.nodes}
+    for layer in net.layers:
+        place = places.get(layer.conf_name, ())
+        if isinstance(layer, StoreInput) and layer.n_records is not None:
+            n = -(-layer.n_records // net.context.n_groups)
+            if n < layer.batch_size:
+                message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
+                yield Problem((*place, "store_conf", "batchsize"), f"{message} several times a batch. Set {n} at most.")
+        elif isinstance(layer, BatchNorm) and layer.rows_of_values and layer.features[0].shape[0] == 1:
+            message = "the mean of one record is that record, so all outputs are equal. Set a larger batchsize."
+            yield Problem(place, message)
 
 
 def _ends(layer: Layer) -> bool:
