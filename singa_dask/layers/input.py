@@ -28,7 +28,7 @@ from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
-from singa_dask.data.order.shuffle import batches_per_epoch
+from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
@@ -283,7 +283,7 @@ class StoreInput(InputLayer):
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         size = batch_size or self.batch_size
-        return batches_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
+        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""
