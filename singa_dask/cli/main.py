@@ -89,6 +89,7 @@ HABITS = {
     "ps": "list",
     "py-spy": "stack",
     "queue": "list",
+    "resume": "run --resume",
     "save": "checkpoint",
     "start": "run",
     "status": "view",

@@ -210,6 +210,11 @@ class JobConf(Conf):
         """Whether the job is one to train; else it is for tests and for sampling."""
         return bool({"updater", "train_steps", "epochs"} & self.model_fields_set)
 
+    @property
+    def length(self) -> str:
+        """How long it trains, in words."""
+        return f"{self.train_steps} steps" if self.epochs is None else f"{self.epochs:g} epochs"
+
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""

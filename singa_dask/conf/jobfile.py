@@ -331,7 +331,9 @@ def _read(file: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.", Mark(file))) from None
+        inside = Path(file) / "job.yaml"
+        hint = f" The job of the run that is there: {inside}." if inside.is_file() else ""
+        raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

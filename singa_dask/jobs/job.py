@@ -14,7 +14,7 @@ from singa_dask.conf import load as load_file
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
-from singa_dask.jobs.pages import Nets, job_page, length_of
+from singa_dask.jobs.pages import Nets, job_page
 
 __all__ = ["Job", "load"]
 
@@ -129,7 +129,7 @@ class Job:
 
     def __repr__(self) -> str:
         layers = self.conf.neuralnet.layer
-        return f"<Job {self.name!r}: {len(layers)} layers, {length_of(self.conf)}>"
+        return f"<Job {self.name!r}: {len(layers)} layers, {self.conf.length}>"
 
     def _repr_html_(self) -> str:
         try:

@@ -15,7 +15,7 @@ from singa_dask.lazy import require
 from singa_dask.net import NeuralNet
 from singa_dask.net.picture import Box, Edge, Picture
 
-__all__ = ["Nets", "job_page", "length_of", "model_page", "net_page", "run_page"]
+__all__ = ["Nets", "job_page", "model_page", "net_page", "run_page"]
 
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
 MAX_OPEN = 40
@@ -37,7 +37,7 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
         (_name(each), each.type, ", ".join(each.srclayers), shapes.get(each.name, ""), params.get(each.name, ""))
         for each in job.neuralnet.layer
     ]
-    about = f"{length_of(job)} of {job.train_one_batch.alg} with {job.updater.type}" if job.trains else "no training"
+    about = f"{job.length} of {job.train_one_batch.alg} with {job.updater.type}" if job.trains else "no training"
     where = (
         f"{cluster.nworker_groups} worker group(s) of {cluster.nworkers_per_group}, "
         f"{cluster.nserver_groups} server group(s) of {cluster.nservers_per_group}"
@@ -46,11 +46,6 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
     table = _table(("layer", "type", "sources", "shape", "values to learn"), rows)
     picture = _shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
     return f'<div>{head}<div style="{SIDE_BY_SIDE}">{table}{picture}</div></div>'
-
-
-def length_of(job: JobConf) -> str:
-    """Return how long a job trains, in words."""
-    return f"{job.train_steps} steps" if job.epochs is None else f"{job.epochs:g} epochs"
 
 
 def net_page(layers: Sequence[Mapping[str, Any]]) -> str:

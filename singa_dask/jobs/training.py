@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from distributed import Client
 
 from singa_dask.conf import JobConf
+from singa_dask.conf.explain import suggest_key
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
@@ -168,6 +169,11 @@ def train(job: Job, **given: Unpack[RunOptions]) -> Run:
         The job cannot be started, see `start`, or has failed, see `Run.wait`.
     """
     __tracebackhide__ = True
+    for key in given.keys() - RunOptions.__annotations__.keys():
+        hint = suggest_key(key, RunOptions.__annotations__)
+        if key in JobConf.model_fields:
+            hint = f"It is a key of the job: train(job.replace({{{key!r}: {given[key]!r}}}))."  # type: ignore[literal-required]
+        raise TypeError(f"train: unknown argument {key!r}. {hint}")
     run = start(job, **given)
     try:
         run.wait()

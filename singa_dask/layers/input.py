@@ -20,7 +20,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
-from singa_dask.data.order.shuffle import batches_per_epoch
+from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
@@ -61,6 +61,8 @@ class StoreInput(InputLayer):
     reads_outputs = False
     """Whether it reads labels or targets of the records of another input layer."""
     open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
+    n_records: int | None = None
+    """Records of the store, once `check_source` has opened it."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -187,8 +189,8 @@ class StoreInput(InputLayer):
         """
         problems = []
         try:
-            with self.open_checked():
-                pass
+            with self.open_checked() as store:
+                self.n_records = store.count
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):
@@ -292,7 +294,7 @@ class StoreInput(InputLayer):
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         size = batch_size or self.batch_size
-        return batches_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
+        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""

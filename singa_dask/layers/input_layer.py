@@ -51,6 +51,6 @@ class InputLayer(Layer):
         """
         if self.cursor() is not None:
             logger.warning(
-                "layer %s: %s has a cursor but no advance, so %d batches are %s.",
+                "layer %s: %s defines cursor() but not advance(), so %d batches are %s.",
                 self.conf_name, type(self).__name__, abs(n_batches), "read again" if n_batches > 0 else "left out"
             )  # fmt: skip

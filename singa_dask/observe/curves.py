@@ -99,7 +99,9 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
                           if event["phase"] == phase and key in values]  # fmt: skip
                 curves += _curves(i, kind, points, total)
         curves.sort(key=lambda curve: curve.group is None)
-        return Panel(label, curves, from_zero)
+        # around a value that does not change, an axis would show nothing but its last digits
+        values = {float(value) for curve in curves for value in curve.y}
+        return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
     made = [panel(name, dict.fromkeys(PHASES, name)) for name in metrics]
     made.append(panel("learning rate", {"": "lr"}))

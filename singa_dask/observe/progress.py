@@ -115,7 +115,7 @@ class LinesProgress(Progress):
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
         if kind == "started":
-            self.count_to(event.get("train_steps", self._n_steps))
+            self._n_steps = event.get("train_steps", self._n_steps)  # of epochs it is not known before
         elif kind == "metrics":
             self._say_metrics(event)
         elif kind == "checkpoint":
@@ -125,10 +125,6 @@ class LinesProgress(Progress):
         # an error of a unit ends the job, and is shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
             self.say(f"{event['unit']}: {event['message']}")
-
-    def count_to(self, n_steps: int) -> None:
-        """Set the number of training steps of each group, which a job with epochs knows once it starts."""
-        self._n_steps = n_steps
 
     def _say_metrics(self, event: Mapping[str, Any]) -> None:
         now, key = self._clock(), (event["phase"], event["group"])
@@ -188,6 +184,9 @@ class BarProgress(LinesProgress):
         """Show steps and training metrics in the table; print everything else."""
         if event["event"] == "metrics" and event["phase"] == "train":
             self.bars.show_metrics(event)
+        elif event["event"] == "started" and "train_steps" in event:
+            for row in self.bars.task_ids:
+                self.bars.update(row, total=event["train_steps"])
         elif event["event"] == "steps":
             for group, step in event["steps"].items():
                 self.bars.show_step(int(group), step)
@@ -195,11 +194,6 @@ class BarProgress(LinesProgress):
             super().on_event({**event, "url": event["url"].removeprefix(f"{self._run_url}/")})
         else:
             super().on_event(event)
-
-    def count_to(self, n_steps: int) -> None:
-        super().count_to(n_steps)
-        for row in self.bars.task_ids:
-            self.bars.update(row, total=n_steps)
 
     def __enter__(self) -> BarProgress:
         self.bars.start()

@@ -15,7 +15,7 @@ from singa_dask.cli.options import LATEST
 from singa_dask.cli.resume import command_line, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.preparing import Place, changes_of, prepare_run
@@ -105,7 +105,7 @@ def run(
         job.show_outputs(job.outputs(nets.values()))
     # what is wrong with the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
-        echo(how_to_go_on(ctx, place.url), err=True)
+        echo(how_to_go_on(ctx, place.url, fails_again=result.exit_code in (1, NumericError.exit_code)), err=True)
     if as_json:
         echo(to_json(summary))
     ctx.exit(result.exit_code)

@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask.data.fs import hdfs_clients, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.redaction import reveal
 
 __all__ = [
@@ -76,8 +76,8 @@ def errors_name(url: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
-        text = str(error)
-        raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
+        text, kind = str(error), MissingPackageError if isinstance(error, ImportError) else DataError
+        raise kind(text if text.startswith(url) else f"{url}: {text}") from error
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:

@@ -228,12 +228,10 @@ class Loader:
         self._halt()
         self._step = self.sampler.seek(cursor)
         if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
-            LOG.warning(
-                "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are read "
-                "again, and as many are left out.",
-                self.store.url,
-                cursor["batch_size"],
+            message = (
+                "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are "
             )
+            LOG.warning(message + "read again, and as many are left out.", self.store.url, cursor["batch_size"])
 
     def advance(self, n_batches: int) -> None:
         """Skip some batches without reading them, or go back by some if the number is negative."""

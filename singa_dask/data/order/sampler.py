@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.order.shuffle import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch, rows_per_epoch
+from singa_dask.data.order.shuffle import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
 from singa_dask.errors import DataError
 
 __all__ = ["CANONICAL_STREAMS", "MAX_STEPS", "LookAhead", "Sampler", "Shuffle", "advanced"]
@@ -260,7 +260,7 @@ class Sampler:
                     f"{CALLED.get(name, name)} is {value!r}, it was {known.get(name)!r}. Set it back, or start from "
                     "the values of the checkpoint alone by --init-from."
                 )
-        period = rows_per_epoch(self.count, known["batch_size"], self.last_batch)
+        period = self._records.rows_per_epoch(self.count, known["batch_size"], self.last_batch)
         epoch, row = divmod(int(known["skip"] + known["samples_seen"]), period)
         done = epoch * self.period + min(row, self.period) - self.skip
         step, rest = divmod(done, self.batch_size)

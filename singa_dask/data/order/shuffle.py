@@ -19,18 +19,7 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = [
-    "BlockOrder",
-    "FullOrder",
-    "GroupRecords",
-    "Ids",
-    "LastBatch",
-    "batches_per_epoch",
-    "draw",
-    "permutation",
-    "random_skip",
-    "rows_per_epoch",
-]
+__all__ = ["BlockOrder", "FullOrder", "GroupRecords", "Ids", "LastBatch", "draw", "permutation", "random_skip"]
 
 # numbers at a time, where temporary arrays would take much memory
 CHUNK = 1 << 20
@@ -110,11 +99,6 @@ def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
     return draw(max_skip + 1, seed, f"skip {layer}", group)
 
 
-def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
-    """Return the rows of an epoch of a group, including padding."""
-    return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
-
-
 @dataclass(frozen=True, eq=False)
 class GroupRecords:
     """The records of one group and its epochs; arguments as in `Sampler`.
@@ -165,7 +149,7 @@ class GroupRecords:
         count = end - start
         if not count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
-        period = rows_per_epoch(count, batch_size, last_batch)
+        period = cls.rows_per_epoch(count, batch_size, last_batch)
         if not period:
             raise DataError(
                 f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
@@ -174,17 +158,16 @@ class GroupRecords:
         skip = skip if last_batch == "wrap" else skip - skip % batch_size
         return cls(starts, start, count, batch_size, period, skip, last_batch)
 
+    @staticmethod
+    def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
+        """Return the rows of an epoch of a group, including padding."""
+        return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
 
-def batches_per_epoch(n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
-    """Return in how many batches groups together read each of ``n`` records once: those of the largest group.
-
-    Raises
-    ------
-    DataError
-        As `GroupRecords.of`.
-    """
-    groups = (GroupRecords.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
-    return Fraction(max(group.period for group in groups), batch_size)
+    @classmethod
+    def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
+        """Return in how many batches groups together read each of ``n`` records once; errors are those of `of`."""
+        groups = (cls.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+        return Fraction(max(group.period for group in groups), batch_size)
 
 
 class FullOrder:

@@ -48,7 +48,7 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-IMAGE_NAMES = ("images", "image", "pixel", "data", "x")
+IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
 CLASS_NAMES = "class_names"
 
 
@@ -133,7 +133,7 @@ class NpzStore(ColumnStore):
 
     def _choose(self, members: dict[str, Any]) -> dict[str, str]:
         """Return the names of the members with images and labels."""
-        found = [name for name in IMAGE_NAMES if name in members]
+        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
         if len(found) > 1:
             raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
         if not found:
@@ -170,8 +170,6 @@ def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
 
 def _advice(names: Sequence[str]) -> str:
     """Return a hint for a file whose arrays have names of other programs."""
-    if "x" in (lowered := [name.lower() for name in names]):
-        return f" Name it x, not {names[lowered.index('x')]}."
     parts = [name for name in names if name.lower().endswith("train")]
     if not parts:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
@@ -159,7 +159,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: layers whose output is not used, or always the same.
+    """Return the warnings on the nets of a training job: unused layers, constant ones, batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -171,14 +171,15 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         for node in net.unread_layers():
             if node.layer in trained and not _ends(net.name2layer(node.name)):
                 unread.setdefault(node.index, []).append(str(phase.name).lower())
-    return [
+    found = [
         Problem(
             ("neuralnet", "layer", index),
             f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
             "Remove it, let a layer read it, or say by include in which phases it is needed.",
         )
         for index, phases in unread.items()
-    ] + _constant_layers(nets[Phase.TRAIN])
+    ]
+    return [*found, *_constant_layers(nets[Phase.TRAIN]), *_large_batches(nets[Phase.TRAIN])]
 
 
 def _constant_layers(net: NeuralNet) -> list[Problem]:
@@ -192,6 +193,18 @@ def _constant_layers(net: NeuralNet) -> list[Problem]:
                 "Raise batchsize, or use LayerNorm.",
             )
     return list(found.values())
+
+
+def _large_batches(net: NeuralNet) -> Iterator[Problem]:
+    """Yield a warning for each input layer that has fewer records than a batch."""
+    places = {node.layer: ("neuralnet", "layer", node.index) for node in net.nodes}
+    for layer in net.layers:
+        if isinstance(layer, StoreInput) and layer.n_records is not None:
+            n = -(-layer.n_records // net.context.n_groups)
+            if n < layer.batch_size:
+                message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
+                place = (*places.get(layer.conf_name, ()), "store_conf", "batchsize")
+                yield Problem(place, f"{message} several times a batch. Set {n} at most.")
 
 
 def _ends(layer: Layer) -> bool:
