@@ -52,7 +52,7 @@ class LearningFacts:
         self._counts_steps, self._until = len(nets) == 1, float("inf")
         self._answers: dict[Phase, dict[str, _Answers]] = {phase: {} for phase in nets}
         self._losses: dict[NeuralNet, list[Layer]] = {}
-        self._relus = [layer for layer in self._net.layers if _cuts_off(layer)]
+        self._relus = [layer for layer in self._net.layers if _cuts_off(layer) and layer.features]
         self._alive: dict[str, Any] = {}
         self._n_seen = 0
         self._before: dict[str, Array] = {}
