@@ -51,7 +51,8 @@ class RateCurve:
 
     def panels(self) -> list[Panel]:
         """Return the picture, for `singa_dask.observe`."""
-        curves = [Curve(0, "train", self.rates, self.losses, 0), Curve(0, "train", self.rates, self.smoothed)]
+        raw = np.minimum(self.losses, self.smoothed.max())  # so that the smoothed ones are seen
+        curves = [Curve(0, "train", self.rates, raw, 0), Curve(0, "train", self.rates, self.smoothed)]
         return [Panel("loss", curves, mark=self.rate)]
 
     def plot(self) -> Any:

@@ -115,7 +115,9 @@ def sentences(
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
     phase = next((each for each in PHASES if results[each] and facts["baselines"].get(each)), "train")
-    base = {name: each for name, each in facts["baselines"].get(phase, {}).items() if name in results[phase]}
+    base = {
+        name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
+    }
     said: list[str] = []
     found: list[Found] = []
     for prefix in dict.fromkeys(name.rpartition(".")[0] for name in base):
@@ -144,7 +146,7 @@ class _Judged:
         self._value, self._phase, self._in_training = result[self._name], phase, train.get(self._name)
         # part of the loss of the best constant answer: 0 is perfect, and 1 as good; of a mean square it is 1 - R2
         whole = base.get(f"{prefix}loss", {}).get("value")
-        self._part = result[f"{prefix}loss"] / whole if whole else math.nan
+        self._part = result[f"{prefix}loss"] / whole if whole else 0.0 if self._main == "loss" else math.nan
         self._scale = 2 * (whole or 1.0) if self._main == "loss" else -1.0
 
     @property
@@ -156,9 +158,9 @@ class _Judged:
     def warnings(self) -> Iterator[Found]:
         value, base, n = self._value, self._base["value"], self._base["records"]
         chance = 2 * math.sqrt(max(base * (1 - base), 0) / n)
-        learns_nothing = self._part > 0.99
+        learns_nothing = not self._part <= 0.99
         if self._main != "loss":
-            learns_nothing = (value <= base + chance and learns_nothing) or (value <= base and not self._part < 0.9)
+            learns_nothing = (value <= base + chance and self._part > 0.99) or (value <= base and not self._part < 0.9)
         is_test = self._phase != "train" and self._in_training is not None
         gap = is_test and (value - self._in_training) / self._scale > GAP + 1 / math.sqrt(n)
         if learns_nothing:
@@ -173,13 +175,11 @@ def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Return the metrics of training over the reports, of the first worker group."""
     found: dict[str, list[float]] = {}
     for event in events:
-        for name, value in layer_metrics(event).items() if _is_of_training(event) else ():
-            found.setdefault(name, []).append(math.nan if value is None else value)
+        if event.get("phase") == "train" and event.get("group", 0) == 0:
+            for name, value in layer_metrics(event).items():
+                if name.endswith(("loss", "error", "accuracy")):
+                    found.setdefault(name, []).append(math.nan if value is None else value)
     return {name: np.array(values, np.float64) for name, values in found.items()}
-
-
-def _is_of_training(event: Mapping[str, Any]) -> bool:
-    return event.get("phase") == "train" and event.get("group", 0) == 0
 
 
 def _last(y: np.ndarray) -> float:

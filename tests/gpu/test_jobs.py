@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units import host_mirror
 from singa_dask.runtime.units.unit_host import UnitHost
@@ -75,6 +76,21 @@ def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
         np.testing.assert_allclose(values, wanted[name], rtol=0, atol=1e-5 * np.abs(wanted[name]).max())
     for phase in ("train", "test"):
         assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
+
+
+def test_what_is_noted_of_a_training_is_that_of_a_cpu(run_job: Run) -> None:
+    tests = {"test_freq": 60, "test_steps": 2, "validate_freq": 0}
+    given = mlp(cluster=SINGLE, train_steps=60, **tests).model_dump(exclude_unset=True)
+    given["neuralnet"]["layer"][2] = {"name": "act1", "type": "ReLU", "srclayers": ["fc1"]}
+    on_gpu, on_cpu = (
+        worker_reports(run_job(JobConf.model_validate({**given, **how})))[0]["learning"]
+        for how in ({"gpu": [0]}, {"ops": "numpy"})
+    )
+    assert on_gpu["test"] == on_cpu["test"] != {}
+    assert (on_gpu["equal"], on_gpu["dead"]) == (on_cpu["equal"], on_cpu["dead"])
+    assert on_gpu["dead"].keys() == {"act1"}
+    for name, sizes in on_cpu["params"].items():
+        assert on_gpu["params"][name] == pytest.approx(sizes, rel=1e-3)
 
 
 def test_targets_of_a_table(run_job: Run, tmp_path: Path) -> None:

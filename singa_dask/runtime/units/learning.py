@@ -52,7 +52,7 @@ class LearningFacts:
         self._counts_steps, self._until = len(nets) == 1, float("inf")
         self._answers: dict[Phase, dict[str, _Answers]] = {phase: {} for phase in nets}
         self._losses: dict[NeuralNet, list[Layer]] = {}
-        self._relus = [layer for layer in self._net.layers if _cuts_off(layer)]
+        self._relus = [layer for layer in self._net.layers if _cuts_off(layer) and layer.features]
         self._alive: dict[str, Any] = {}
         self._n_seen = 0
         self._before: dict[str, Array] = {}
@@ -70,8 +70,9 @@ class LearningFacts:
         if net not in self._losses:
             self._losses[net] = [layer for layer in net.layers if _has_answers(layer)]
         for layer in self._losses[net]:
-            # the copies in an unrolled net are one layer
-            self._answers[phase].setdefault(layer.conf_name, _Answers(layer)).add(layer, phase)
+            if layer.conf_name not in self._answers[phase]:
+                self._answers[phase][layer.conf_name] = _Answers(layer)
+            self._answers[phase][layer.conf_name].add(layer, phase)  # with its copies in an unrolled net
 
     def after_step(self, step: int) -> None:
         """Look at what a training step has left, where it is due."""
