@@ -77,6 +77,7 @@ class TableStore(RangeStore):
 
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
     lists_files = True
+    rounds_data = True
 
     def __init__(
         self,

@@ -164,6 +164,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             net.allocate()
             stack.callback(_close, net, gate)
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
+        nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
         initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
         channel = Channel(address, host.router.post, host.router.inboxes[address], gate)
