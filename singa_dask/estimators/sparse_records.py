@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.delayed import delayed
-from sklearn.utils.sparsefuncs import mean_variance_axis
+from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max_axis
 
 from singa_dask.estimators.facts import Moments, Scaling
 
@@ -30,7 +30,9 @@ def is_sparse(x: Any) -> bool:
 def scaling_of_sparse(x: Any) -> Scaling:
     """Return the scaling of the columns of a sparse matrix, which leaves zeros what they are: nothing is subtracted."""
     mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
-    scaling = Scaling.of(Moments(x.shape[0], mean, variance * x.shape[0]))
+    low, high = min_max_axis(x, axis=0)
+    moments = Moments(x.shape[0], mean, variance * x.shape[0], low, high, count_nonzero(x, axis=0))
+    scaling = Scaling.of(moments)
     return Scaling(np.zeros_like(mean), scaling.std)
 
 
@@ -51,7 +53,7 @@ class SparseRecords:
         if scaling is not None and not scaling.mean.any():
             # only what is not 0 has to be scaled
             self._x = x.astype(np.float32)
-            self._x.data[...] = x.data / scaling.std[x.indices]
+            self._x.data[...] = x.data / scaling.divisor[x.indices]
             self._records = np.asarray
 
     def __getitem__(self, rows: Any) -> Array:

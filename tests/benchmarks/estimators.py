@@ -1,8 +1,9 @@
 """The estimators as they are beside scikit-learn: scores on tables of the packages of data, and times for small data.
 
-Scores: each table is split anew for each seed, a quarter to test; MLPClassifier or MLPRegressor, with a StandardScaler and
-one-hot categories, and HistGradientBoosting learn from the same columns; MLPRegressor also from targets that are scaled, as
-ours are. Accuracy, or R2 for numbers; missing numbers become the mean. ``--times``: the same net, batches and epochs as MLPClassifier's, in turn in one process, warm.
+Scores: each table is split anew for each seed, a quarter to test. MLPClassifier or MLPRegressor, with a StandardScaler
+and one-hot categories, and HistGradientBoosting learn from the same columns; MLPRegressor also from targets that are
+scaled, as ours are. Accuracy, or R2 for numbers; missing numbers become the mean. ``--times``: the same net, batches
+and epochs as MLPClassifier's, in turn in one process, warm.
 ``python -m tests.benchmarks.estimators [--seeds N] [--only NAME ...] [--times]``.
 """
 
@@ -51,7 +52,7 @@ def _is_number(column: Any) -> bool:
 
 
 def scores(table: Any, seed: int) -> tuple[bool, list[float]]:
-    """Return whether there are classes, and the scores of ours, scikit-learn's MLP, with scaled targets, and its trees."""
+    """Return whether there are classes, and the scores of ours and scikit-learn's: MLP, with scaled targets, trees."""
     x, y, has_classes = features_and_target(table)
     train, test, y_train, y_test = train_test_split(x, y, random_state=seed, stratify=y if has_classes else None)
     numbers = train.select_dtypes("number").mean()
@@ -108,9 +109,9 @@ def compare_times() -> None:
             row = []
             for kind in (sd.SingaClassifier, MLPClassifier):
                 model = kind(random_state=seed, **given)
-                for work in (lambda m: m.fit(x, y), lambda m: m.predict(x), lambda m: m.predict(x)):
+                for work, arguments in ((model.fit, (x, y)), (model.predict, (x,)), (model.predict, (x,))):
                     start = time.perf_counter()
-                    work(model)
+                    work(*arguments)
                     row.append(time.perf_counter() - start)
             rows.append(row)
         # the first round loads what all share

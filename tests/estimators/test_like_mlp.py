@@ -79,8 +79,8 @@ def test_sparse_features_are_never_dense_at_once(monkeypatch: pytest.MonkeyPatch
         return dense(self, *given, **more)
 
     monkeypatch.setattr(sp.csr_matrix, "toarray", watched)
-    x = sp.random(1000, 30_000, 0.0005, "csr", random_state=0)
-    classifier(max_iter=1, hidden_layer_sizes=()).fit(x, np.arange(1000) % 2).predict(x)
+    x = sp.random(400, 30_000, 0.0005, "csr", random_state=0)
+    classifier(max_iter=1, batch_size=100, hidden_layer_sizes=()).fit(x, np.arange(400) % 2).predict(x)
     assert max(rows) <= 200
 
 
