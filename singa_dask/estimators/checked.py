@@ -74,7 +74,7 @@ def checked_records(
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
-        x, y = _checked(estimator, x, y, several_axes, reset, **given)
+        x, y = _checked(estimator, several_axes, reset, x, y, **given)
         if is_classifier(estimator) and y.ndim == 2:
             y = column_or_1d(y, warn=True) if y.shape[1] == 1 else y
         y = y.toarray() if is_sparse(y) else y
@@ -193,10 +193,10 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
     """
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
-    return _checked(estimator, x, None, several_axes, reset=False)
+    return _checked(estimator, several_axes, False, x)
 
 
-def _checked(estimator: Any, x: Any, y: Any, several_axes: bool, reset: bool, **given: Any) -> Any:
+def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:
     """Check values in memory; return features, or features and targets, with the codes of categories."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
@@ -204,12 +204,12 @@ def _checked(estimator: Any, x: Any, y: Any, several_axes: bool, reset: bool, **
         columns = [] if several_axes else category_columns(x)
         estimator._categories = Categories(x, columns, estimator.handle_unknown) if columns else None
     if estimator._categories is None:
-        return validate_data(estimator, x, *(() if y is None else (y,)), reset=reset, **options)
+        return validate_data(estimator, x, *y, reset=reset, **options)
     validate_data(estimator, x, skip_check_array=True, reset=reset)
     if not hasattr(x, "iloc"):
         raise ValueError("X has no columns by name. Expected a frame of pandas with the columns of fit.")
     x = estimator._categories.encode(x)
-    return check_array(x, **options) if y is None else check_X_y(x, y, **options)
+    return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
