@@ -106,9 +106,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, features) array or frame
-            Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
-        y : (n,) or (n, targets) array, series or frame
-            The class of each record, or the numbers to predict; several only of the regressor.
+            Of NumPy, pandas or Dask, or a sparse matrix of SciPy; with ``job`` also of several axes, (n, ...). Columns
+            of pandas with texts or categories are one-hot encoded.
+        y : (n,), (n, labels) or (n, targets) array, series or frame
+            The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional
             Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
             of the same partitions. A ``job`` needs a WeightInput for it.
@@ -129,7 +130,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y, sample_weight, self.max_iter, goes_on)
 
     def predict(self, X: Any) -> Any:
-        """Predict the class of each record, (n,), or its targets, (n,) or (n, targets).
+        """Predict the class of each record, (n,), its labels, (n, labels), or its targets, (n,) or (n, targets).
 
         For collections of Dask these are an array of Dask with the same partitions.
 

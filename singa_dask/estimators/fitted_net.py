@@ -27,6 +27,9 @@ __all__ = ["FittedNet"]
 
 Array = npt.NDArray[Any]
 
+MAX_BATCHES, MAX_VALUES = 10, 1 << 20
+"""Batches of flat records that are computed together, and their values."""
+
 
 class FittedNet:
     """The net of a job with the values of a run of it, which are pickled with it. Threads may share it.
@@ -86,7 +89,12 @@ class FittedNet:
         with self._lock:
             net = self._net = self._net or self._load()
             found = []
-            for first, stop in net.batches(len(x)):
+            rows = net.batchsize
+            if x.ndim == 2 and not net.sequential:
+                # what is around a batch takes longer than a small net
+                rows *= min(MAX_BATCHES, max(1, MAX_VALUES // (rows * x.shape[1])))
+            batches = [(first, min(first + rows, len(x))) for first in range(0, len(x), rows)]
+            for first, stop in net.batches(len(x)) if net.sequential else batches:
                 records = {name: {field: x[first:stop]} for name in net.inputs}
                 arrays, _ = net.compute(records, stop - first, first)
                 found.append(arrays[self._layer]["data"])

@@ -269,8 +269,8 @@ def test_scores_of_collections_of_unknown_lengths(kind: Any) -> None:
 
 def test_tools_of_scikit_learn() -> None:
     found = classifier().fit(X, NAMES)
-    importances = permutation_importance(found, X, NAMES, n_repeats=3, random_state=0).importances_mean
+    importances = permutation_importance(found, X, NAMES, n_repeats=2, random_state=0).importances_mean
     assert np.argmax(importances) in (2, 3)
-    assert CalibratedClassifierCV(classifier(), cv=3).fit(X, NAMES).score(X, NAMES) > 0.9
-    stack = StackingClassifier([("net", classifier()), ("line", LogisticRegression(max_iter=500))], cv=3)
+    assert CalibratedClassifierCV(classifier(), cv=2).fit(X, NAMES).score(X, NAMES) > 0.9
+    stack = StackingClassifier([("net", classifier()), ("line", LogisticRegression(max_iter=500))], cv=2)
     assert stack.fit(X, NAMES).score(X, NAMES) > 0.9
