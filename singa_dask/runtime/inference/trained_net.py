@@ -107,7 +107,7 @@ class TrainedNet:
     def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
         self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
         self._sized: OrderedDict[int, _Sized] = OrderedDict()
-        self._pools = ThreadPools()
+        self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
         self.shapes = self._build(job)
         self.shapes.context.class_names = trained.class_names
         inputs = [layer for layer in self.shapes.layers if layer.traits.is_input]
@@ -218,9 +218,8 @@ class TrainedNet:
 
     @contextmanager
     def _computing(self, net: NeuralNet) -> Iterator[None]:
-        n = n_threads(self._job, 1)
         with ExitStack() as stack:
-            stack.enter_context(self._pools.limit(n))
+            stack.enter_context(self._pools.limit(self._n_threads))
             stack.enter_context(explain_memory_errors(lambda: [net]))
             stack.enter_context(self._trained.ops.activate())
             yield
