@@ -92,7 +92,10 @@ class StoreConf(Conf):
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
     header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given."""
+    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
+    table are called 1, 2, ... by their positions."""
+    charset: str = "utf-8"
+    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
     prefetching: bool = False
     """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
@@ -216,6 +219,8 @@ def _open_table(
         conf.encoding,
         conf.separator,
         conf.has_label,
+        conf.header is not False,
+        conf.charset,
         table_format,
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",

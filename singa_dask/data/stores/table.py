@@ -19,6 +19,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
 from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
+from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
@@ -56,10 +57,14 @@ class TableStore(RangeStore):
         A feature of ``categories`` becomes a value for each name, or the index of its name.
     separator : str
         Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
+    header : bool
+        Whether CSV begins with a line of column names; if not, columns are called ``1``, ``2``, ... by their positions.
+    charset : str
+        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
     has_label : bool
         Whether to read label, target and weight.
-    format : {"csv", "parquet"}, optional
-        Detected by suffix or first bytes.
+    format : {"csv", "parquet", "whole"}, optional
+        ``whole``: an array of objects in JSON, or a sheet of Excel, held in memory. Detected by suffix or first bytes.
     facts : mapping, optional
         `TableFacts.to_dict` of the training data, to read other data in the same way.
     block_bytes : int
@@ -76,6 +81,7 @@ class TableStore(RangeStore):
     """
 
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
+    suffixes = WHOLE_SUFFIXES
     lists_files = True
 
     def __init__(
@@ -89,6 +95,8 @@ class TableStore(RangeStore):
         categories: Mapping[str, Sequence[str]] | None = None,
         encoding: str = "one_hot",
         separator: str = ",",
+        header: bool = True,
+        charset: str = "utf-8",
         has_label: bool = True,
         format: str = "",
         facts: Mapping[str, Any] | None = None,
@@ -106,6 +114,8 @@ class TableStore(RangeStore):
         # not among the options of other openings, so that kept indices are found
         more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
         more |= {"weight": weight} if weight else {}
+        more |= {} if header else {"header": False}
+        more |= {} if charset == "utf-8" else {"charset": charset}
         super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
 
     def index(self) -> None:
@@ -129,14 +139,17 @@ class TableStore(RangeStore):
 
     def _scan(self) -> TableScan:
         facts = TableFacts.from_dict(self.options["facts"]) if self.options["facts"] else None
-        limit = GROUP_BYTES if self._format == "parquet" else self._block_bytes
+        limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
         return TableScan(self.url, self._reader, self._format, limit, facts, self._tolerant)
 
     def _open_part(self, file: int) -> Part:
         url = self._files[file].url
         if self._format == "parquet":
             return ParquetPart(url, self.storage_options)
-        return CsvPart(url, self.storage_options, self._separator, self._block_bytes, self._tolerant)
+        if self._format == "whole":
+            return ParquetPart(url, self.storage_options, read_whole(url, self.storage_options))
+        text = self.options.get("charset", "utf-8"), self.options.get("header", True)
+        return CsvPart(url, self.storage_options, self._separator, self._block_bytes, self._tolerant, *text)
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
