@@ -219,12 +219,12 @@ def _open_table(
         conf.encoding,
         conf.separator,
         conf.has_label,
-        conf.header is not False,
-        conf.charset,
         table_format,
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",
         weight=conf.weight,
+        header=conf.header is not False,
+        charset=conf.charset,
     )
 
 

@@ -23,7 +23,24 @@ from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["TableStore"]
+__all__ = ["TableStore", "open_part"]
+
+
+def open_part(
+    url: str,
+    format: str,
+    storage_options: fs.Options = None,
+    block_bytes: int = BLOCK_BYTES,
+    tolerant: bool = False,
+    separator: str = ",",
+    charset: str = "utf-8",
+    header: bool = True,
+) -> Part:
+    """Open one file of a table, with the parameters of `TableStore`."""
+    if format == "csv":
+        return CsvPart(url, storage_options, separator, block_bytes, tolerant, charset, header)
+    source = read_whole(url, storage_options) if format == "whole" else None
+    return ParquetPart(url, storage_options, source)
 
 
 @STORES.register("table")
@@ -57,10 +74,6 @@ class TableStore(RangeStore):
         A feature of ``categories`` becomes a value for each name, or the index of its name.
     separator : str
         Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
-    header : bool
-        Whether CSV begins with a line of column names; if not, columns are called ``1``, ``2``, ... by their positions.
-    charset : str
-        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
     has_label : bool
         Whether to read label, target and weight.
     format : {"csv", "parquet", "whole"}, optional
@@ -73,6 +86,10 @@ class TableStore(RangeStore):
         Whether wrong records are to be skipped by a loader: opening then learns from the others.
     weight : str
         Column with the weight of each record in training.
+    header : bool
+        Whether CSV begins with a line of column names; if not, columns are called ``1``, ``2``, ... by their positions.
+    charset : str
+        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
 
     Raises
     ------
@@ -95,14 +112,14 @@ class TableStore(RangeStore):
         categories: Mapping[str, Sequence[str]] | None = None,
         encoding: str = "one_hot",
         separator: str = ",",
-        header: bool = True,
-        charset: str = "utf-8",
         has_label: bool = True,
         format: str = "",
         facts: Mapping[str, Any] | None = None,
         block_bytes: int = BLOCK_BYTES,
         tolerant: bool = False,
         weight: str = "",
+        header: bool = True,
+        charset: str = "utf-8",
     ) -> None:
         names = {name: tuple(known) for name, known in (categories or {}).items()}
         labels = tuple(name for name in ([label] if isinstance(label, str) else label) if name)
@@ -122,7 +139,7 @@ class TableStore(RangeStore):
         self._part, options = OpenParts(self._open_part), self.options
         self._compared = set[int]()
         self._tolerant = "tolerant" in options
-        self._separator, self._block_bytes = options["separator"], options["block_bytes"]
+        self._block_bytes = options["block_bytes"]
         self._files = table_files(self.url, self.storage_options)
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
@@ -143,13 +160,9 @@ class TableStore(RangeStore):
         return TableScan(self.url, self._reader, self._format, limit, facts, self._tolerant)
 
     def _open_part(self, file: int) -> Part:
+        options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}
         url = self._files[file].url
-        if self._format == "parquet":
-            return ParquetPart(url, self.storage_options)
-        if self._format == "whole":
-            return ParquetPart(url, self.storage_options, read_whole(url, self.storage_options))
-        text = self.options.get("charset", "utf-8"), self.options.get("header", True)
-        return CsvPart(url, self.storage_options, self._separator, self._block_bytes, self._tolerant, *text)
+        return open_part(url, self._format, self.storage_options, self._block_bytes, self._tolerant, **options)
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts

@@ -161,6 +161,8 @@ class Part(ABC):
         Columns.
     index : tuple of str
         Columns that number the rows.
+    start : int
+        Offset of the first record of CSV.
     faults : dict of str to str
         What is wrong with columns of text that may be meant otherwise; known once `kinds` are.
     """
@@ -169,6 +171,7 @@ class Part(ABC):
     source: Bytes
     names: tuple[str, ...]
     index: tuple[str, ...] = ()
+    start: int = 0
     faults: Mapping[str, str] = MappingProxyType({})
 
     @property
