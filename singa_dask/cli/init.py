@@ -13,7 +13,15 @@ import click
 from singa_dask.cli.echo import echo
 from singa_dask.cli.init_columns import Options, UnsureError
 from singa_dask.cli.init_data import Records, Text, survey
-from singa_dask.cli.init_job import HIDDEN, NETS, default_net, describe_outputs, job_name, training_of, write_job
+from singa_dask.cli.init_job import (
+    NETS,
+    default_net,
+    describe_outputs,
+    hidden_of,
+    job_name,
+    training_of,
+    write_job,
+)
 from singa_dask.cli.init_readings import UnknownLabelError
 from singa_dask.cli.init_tables import show_output
 from singa_dask.data import fs
@@ -170,7 +178,8 @@ def _tell(found: Records | Text, net: str) -> None:
         return
     shape = " x ".join(map(str, found.shape))
     n = found.n_records + (found.n_test if found.split else 0)
-    echo(f"{found.source}: {n} {found.backend} records of {shape} values {describe_outputs(found)}", err=True)
+    form = found.backend if not found.split else found.source.lower().removesuffix(".gz").rpartition(".")[2]
+    echo(f"{found.source}: {n} {form} records of {shape} values {describe_outputs(found)}", err=True)
     lines = [show_output(each) for each in found.outputs]
     if found.features:
         more = f" and {len(found.features) - MAX_SHOWN} more" if len(found.features) > MAX_SHOWN else ""
@@ -185,7 +194,7 @@ def _tell(found: Records | Text, net: str) -> None:
         lines.append(f"{found.test_url}: {tested}" if found.test_url else "no test set is beside it")
     lines += [line for each in found.outputs if (line := _baseline(each))]
     batch, steps = training_of(found, net)
-    sizes = f" of {' and '.join(map(str, HIDDEN))} hidden units" if net == "mlp" else ""
+    sizes = f" of {' and '.join(map(str, hidden_of(found)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {steps} steps of {batch} records")
     for line in lines:
         echo(line, err=True)
@@ -204,6 +213,8 @@ def _tell_next(found: Records | Text, net: str, out: str) -> None:
     if isinstance(found, Text):
         then = f"singa-dask sample {name} --init-from {run} --length 400"
     else:
-        picture = "PICTURE" if found.backend == "image-folder" else f"NEW{posixpath.splitext(source)[1]}"
+        picture = (
+            "PICTURE" if found.backend == "image-folder" else f"NEW.{posixpath.basename(source).partition('.')[2]}"
+        )
         then = f"singa-dask predict {name} --init-from {run} --data {picture}"
     echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)

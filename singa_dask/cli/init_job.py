@@ -11,16 +11,22 @@ from singa_dask.cli.init_data import Records, Text
 from singa_dask.cli.init_text import quoted, text_job
 from singa_dask.data.stores.store import backends_holding
 
-__all__ = ["NETS", "default_net", "job_name", "write_job"]
+__all__ = ["NETS", "default_net", "describe_outputs", "hidden_of", "job_name", "training_of", "write_job"]
 
 NETS = ("mlp", "convnet", "char-rnn")
 
-BATCH, TEST_BATCH = {"mlp": 32, "convnet": 64}, 100
-# times that each record is read; least and largest number of steps, but each record is read some times
-EPOCHS, MIN_STEPS = {"mlp": 100, "convnet": 10}, {"mlp": 500, "convnet": 500}
-MAX_STEPS, LEAST_EPOCHS = 20_000, 10
-HIDDEN = (128, 64)
-RATE, WEIGHT_DECAY = 0.001, 0.1
+# of few records, and of more than MANY
+BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
+# times that each record is read, at least and at most, within these numbers of steps
+EPOCHS, STEPS = (20, 100), (500, 5000)
+CONVNET_EPOCHS = 10
+HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
+# features from which on the hidden layers are those of many
+WIDE = 100
+from singa_dask.layers.records import StoreConf as _S  # noqa: E402
+
+STANDARDISES = "standardise" in _S.model_fields
+RATE, WEIGHT_DECAY = 0.001, 0.3
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
 MIN_POOLED = 4
@@ -94,9 +100,17 @@ neuralnet:
 
 def training_of(data: Records, net: str) -> tuple[int, int]:
     """Return records in a batch, and steps of training."""
-    batch = max(1, min(BATCH[net], data.n_records // 10))
+    size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
+    batch = max(1, min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
-    return batch, min(max(EPOCHS[net] * epoch, MIN_STEPS[net]), max(MAX_STEPS, LEAST_EPOCHS * epoch))
+    if net == "convnet":
+        return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
+    return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
+
+
+def hidden_of(data: Records) -> tuple[int, ...]:
+    """Return the numbers of units of a perceptron."""
+    return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
 def describe_outputs(data: Records) -> str:
@@ -238,21 +252,23 @@ def _scaling(data: Records) -> list[str]:
         ]
     if data.values == "columns" and len(data.shape) == 1:
         said = "# Each value is centred by its mean and divided by its standard deviation in the training data."
-        return [said, "standardise: true"]
+        return [said, "standardise: true"] if STANDARDISES else []
     return []
 
 
 def _perceptron(data: Records) -> str:
     several = len(data.outputs) > 1 and not data.has_classes
     if not several:
-        return _hidden("")
+        return _hidden(hidden_of(data), "")
     said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
-    return said + "".join(_hidden(f"_{i}") for i in range(1, len(data.outputs) + 1))
+    return said + "".join(_hidden(hidden_of(data), f"_{i}") for i in range(1, len(data.outputs) + 1))
 
 
-def _hidden(suffix: str) -> str:
+def _hidden(sizes: tuple[int, ...], suffix: str) -> str:
     layers, source = "", "data"
-    for i, n in enumerate(HIDDEN, 1):
+    if not STANDARDISES:
+        layers, source = f"    - {{name: scaled{suffix}, type: BatchNorm, srclayers: [data]}}\n", f"scaled{suffix}"
+    for i, n in enumerate(sizes, 1):
         layers += f"""\
     - name: fc{i}{suffix}
       type: InnerProduct

@@ -7,7 +7,7 @@ import inspect
 import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,11 +125,20 @@ def format_of(url: str) -> str:
 
 
 def _has_columns(place: str) -> bool:
-    """Tell whether the first lines of a file have the same number of separators, as no text has."""
+    """Tell whether the first lines of a file have the same number of fields, and numbers below each other."""
     lines = fs.read_bytes(place, 0, min(1 << 14, fs.size(place))).splitlines()[:-1][:TABLE_LINES]
     separator = _separator_of(place).encode()
-    counts = {len(line.split(separator)) for line in lines if line.strip()}
-    return len(lines) > 2 and len(counts) == 1 and counts.pop() > 1
+    rows = [line.split(separator) for line in lines]
+    if len(rows) < 3 or len({len(row) for row in rows}) != 1 or len(rows[0]) == 1:
+        return False
+    return place.lower().endswith(".data") or any(map(_are_numbers, zip(*rows[1:], strict=True)))
+
+
+def _are_numbers(texts: Iterable[bytes]) -> bool:
+    try:
+        return bool([float(text) for text in texts])
+    except ValueError:
+        return False
 
 
 def _lists_images(place: str) -> bool:

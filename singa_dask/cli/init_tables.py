@@ -29,6 +29,8 @@ MIN_NUMBERED = 10
 MIN_SPLIT = 10
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
+# more columns of numbers are not listed in a job file, if they are all that a table has
+MAX_LISTED = 64
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
         elif 0 <= at < len(names):
             found.append(names[at])
         else:
-            raise DataError(f"{table.url}: no {each!r} for {option}. {suggest(each, filter(None, names))}")
+            raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
     return found
 
 
@@ -170,7 +172,7 @@ def _unfit(column: Column, n: int) -> str:
         return "constant" if column.distinct else "no values"
     known = len(column.distinct)
     if column.kind == "string":
-        if column.fault or known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2)):
+        if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
             return ""
         return "texts, another in each record" if known == n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
@@ -188,7 +190,8 @@ def _is_like_id(column: Column) -> bool:
 
 def _tells(column: Column, label: Column) -> str:
     """Return that a column has one value for each class, if it has."""
-    if len(column.distinct) != len(label.distinct) or len(label.values) < MIN_NUMBERED:
+    is_code = column.kind != "number" or column.is_whole
+    if not is_code or len(column.distinct) != len(label.distinct) or len(label.values) < MIN_NUMBERED:
         return ""
     pairs = set(zip(column.values.to_pylist(), label.values.to_pylist(), strict=True))
     return f"is {label.name} in other words" if len(pairs) == len(label.distinct) else ""
@@ -199,7 +202,7 @@ def _reading(table: Table, options: Options, features: Sequence[Column], outputs
     texts = [each for each in features if each.kind == "string"]
     others = [name for name, each in table.named.items() if each.kind in ("number", "boolean") and not each.is_index]
     default = [name for name in others if name and name not in [each.name for each in outputs]]
-    if texts or [each.name for each in features] != default or options.features:
+    if len(features) <= MAX_LISTED or [each.name for each in features] != default:
         reading["features"] = [each.name for each in features]
     for key, is_label in (("label", True), ("target", False)):
         if chosen := [each.name for each in outputs if each.is_label == is_label]:
