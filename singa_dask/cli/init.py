@@ -68,7 +68,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     show_default=True,
     help="Share of the records of a table to test on, where there is no test set.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the records to test on.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool, **given: Any) -> None:
     """Write a job file for data.
@@ -213,8 +213,7 @@ def _tell_next(found: Records | Text, net: str, out: str) -> None:
     if isinstance(found, Text):
         then = f"singa-dask sample {name} --init-from {run} --length 400"
     else:
-        picture = (
-            "PICTURE" if found.backend == "image-folder" else f"NEW.{posixpath.basename(source).partition('.')[2]}"
-        )
-        then = f"singa-dask predict {name} --init-from {run} --data {picture}"
+        suffix = posixpath.basename(source).partition(".")[2]
+        new = "PICTURE" if found.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        then = f"singa-dask predict {name} --init-from {run} --data {new}"
     echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)

@@ -154,7 +154,7 @@ class Table:
             texts = as_texts(whole(self.reader.decode(file, run, {name: "string"}, data).column(name)))
             found.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         try:
-            return tuple(sorted(found, key=float))
+            return tuple(sorted(sorted(found), key=float))
         except ValueError:
             return tuple(sorted(found))
 
@@ -270,7 +270,9 @@ def _sniff(place: str, options: Options) -> dict[str, Any]:
     if options.encoding:
         found["charset"] = options.encoding
     rows = [row for row in csv.reader(lines, delimiter=separator) if row and not row[0].startswith("sep=")]
-    if rows and not (_has_header(place, rows[0], rows[1:]) if options.header is None else options.header):
+    if options.header is not None:
+        found["header"] = options.header
+    elif rows and not _has_header(place, rows[0], rows[1:]):
         found["header"] = False
     return found
 

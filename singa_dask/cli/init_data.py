@@ -86,6 +86,8 @@ class Records:
         Columns of a table that are features.
     split : str
         How the records of the test set were chosen, if it is split off.
+    seed : int
+        Of the split, and of the job.
     to_write : (Table, dict), optional
         A table, and which rows of it become which files, if so.
     """
@@ -107,6 +109,7 @@ class Records:
     source: str = ""
     features: tuple[str, ...] = ()
     split: str = ""
+    seed: int = 1
     to_write: tuple[Table, dict[str, np.ndarray[Any, Any]]] | None = None
 
     @property
@@ -213,6 +216,7 @@ def _survey_table(url: str, test_url: str, backend: str, options: Options, folde
         url,
         choice.features,
         said,
+        options.seed,
         (table, files) if said else None,
     )
 
@@ -293,6 +297,7 @@ def _survey_records(url: str, test_url: str, backend: str, given: Options, folde
         "",
         tuple(trouble),
         url,
+        seed=given.seed,
     )
 
 

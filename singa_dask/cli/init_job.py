@@ -84,7 +84,7 @@ def _records_job(data: Records, name: str, net: str) -> str:
 
 name: {name}
 # Every random number follows from it: initial values, order of records.
-seed: 1
+seed: {data.seed}
 # Batches to train on. Each record is read once in {epoch} of them.
 train_steps: {steps}
 # A line of progress every so many steps.
@@ -351,7 +351,7 @@ def _predictions(data: Records, source: str) -> str:
     found, several = "", len(data.outputs) > 1
     suffixes = [f"_{i}" if several else "" for i in range(1, len(data.outputs) + 1)]
     for suffix, each in zip(suffixes, data.outputs, strict=True):
-        start, scale = f"{each.mean:.6g}", f"{each.std:.6g}"
+        start, scale, decay = f"{each.mean:.6g}", f"{each.std:.6g}", f"{1 / each.std:.6g}"
         found += f"""\
     # {" ".join(each.name.split())}: it starts at the mean, and the learning rate is scaled to the standard deviation.
     - name: prediction{suffix}
@@ -359,8 +359,8 @@ def _predictions(data: Records, source: str) -> str:
       srclayers: [{source}{suffix}]
       innerproduct_conf: {{num_output: 1}}
       param:
-        - {{name: prediction{suffix}_w, lr_scale: {scale}, init: {{type: Constant, value: 0}}}}
-        - {{name: prediction{suffix}_b, lr_scale: {scale}, init: {{type: Constant, value: {start}}}}}
+        - {{name: prediction{suffix}_w, lr_scale: {scale}, wd_scale: {decay}, init: {{type: Constant, value: 0}}}}
+        - {{name: prediction{suffix}_b, lr_scale: {scale}, wd_scale: 0, init: {{type: Constant, value: {start}}}}}
 """
     if several:
         names = ", ".join(f"prediction{suffix}" for suffix in suffixes)

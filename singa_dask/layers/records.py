@@ -223,7 +223,7 @@ def _open_table(
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",
         weight=conf.weight,
-        header=conf.header is not False,
+        header=conf.header,
         charset=conf.charset,
     )
 

@@ -260,7 +260,7 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
         (["packed.csv.gz"], 1, "packed.csv.gz: which column is the label? Its columns have no names."),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
         (["comma.csv"], 1, "comma.csv: column 'width': '1,5' has a decimal comma. Write numbers with a decimal point"),
-        (["words.csv", "--label", "color"], 1, "words.csv: no columns for features. Left out: name (texts, another in each"),
+        (["words.csv", "--label", "color"], 1, "words.csv: no columns for features. Left out: name (texts,"),
         (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
         (["keras.npz"], 1, "keras.npz: no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),

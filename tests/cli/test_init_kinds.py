@@ -86,7 +86,11 @@ def image_list() -> str:
 
 
 KINDS: dict[Callable[[], str], dict[str, Any]] = {
-    penguins: {"label": ["species"], "categories": {"island": ["Biscoe", "Dream", "Torgersen"], "sex": ["", "female", "male"]}, "missing": "mean"},
+    penguins: {
+        "label": ["species"],
+        "categories": {"island": ["Biscoe", "Dream", "Torgersen"], "sex": ["", "female", "male"]},
+        "missing": "mean",
+    },
     penguins_of_parquet: {"label": ["species"], "shape": [11]},
     numbers_to_predict: {"target": ["price"], "features": ["area", "floor", "kind"], "shape": [6]},
     numbers_to_predict_of_parquet: {"target": ["price"], "categories": {"kind": ["", "flat", "house", "hut"]}},

@@ -68,9 +68,9 @@ class Run(NamedTuple):
 
 
 def read_header(
-    url: str, read: Read, size: int, separator: str, charset: str = UTF8, has_names: bool = True
+    url: str, read: Read, size: int, separator: str, charset: str = UTF8, has_names: bool | None = None
 ) -> CsvHeader:
-    """Read the header of a file of ``size`` bytes; without names, columns are called by their positions from 1 on.
+    """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
 
     Raises
     ------
@@ -95,9 +95,9 @@ def read_header(
     if not text.strip():
         raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
     fields = _fields(f"{url}, line {line}", text, separator, charset)
-    if not has_names:
+    if has_names is False:
         return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset)
-    names = _names(f"{url}, line {line}", fields)
+    names = _names(f"{url}, line {line}", fields, has_names is True)
     return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
 
 
@@ -135,9 +135,9 @@ def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
         raise DataError(f"{where}: {error}.") from None
 
 
-def _names(where: str, fields: Sequence[str]) -> tuple[str, ...]:
+def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
     names = [name.strip() for name in fields]
-    if not any(_is_name(name) for name in names):
+    if not may_be_numbers and not any(_is_name(name) for name in names):
         raise DataError(
             f"{where}: expected a header with the names of the columns, got numbers: {', '.join(fields)[:60]!r}."
         )

@@ -34,7 +34,7 @@ def open_part(
     tolerant: bool = False,
     separator: str = ",",
     charset: str = "utf-8",
-    header: bool = True,
+    header: bool | None = None,
 ) -> Part:
     """Open one file of a table, with the parameters of `TableStore`."""
     if format == "csv":
@@ -86,8 +86,9 @@ class TableStore(RangeStore):
         Whether wrong records are to be skipped by a loader: opening then learns from the others.
     weight : str
         Column with the weight of each record in training.
-    header : bool
-        Whether CSV begins with a line of column names; if not, columns are called ``1``, ``2``, ... by their positions.
+    header : bool, optional
+        Whether CSV begins with a line of column names. By default it has to, and names that are all numbers are an
+        error. If it does not, columns are called ``1``, ``2``, ... by their positions.
     charset : str
         Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
 
@@ -118,7 +119,7 @@ class TableStore(RangeStore):
         block_bytes: int = BLOCK_BYTES,
         tolerant: bool = False,
         weight: str = "",
-        header: bool = True,
+        header: bool | None = None,
         charset: str = "utf-8",
     ) -> None:
         names = {name: tuple(known) for name, known in (categories or {}).items()}
@@ -131,7 +132,7 @@ class TableStore(RangeStore):
         # not among the options of other openings, so that kept indices are found
         more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
         more |= {"weight": weight} if weight else {}
-        more |= {} if header else {"header": False}
+        more |= {} if header is None else {"header": header}
         more |= {} if charset == "utf-8" else {"charset": charset}
         super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
 

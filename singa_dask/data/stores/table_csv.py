@@ -47,7 +47,7 @@ class CsvPart(Part):
         block_bytes: int,
         tolerant: bool = False,
         charset: str = "utf-8",
-        has_names: bool = True,
+        has_names: bool | None = None,
     ) -> None:
         self.url = url
         self.source = open_bytes(url, storage_options)
