@@ -140,12 +140,12 @@ class JobConf(Conf):
     """GPUs of the workers of each process, one by one, numbered as the process sees them; those left use the CPU."""
     test_freq: Count = 0
     """Steps between two tests; 0 is never."""
-    test_steps: Count = 0
-    """Batches of a test."""
+    test_steps: Count | None = None
+    """Batches of a test; 0 is none. Without it, a test takes every record of the store once."""
     validate_freq: Count = 0
     """Steps between two validations; 0 is never."""
-    validate_steps: Count = 0
-    """Batches of a validation."""
+    validate_steps: Count | None = None
+    """Batches of a validation; 0 is none. Without it, a validation takes every record of the store once."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 is only at the end."""
     checkpoint_minutes: NonNegative = 0.0
@@ -213,10 +213,8 @@ class JobConf(Conf):
                 yield (key,), "this key is required, and missing."
         phases = ["train"] if raw_value(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
-            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 0) > 0:
+            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 1) > 0:
                 phases.append(phase)
-            elif raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, object, None) is None:
-                yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
         for path, message in check_phases(read_wiring(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
         ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))

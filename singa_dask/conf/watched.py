@@ -105,7 +105,8 @@ def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield (path, message) for each metric that a job follows and never measures."""
     for key in ("early_stopping", "keep_checkpoints"):
         phase, _ = split_metric(raw_value(raw_value(data, key, object, {}), "metric", str, ""))
-        for needed in FREQUENCIES.get(phase, ()):
-            if raw_value(data, needed, int, 0) == 0:
+        for default, needed in enumerate(FREQUENCIES.get(phase, ())):
+            # without a number of batches, all records are measured
+            if raw_value(data, needed, int, default) == 0:
                 yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
                 break

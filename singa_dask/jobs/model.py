@@ -213,8 +213,8 @@ class Model:
         """
         return mean_metrics(self.measure(x, y))
 
-    def measure(self, x: Any, y: Any = None) -> list[tuple[float, Metrics]]:
-        """Return weight and metrics of each batch of `test`."""
+    def measure(self, x: Any, y: Any = None) -> list[Metrics]:
+        """Return the metrics of each batch of `test`."""
         with self._lock:
             net = self._net("")
             given = self._given(net, x, outputs=y is None, skips=True)
@@ -224,7 +224,7 @@ class Model:
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in given.items()}
                 _, found = net.compute(labels.arrays(arrays, first, stop), stop - first, first)
-                metrics.append(((stop - first) / net.batchsize, found))
+                metrics.append(found)
             return metrics
 
     # -- in two parts ----------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class StoredNet:
         ----------
         phase : Phase
         steps : int, optional
-            Number of batches, 0 for every record once. By default the job's for its own records, 0 for others.
+            Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
         records : Records, optional
 
         Raises
@@ -137,12 +137,12 @@ class StoredNet:
         conf = self.read.job
         if steps is None:
             own = conf.test_steps if phase == Phase.TEST else conf.validate_steps
-            steps = 0 if records is not None else own
+            steps = 0 if records is not None else own or 0
         inference = self._inference(phase, records, in_order=not steps, opened=False)
         with self.workers() as workers:
-            facts, parts = inference.compute(workers, steps, self.show)
+            _, parts = inference.compute(workers, steps, self.show)
         return Tested(
-            merge_metrics(parts, facts.batchsize),
+            merge_metrics(parts),
             sum(done.part.n_batches for done in parts),
             sum(done.part.n_records for done in parts),
             sum(done.bad_records for done in parts),

@@ -326,6 +326,7 @@ class Layer(Contiguous):
         total : float, or what a kernel has returned
             On a GPU the sum stays there: nothing waits for it.
         count : float
+            1 for a mean of the rows of this batch; or how many are summed, e.g. words, which no one else weights.
         scale, n : float
             ``scale * total / n`` is added.
         """

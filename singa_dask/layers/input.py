@@ -64,6 +64,8 @@ class StoreInput(InputLayer):
     """Whether it reads labels or targets of the records of another input layer."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
+    span: tuple[int, int] | None = None
+    """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
@@ -299,6 +301,7 @@ class StoreInput(InputLayer):
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
+            span=self.span,
         )
 
     def read_statistics(self) -> None:
@@ -335,6 +338,7 @@ class StoreInput(InputLayer):
             sampler,
             shard.index,
             shard.count,
+            prefetch=self.span is None or self.span[1] - self.span[0] > self.batch_size,
             name=self.name,
             policy=policy,
             host_names=context.host_names,

@@ -130,8 +130,8 @@ def read_target(text: str, conf: JobConf) -> Target:
     """
     metric, _, number = text.partition("=")
     phases = {
-        "test": conf.test_freq > 0 and conf.test_steps > 0,
-        "validation": conf.validate_freq > 0 and conf.validate_steps > 0,
+        "test": conf.test_freq > 0 and conf.test_steps != 0,
+        "validation": conf.validate_freq > 0 and conf.validate_steps != 0,
         "train": True,
     }
     phase, name = split_metric(metric)

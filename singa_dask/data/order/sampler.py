@@ -67,6 +67,8 @@ class Sampler:
         ``pad``: the batch is completed with the first records of the same epoch.
     shares : sequence of int
         Proportions in which the workers share a batch; equal if empty.
+    span : (int, int), optional
+        First record, and the one after the last, in place of those of the group; not for ``block``.
 
     Attributes
     ----------
@@ -106,13 +108,14 @@ class Sampler:
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
         shares: Sequence[int] = (),
+        span: tuple[int, int] | None = None,
     ) -> None:
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
         if batch_size % streams:
             raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
-        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch)
+        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
         self.window = window

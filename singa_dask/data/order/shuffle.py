@@ -133,8 +133,9 @@ class GroupRecords:
         n_groups: int,
         skip: int,
         last_batch: LastBatch,
+        span: tuple[int, int] | None = None,
     ) -> GroupRecords:
-        """Return the records of a group.
+        """Return the records of a group, or those of ``span``.
 
         Raises
         ------
@@ -143,7 +144,7 @@ class GroupRecords:
         """
         starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
         total = int(starts[-1])
-        start, end = group * total // n_groups, (group + 1) * total // n_groups
+        start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
         count = end - start
         if not count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")

@@ -47,7 +47,7 @@ class PartResult(NamedTuple):
     ----------
     part : Part
     metrics : list of dict
-        (sum, count) of each metric, for each batch.
+        (sum, count) of each metric, for each batch; of means times ``weight`` of the part.
     arrays : list of dict of str to ndarray
         Outputs of each layer, if they are not written to a folder.
     bad_records : int
@@ -91,6 +91,8 @@ class Part:
     n_threads : int
     index, first, n_batches, batchsize : int
         Index among the parts; number of records before the first batch; number of batches, and records of each.
+    weight : float
+        Records of a batch by those of a whole one.
     """
 
     job: str
@@ -108,6 +110,7 @@ class Part:
     first: int = 0
     n_batches: int = 0
     batchsize: int = 0
+    weight: float = 1.0
 
     # name of the work, for progress and messages
     step = "inference"
@@ -156,7 +159,7 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
         _check_wanted()
         with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
-        metrics.append(net.take_metrics())
+        metrics.append(net.take_metrics(part.weight))
         for name, labels, arrays in zip(part.layers, part.labels_of_layers, kept, strict=True):
             arrays.append(keep_outputs(net, name, part.labels, part.topk, labels))
         report(part.batchsize)

@@ -17,9 +17,9 @@ from singa_dask.runtime.inference.part import PartResult
 __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]
 
 
-def merge_metrics(parts: Sequence[PartResult], batchsize: int) -> dict[str, float]:
+def merge_metrics(parts: Sequence[PartResult]) -> dict[str, float]:
     """Return the mean of each metric over the batches of all parts; see `mean_metrics`."""
-    return mean_metrics((done.part.batchsize / batchsize, each) for done in parts for each in done.metrics)
+    return mean_metrics(each for done in parts for each in done.metrics)
 
 
 # -- records ---------------------------------------------------------------------------------------------------

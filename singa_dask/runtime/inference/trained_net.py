@@ -24,12 +24,12 @@ from singa_dask.runtime.inference.net import (
     SharedValues,
     build,
     class_names_of,
-    is_sequential,
     keep_outputs,
     locate_errors,
     prepare_net,
 )
 from singa_dask.runtime.planning.devices import explain_memory_errors
+from singa_dask.runtime.planning.passes import is_sequential
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
 
@@ -161,7 +161,8 @@ class TrainedNet:
                 if isinstance(layer, StoreInput):
                     layer.feed(arrays[layer.conf_name], first)
             algorithm.test_one_batch(self._phase)
-            return {name: keep_outputs(net, name, False, 0) for name in self._layers}, net.take_metrics()
+            kept = {name: keep_outputs(net, name, False, 0) for name in self._layers}
+            return kept, net.take_metrics(n / self.batchsize)
 
     def close(self) -> None:
         """Close all nets."""

@@ -19,7 +19,7 @@ from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import n_on_gpus
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.planning.nets import build_net, build_nets
+from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.planning.resources import cpu_count, machine_memory, size_text
 from singa_dask.runtime.units.initial_state import InitialState
@@ -75,6 +75,8 @@ def prepare(
             initial.check(((owner.name, owner.whole_shape) for owner in owners), complete=True)
         return nets
     JobPlan.make(job, nets[Phase.TRAIN])
+    if isinstance(nets, Nets) and check_sources and not absent:
+        add_passes(job, nets)
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
     initial_state.check(nets[Phase.TRAIN])

@@ -73,7 +73,7 @@ class Evaluation:
         """Return what a checkpoint before this step keeps."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
-    def _test(self, phase: Phase, n_batches: int) -> None:
+    def _test(self, phase: Phase, n_batches: int | None) -> None:
         totals = self._trainer.test(phase, n_batches, self._state.step)
         if PHASE_NAMES[phase] in self._watch.phases and not self._state.reason:
             self._state.end_early(self._judge(PHASE_NAMES[phase], totals))
