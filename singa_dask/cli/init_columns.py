@@ -24,7 +24,7 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.errors import DataError
 
-__all__ = ["Column", "Options", "Table", "UnsureError", "read_table"]
+__all__ = ["Column", "Options", "Table", "UnsureError", "read_table", "show_value"]
 
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28

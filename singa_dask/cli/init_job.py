@@ -166,16 +166,7 @@ def _testing(data: Records, steps: int) -> str:
             f"#   singa-dask convert {data.backend} {quoted(data.url)} '{_split_name(data)}'"
             f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
         )
-    return (
-        "# Test every so many steps, on so many batches: all records of the test set.\n"
-        f"test_freq: {max(1, steps // 5)}\n"
-        f"test_steps: {math.ceil(data.n_test / _test_batch(data.n_test))}\n"
-    )
-
-
-def _test_batch(n: int) -> int:
-    """Return a batch size for ``n`` records, if possible one that divides them."""
-    return next((size for size in range(TEST_BATCH, TEST_BATCH // 4, -1) if n % size == 0), min(TEST_BATCH, n))
+    return f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
 
 
 def _split_name(data: Records) -> str:
@@ -195,7 +186,7 @@ def _inputs(data: Records, batch: int) -> str:
         return _input(data, data.url, batch, "full", "")
     train = _input(data, data.url, batch, "full", "      # The training net reads this one, the test net the next.\n"
                    "      include: [train]\n")  # fmt: skip
-    test = _input(data, data.test_url, _test_batch(data.n_test), "", "      include: [test]\n")
+    test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "", "      include: [test]\n")
     return train + "\n".join(line for line in test.split("\n") if not line.strip().startswith("#"))
 
 

@@ -18,7 +18,7 @@ from singa_dask.data.codecs.table_columns import as_texts, missing_of
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["Choice", "Output", "choose", "split_rows"]
+__all__ = ["Choice", "Output", "choose", "show_output", "show_reasons", "split_rows"]
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4

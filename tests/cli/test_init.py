@@ -74,7 +74,7 @@ def test_digits(call: Call) -> None:
     }
     assert store_of(layers[1])["path"] == f"{ROOT}/data/digits/test.arrow"
     job = load("job.yaml").job
-    assert (job.name, job.train_steps, job.test_freq, job.test_steps) == ("digits-convnet", 1250, 250, 20)
+    assert (job.name, job.train_steps, job.test_freq, job.test_steps) == ("digits-convnet", 1250, 250, None)
     # the same by the name of its directory
     Path("job.yaml").unlink()
     assert written(call, ROOT / "data" / "digits") == layers

@@ -139,7 +139,7 @@ def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str
     names = [name.strip() for name in fields]
     if not may_be_numbers and not any(_is_name(name) for name in names):
         raise DataError(
-            f"{where}: expected a header with the names of the columns, got numbers: {', '.join(fields)[:60]!r}."
+            f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
         )
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from singa_dask.data import fs
 from singa_dask.data.fs.byte_source import Memory, open_bytes
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import DataError
+from singa_dask.lazy import require
 
 __all__ = ["WHOLE_SUFFIXES", "read_whole"]
 
@@ -63,11 +64,7 @@ def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
 
 
 def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
-    try:
-        import openpyxl  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise ConfigError(f"{url}: Excel's files are read by openpyxl. Expected it: pip install openpyxl.") from None
-    book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    book = require("openpyxl", "excel", url).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     if len(book.sheetnames) > 1:
         raise DataError(
             f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save the table as a file of its own."
