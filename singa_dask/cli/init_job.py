@@ -23,9 +23,6 @@ CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # features from which on the hidden layers are those of many
 WIDE = 100
-from singa_dask.layers.records import StoreConf as _S  # noqa: E402
-
-STANDARDISES = "standardise" in _S.model_fields
 RATE, WEIGHT_DECAY = 0.001, 0.3
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
@@ -243,7 +240,7 @@ def _scaling(data: Records) -> list[str]:
         ]
     if data.values == "columns" and len(data.shape) == 1:
         said = "# Each value is centred by its mean and divided by its standard deviation in the training data."
-        return [said, "standardise: true"] if STANDARDISES else []
+        return [said, "standardise: true"]
     return []
 
 
@@ -257,8 +254,6 @@ def _perceptron(data: Records) -> str:
 
 def _hidden(sizes: tuple[int, ...], suffix: str) -> str:
     layers, source = "", "data"
-    if not STANDARDISES:
-        layers, source = f"    - {{name: scaled{suffix}, type: BatchNorm, srclayers: [data]}}\n", f"scaled{suffix}"
     for i, n in enumerate(sizes, 1):
         layers += f"""\
     - name: fc{i}{suffix}

@@ -101,6 +101,7 @@ class TableStore(RangeStore):
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
     suffixes = WHOLE_SUFFIXES
     lists_files = True
+    rounds_data = True
 
     def __init__(
         self,

@@ -68,6 +68,7 @@ class TextStore(RangeStore):
     table_format = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     accepts_truncated = True
+    rounds_data = True
     block_options = ("block_bytes",)
     # offset of the first record
     _start = 0
@@ -201,8 +202,9 @@ class TextStore(RangeStore):
             return {"data": self._shaped(rows)}
         return {"data": self._shaped(rows[:, 1:]), "label": rows[:, 0].astype(np.int32)}
 
-    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
+    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        field = self.schema["data"]
+        return rows.astype(field.dtype).reshape(len(rows), *field.shape)
 
     def _line_error(self, text: bytes, first: int) -> DataError:
         """Return the error for the first invalid line."""

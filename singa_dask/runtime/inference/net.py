@@ -108,8 +108,9 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
 
 
 def class_names_of(initial: InitialValues) -> ClassNames:
-    """Return the class names and facts of tables in checkpoints."""
+    """Return the class names, facts of tables and scalings in checkpoints."""
     names = ClassNames()
+    names.scalings = initial.scalings()
     names.by_layer, names.tables = initial.class_names(), initial.tables()
     return names
 

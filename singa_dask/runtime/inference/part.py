@@ -37,7 +37,7 @@ from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
 from singa_dask.training import Algorithm
 
-__all__ = ["Part", "PartResult"]
+__all__ = ["Part", "PartResult", "check_wanted"]
 
 
 class PartResult(NamedTuple):
@@ -156,7 +156,7 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     metrics: list[Metrics] = []
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
-        _check_wanted()
+        check_wanted()
         with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
         metrics.append(net.take_metrics(part.weight))
@@ -189,7 +189,7 @@ def _inputs(net: NeuralNet) -> list[StoreInput]:
     return [layer for layer in net.layers if isinstance(layer, StoreInput)]
 
 
-def _check_wanted() -> None:
+def check_wanted() -> None:
     """Raise an error if Dask does not need the result of this task any more.
 
     Raises

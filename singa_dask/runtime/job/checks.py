@@ -6,13 +6,13 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Layer
+from singa_dask.layers import LAYERS, Layer, StoreInput
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -74,6 +74,7 @@ def prepare(
             owners = whole_params(nets[Phase.TEST].logical)
             initial.check(((owner.name, owner.whole_shape) for owner in owners), complete=True)
         return nets
+    _check_standardised(nets)
     JobPlan.make(job, nets[Phase.TRAIN])
     if isinstance(nets, Nets) and check_sources and not absent:
         add_passes(job, nets)
@@ -82,6 +83,27 @@ def prepare(
     initial_state.check(nets[Phase.TRAIN])
     _check_metrics(job, nets)
     return nets
+
+
+def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
+    """Check that tests and validations standardise the records that training does."""
+    said = {
+        phase: {layer.conf_name: layer.store_conf.standardise for layer in net.all_layers if _reads_features(layer)}
+        for phase, net in nets.items()
+    }
+    problems: dict[int, Problem] = {}
+    for phase, layers in said.items():
+        for node in nets[phase].nodes if phase != Phase.TRAIN else ():
+            is_alike = said[Phase.TRAIN].get(node.layer, any(said[Phase.TRAIN].values()))
+            if layers.get(node.layer, is_alike) != is_alike:
+                text = f"the training net has standardise: {str(is_alike).lower()}. Say the same here."
+                problems[node.index] = Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), text)
+    if problems:
+        raise ConfigError(list(problems.values()))
+
+
+def _reads_features(layer: Layer) -> TypeGuard[StoreInput]:
+    return isinstance(layer, StoreInput) and not layer.reads_outputs
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:

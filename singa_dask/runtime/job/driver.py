@@ -21,6 +21,8 @@ from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.report import Result, summarise
+from singa_dask.runtime.job.standardising import compute_scalings, standardises
+from singa_dask.runtime.job.tasks import on_dask
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 
@@ -226,6 +228,8 @@ class Driver:
         self._layout = plan_processes(job.cluster)
         self._follower = Follower(client, job_id, on_event, renew=tenure.renew if tenure else None)
         self._has_started = False
+        self._stopped_by = ""
+        self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._priority = priority
         self._datasets = datasets
         self._line: _InLine | None = None
@@ -244,6 +248,7 @@ class Driver:
 
         A job that waits in line leaves it.
         """
+        self._stopped_by = signal_name
         self._follower.signal(signal_name)
         if self._line is not None:
             self._line.stop(signal_name)
@@ -297,7 +302,22 @@ class Driver:
         )
         if self._line is None:
             self._prepare()
+        if self._scalings is None:
+            self._scalings = self._compute_scalings(placed)
         self._submit(placed)
+
+    def _compute_scalings(self, placed: Placed) -> Mapping[str, Mapping[str, Any]]:
+        """Compute mean and deviation of records that are standardised; a checkpoint of the run has them already."""
+        if self._resume is not None or not standardises(self.job):
+            return {}
+        run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
+        n_workers = sum(unit.kind == "worker" for unit in self._layout.units)
+        return compute_scalings(self.job, self._sources, self._init_from, run, n_workers, self._follower.warn)
+
+    def _check_stopped(self) -> None:
+        if self._stopped_by:
+            reason = f"{self._stopped_by}: stopped while mean and deviation of the records were computed."
+            raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
@@ -350,6 +370,7 @@ class Driver:
             "driver": self._tenure.number if self._tenure else 0,
             "priority": self._priority,
             "datasets": list(self._datasets),
+            "scalings": self._scalings,
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
         if refused:

@@ -12,8 +12,9 @@ import numpy as np
 
 from singa_dask.comm import Address, ParamSlice
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import Param
+from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
+from singa_dask.layers import Param, StoreInput
+from singa_dask.layers.standardise import find_scaling, trained_so
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
@@ -138,20 +139,45 @@ class InitialState:
                 problems.append(Problem(net.param_path(owner.name), message))
         if problems:
             raise ConfigError(problems)
+        self._check_scalings(net)
+
+    def _check_scalings(self, net: NeuralNet) -> None:
+        """Check that the net standardises its records as the one did whose values it goes on with.
+
+        Raises
+        ------
+        CheckpointError
+            It does not.
+        """
+        inherited = net.context.class_names.inherited_scalings
+        comes_whole = bool(inherited) and all(owner.name in self._initial for owner in whole_params(net.logical))
+        for layer in net.all_layers:
+            if not isinstance(layer, StoreInput) or layer.reads_outputs:
+                continue
+            if self.resumed:
+                try:
+                    find_scaling(layer)
+                except DataError as error:
+                    raise CheckpointError(f"{self.resumed.url}: {error}") from None
+            elif comes_whole and layer.conf_name in inherited and not layer.store_conf.standardise:
+                raise CheckpointError(f"{', '.join(self._initial.urls)}: {trained_so(layer)}")
 
     def give_class_names(self, net: NeuralNet) -> None:
         """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
 
-        The latter count only if all values come from checkpoints, so that labels keep their meaning.
+        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of the
+        records always count: params that come from there were trained on such values.
         """
         known = net.context.class_names
         if self.resumed:
             known.by_layer.update(self.resumed.class_names)
             known.tables.update(self.resumed.tables)
+            known.scalings.update(self.resumed.scalings)
             return
         if all(owner.name in self._initial for owner in whole_params(net.logical)):
             known.inherited = self._initial.class_names()
             known.inherited_tables = self._initial.tables()
+        known.inherited_scalings = self._initial.scalings()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a part of a param, and their version."""

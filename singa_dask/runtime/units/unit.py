@@ -159,6 +159,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
         _log_threads(host, ops, threads)
+        nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
         initial_state.give_class_names(nets[Phase.TRAIN])
         gate.waiting_for = ("the number of records of tests", time.monotonic())
         add_passes(host.job, nets)
