@@ -98,7 +98,8 @@ def choose(table: Table, options: Options) -> Choice:
         raise DataError(f"{table.url}: no columns for features. Left out: {show_reasons(left_out)}. Give --features.")
     faulty = next((each for each in features if each.fault), None)
     if faulty:
-        raise DataError(f"{table.url}: column {faulty.name!r}: {faulty.fault} Or leave it out by --drop.")
+        fault = faulty.fault.replace(", or set features without this column", "")
+        raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
     reading = _reading(table, options, features, outputs)
     width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
     unlabelled = int(np.logical_or.reduce([missing_of(table.named[name].values) for name in names]).sum())

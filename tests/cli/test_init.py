@@ -128,7 +128,8 @@ def test_tables(call: Call) -> None:
     np.savetxt("test.csv", np.column_stack([labels, values])[:31], fmt=["%d", *["%.6g"] * 4], delimiter=";")
     layers = written(call, "train.csv")
     assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
-    assert (layers[2].type, layers[2].srclayers) == ("BatchNorm", ["data"])
+    assert (layers[2].type, layers[2].srclayers) == ("InnerProduct", ["data"])
+    assert all(store_of(layer)["standardise"] for layer in layers[:2])
     assert "of 4 values in 3 classes" in call("init", "train.csv", "--overwrite").stderr
     assert layers[-2].block(InnerProductConf).num_output == 3
     ran = call("run", "job.yaml", "--set", "train_steps=20", "--quiet")

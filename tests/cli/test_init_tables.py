@@ -206,7 +206,7 @@ def test_the_label_last_without_a_header(call: Call) -> None:
     FRAME.assign(kind=(FRAME["fare"] > 20).astype(int)).to_csv("x.csv", index=False, header=False)
     assert "Give --label first, --label last" in refused(call, "x.csv")
     done(call, "x.csv", "--label", "last")
-    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json")
+    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", "--set", "train_steps=400")
     assert json.loads(ran.stdout)["test"]["accuracy"] > 0.9, ran.output
     FRAME.to_csv("new.csv", index=False, header=False)
     predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
@@ -220,7 +220,7 @@ def test_several_labels_and_targets(call: Call) -> None:
     done(call, "x.csv", "--label", "kind", "--label", "sign", "--drop", "big,small")
     assert call("run", "job.yaml", "--quiet", "--set", "train_steps=2").exit_code == 0
     done(call, "x.csv", "--target", "big", "--target", "small", "--drop", "kind,sign", "--overwrite")
-    assert call("run", "job.yaml", "--run-dir", "run", "--quiet").exit_code == 0
+    assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=400").exit_code == 0
     predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "job-data/test.csv")
     rows, truth = pd.read_csv(io.StringIO(predicted.stdout)), pd.read_csv("job-data/test.csv")
     for name in ("big", "small"):
