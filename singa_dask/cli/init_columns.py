@@ -89,9 +89,10 @@ class Column:
         return self.values.filter(pa.array(~missing_of(self.values)))
 
     @cached_property
-    def distinct(self) -> list[Any]:
+    def distinct(self) -> pa.Array:
         """Different values, sorted."""
-        return sorted(pc.unique(self.present).to_pylist())
+        found = pc.unique(self.present)
+        return found.take(pc.sort_indices(found))
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -112,7 +113,7 @@ class Column:
 
     def show(self) -> str:
         """Return position, number of different values, and some of them."""
-        shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN])
+        shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
 

@@ -169,9 +169,9 @@ def _unfit(column: Column, n: int) -> str:
         return "dates: write them as numbers, such as days and weekday, to use them"
     if column.kind not in ("number", "boolean", "string"):
         return "no values" if column.kind == "empty" else column.kind
-    if len(column.distinct) < 2:
-        return "constant" if column.distinct else "no values"
     known = len(column.distinct)
+    if known < 2:
+        return "constant" if known else "no values"
     if column.kind == "string":
         if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
             return ""
@@ -209,7 +209,7 @@ def _reading(table: Table, options: Options, features: Sequence[Column], outputs
         if chosen := [each.name for each in outputs if each.is_label == is_label]:
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     gaps = [each for each in features if len(each.present) < len(each.values)]
-    categories = {each.name: ([""] if each in gaps else []) + [str(name) for name in each.distinct] for each in texts}
+    categories = {each.name: ([""] if each in gaps else []) + each.distinct.to_pylist() for each in texts}
     by_value = [each for each in outputs if each.names and table.named[each.name].kind == "number"]
     categories |= {each.name: list(each.names) for each in by_value}
     if options.classes:
@@ -282,7 +282,8 @@ def _output(table: Table, column: Column, why: str, said: str, options: Options)
         if column.kind == "string":
             raise DataError(f"{place} has text. {column.fault} Expected numbers for --target; --label takes classes.")
         numbers = column.numbers
-        why = f"{why}; {known} different numbers are predicted as such, --label takes classes" if not said else why
+        if said != "target":
+            why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
         return Output(name, why, mean=float(numbers.mean()), std=float(numbers.std()) or 1.0)
     if known > MANY and 2 * known > len(column.present):
         raise DataError(f"{place} has {known} different values in {table.n} records. Expected classes, which repeat.")
