@@ -163,7 +163,12 @@ def _testing(data: Records, steps: int) -> str:
             f"#   singa-dask convert {data.backend} {quoted(data.url)} '{_split_name(data)}'"
             f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
         )
-    return f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
+    said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
+    if len(data.outputs) > 1 and data.has_classes:
+        return said
+    if not data.has_classes:
+        return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
+    return f"{said}# What tests compute beside loss and accuracy: all classes count alike.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
 def _split_name(data: Records) -> str:

@@ -24,7 +24,7 @@ from singa_dask.conf.model import (
 )
 from singa_dask.conf.net import NetConf
 from singa_dask.conf.part import PartConf, raw_blocks
-from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
+from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, check_metrics
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.registry import Registry
 
@@ -146,6 +146,10 @@ class JobConf(Conf):
     """Steps between two validations; 0 is never."""
     validate_steps: Count | None = None
     """Batches of a validation; 0 is none. Without it, a validation takes every record of the store once."""
+    metrics: Many[str] = Field(default=[])
+    """Metrics of whole tests and validations, beside those of the layers, with scikit-learn's names: balanced_accuracy,
+    precision, recall, f1, and each of these with _macro, _micro or _weighted, roc_auc, roc_auc_ovr, average_precision,
+    top_5_accuracy, perplexity, confusion_matrix; mse, mae, rmse, r2."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 is only at the end."""
     checkpoint_minutes: NonNegative = 0.0
@@ -223,6 +227,7 @@ class JobConf(Conf):
         if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
         yield from check_measured(data)
+        yield from check_metrics(raw_value(data, "metrics", object, []))
         yield from _divide_batches(data)
 
 

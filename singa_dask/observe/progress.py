@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 import threading
 import time
@@ -47,7 +48,11 @@ def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
 
 def show_metrics(event: Mapping[str, Any]) -> str:
     """Format the metrics of an event as ``loss = 0.4512, accuracy = 0.8594``."""
-    return ", ".join(f"{name} = {value:.4f}" for name, value in layer_metrics(event).items())
+    return ", ".join(f"{name} = {_shown(value)}" for name, value in layer_metrics(event).items())
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None or math.isnan(value) else f"{value:.4f}"
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | None = None) -> str:

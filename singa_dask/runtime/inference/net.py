@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.training import ALGORITHMS, Algorithm
+from singa_dask.training.pass_metrics import State
 
 __all__ = [
+    "Measured",
     "Metrics",
     "SharedValues",
     "build",
@@ -172,6 +174,13 @@ def _top(scores: Any, n: int) -> Any:
 
 Metrics = dict[str, tuple[float, float]]
 """(sum, count) of each metric, by name."""
+
+
+class Measured(NamedTuple):
+    """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
+
+    metrics: list[Metrics]
+    state: State
 
 
 def mean_metrics(batches: Iterable[Metrics]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.planning.resources import cpu_count, machine_memory, size_text
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import ALGORITHMS, check_initialisers
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["absent_records", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
 
@@ -68,6 +69,8 @@ def prepare(
     if check_sources:
         for net in nets.values():
             net.check_sources(absent)
+    tested = [phase for phase in nets if phase != Phase.TRAIN]
+    of_phase: dict[Phase, PassMetrics] = {phase: PassMetrics(nets[phase], job.metrics) for phase in tested}
     if not job.trains:
         initial = InitialValues(job, init_from)
         if initial.urls:
@@ -81,7 +84,7 @@ def prepare(
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
     initial_state.check(nets[Phase.TRAIN])
-    _check_metrics(job, nets)
+    _check_metrics(job, nets, of_phase)
     return nets
 
 
@@ -106,7 +109,7 @@ def _reads_features(layer: Layer) -> TypeGuard[StoreInput]:
     return isinstance(layer, StoreInput) and not layer.reads_outputs
 
 
-def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
+def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
     """Check that the nets have the metrics that a job tracks, if all of their layers declare their metrics."""
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
@@ -122,6 +125,7 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
             for layer in layers
             for metric in layers[layer].traits.metrics
         ]
+        known += of_phase[Phase[phase.upper()]].values()
         if name not in known:
             message = f"the {phase} net has no metric {name!r}. {suggest(name, known)}"
             raise ConfigError(Problem((key, "metric"), message))

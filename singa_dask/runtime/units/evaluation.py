@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
+from singa_dask.conf.watched import RANKED, EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.ops.contract import Array
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.trainer import Trainer
+from singa_dask.runtime.units.trainer import Totals, Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
+from singa_dask.training.pass_metrics import MAX_BYTES, PassMetrics, State
 
 __all__ = ["Evaluation", "Watch"]
 
@@ -40,7 +45,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._calendar = Calendar(job)
+        self._calendar, self._names = Calendar(job), job.metrics
         self._watch = Watch(job, manifest)
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
@@ -74,28 +79,66 @@ class Evaluation:
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None) -> None:
-        totals = self._trainer.test(phase, n_batches, self._state.step)
-        if PHASE_NAMES[phase] in self._watch.phases and not self._state.reason:
-            self._state.end_early(self._judge(PHASE_NAMES[phase], totals))
-
-    def _judge(self, phase: str, totals: Mapping[str, tuple[float, float]]) -> str:
-        """Return why the training is to end, empty if it is not, from what all workers of the group have measured."""
-        step = self._state.step
+        name, step = PHASE_NAMES[phase], self._state.step
+        totals, metrics = self._trainer.test(phase, n_batches, step)
+        is_watched = name in self._watch.phases and not self._state.reason
         if not self._state.is_first:
-            info = {name: list(pair) for name, pair in totals.items()}
-            self._channel.send("measured", Address.worker(0, 0), step=step, info=info)
-            return str(self._channel.wait_for("judged").info["reason"])
-        while len(self._measured) < len(self._others):
+            self._trainer.report_test(phase, step, totals)
+            if is_watched or metrics:
+                self._send(name, totals, metrics)
+            if is_watched:
+                self._state.end_early(str(self._channel.wait_for("judged").info["reason"]))
+            return
+        others = self._receive(name) if is_watched or metrics else []
+        for message in others:
+            metrics.merge(_unpacked(message))
+        if metrics.is_too_large:
+            names = ", ".join(sorted(RANKED & set(self._names)))
+            logger.warning(
+                "%s: outputs of more than %d MiB: %s undefined. Set fewer batches.", name, MAX_BYTES >> 20, names
+            )
+        totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
+        self._trainer.report_test(phase, step, totals)
+        if is_watched:
+            self._watch.add(name, step, [totals, *(message.info["totals"] for message in others)])
+            for other in self._others:
+                self._channel.send("judged", Address.worker(0, other), info={"reason": self._watch.reason})
+            self._state.end_early(self._watch.reason)
+
+    def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
+        """Send the first worker what this one has measured."""
+        arrays = {(layer, key): array for layer, of in metrics.state().items() for key, array in of.items()}
+        info = {
+            "phase": phase,
+            "totals": {name: list(pair) for name, pair in totals.items()},
+            "arrays": [list(key) for key in arrays],
+        }
+        made = tuple(map(np.ascontiguousarray, arrays.values()))
+        self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=made)
+
+    def _receive(self, phase: str) -> list[Message]:
+        """Return what the other workers of the group have measured, in their order."""
+
+        def found() -> list[Message]:
+            # those that are ahead may have sent what they have measured after it
+            at = (phase, self._state.step)
+            return [message for message in self._measured if (message.info["phase"], message.step) == at]
+
+        while len(found()) < len(self._others):
             self._channel.receive("metrics of the other workers")
-        measured = sorted(self._measured, key=lambda message: message.src)
-        self._measured.clear()
-        self._watch.add(phase, step, [totals, *(message.info for message in measured)])
-        for other in self._others:
-            self._channel.send("judged", Address.worker(0, other), info={"reason": self._watch.reason})
-        return self._watch.reason
+        measured = sorted(found(), key=lambda message: message.src)
+        self._measured[:] = [message for message in self._measured if message not in measured]
+        return measured
 
 
-Totals = Mapping[str, Sequence[float]]
+def _unpacked(message: Message) -> State:
+    state: dict[str, dict[str, Array]] = {}
+    for (layer, key), array in zip(message.info["arrays"], message.arrays, strict=True):
+        state.setdefault(layer, {})[key] = array
+    return state
+
+
+logger = logging.getLogger(__name__)
 
 
 class Watch:
@@ -129,7 +172,7 @@ class Watch:
         """Why the training is to end; empty if it is not."""
         return self._stopping.reason if self._stopping else ""
 
-    def add(self, phase: str, step: int, measured: Sequence[Totals]) -> None:
+    def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
         """Add the (sum, count) of the metrics of a test, from each worker of the group.
 
         Raises

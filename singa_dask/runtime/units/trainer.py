@@ -19,8 +19,12 @@ from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, StepTimer, WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
+from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Trainer"]
+__all__ = ["Totals", "Trainer"]
+
+Totals = Mapping[str, tuple[float, float]]
+"""(sum, count) of each metric, by name."""
 
 
 class Trainer:
@@ -131,23 +135,36 @@ class Trainer:
         if self._calendar.shows(step):
             self._report(step)
 
-    def test(self, phase: Phase, n_batches: int | None, step: int) -> Mapping[str, tuple[float, float]]:
-        """Run the net of a phase over some batches, or all records if None; report and return metrics, (sum, count)."""
+    def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
+        """Run the net of a phase over some batches, or all records if None.
+
+        Returns
+        -------
+        dict of str to (float, float)
+            (sum, count) of each metric of the layers.
+        PassMetrics
+            Those of the job.
+        """
         self.collect_all()
         net = self.nets[phase]
+        metrics = PassMetrics(net, self._job.metrics)
         if n_batches is not None:
-            totals = self._measure(net, phase, n_batches, step)
+            totals = self._measure(net, phase, n_batches, step, metrics)
         else:
             n, size, n_rest, rest = self.nets.passes[phase]
-            totals = self._measure(net, phase, n, step)
-            for name, more in self._measure(rest, phase, 1, step, n_rest / size).items() if rest else ():
+            totals = self._measure(net, phase, n, step, metrics)
+            last = self._measure(rest, phase, 1, step, metrics, n_rest / size) if rest else {}
+            for name, more in last.items():
                 before = totals.get(name, (0.0, 0.0))
                 totals[name] = (before[0] + more[0], before[1] + more[1])
+        return totals, metrics
+
+    def report_test(self, phase: Phase, step: int, totals: Totals) -> None:
+        """Report (sum, count) of the metrics of a test."""
         self._emit(self._metrics.of(phase, step, totals))
-        return totals
 
     def _measure(
-        self, net: NeuralNet, phase: Phase, n_batches: int, step: int, weight: float = 1.0
+        self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
     ) -> dict[str, tuple[float, float]]:
         """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
@@ -156,6 +173,7 @@ class Trainer:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers
                 self._running.test_one_batch(phase)
+                metrics.add(net)
         finally:
             self._report_bad_records()
         return net.take_metrics(weight)
