@@ -22,7 +22,6 @@ __all__ = ["Measured", "as_raw", "find_scaling", "measure", "on_device", "scalin
 
 GROUP_BYTES = 32 << 20
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits."""
-FEW_DIGITS = 256 * float(np.finfo(np.float32).eps)
 
 
 class Measured(NamedTuple):
@@ -133,7 +132,7 @@ def scaling_of(layer: str, parts: Iterable[Measured]) -> tuple[Scaling, list[str
             "deviation does not fit in 64 bits. Scale the column, or leave it out."
         )
     scaling = Scaling.of(total)
-    few = np.flatnonzero((scaling.std > 0) & (scaling.std < FEW_DIGITS * np.abs(scaling.mean)))
+    few = np.flatnonzero(scaling.needs_digits)
     if not (found[0].is_rounded and len(few)):
         return scaling, []
     at = int(few[0])

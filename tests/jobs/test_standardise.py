@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -256,3 +258,26 @@ def test_a_pixel_that_is_rarely_lit_does_no_harm(tmp_path: Path) -> None:
     assert model.test(x[1200:], y[1200:])["loss"] < 0.6
     # with running statistics of batches it was 19.7
     assert model.test(x[lit], y[lit])["loss"] < 1
+
+
+@pytest.mark.parametrize("shift", [0, 1.7e9])
+def test_exported_nets_take_raw_columns(tmp_path: Path, shift: float) -> None:
+    x, y = records()
+    x[:, 0] += shift - 1.7e9
+    _, conf = as_npy(x, y, tmp_path)
+    run = train(job(conf), tmp_path / "run")
+    expected, kind = sd.load_model(run).predict_proba(x), np.float64 if shift else np.float32
+    sd.export(run, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {"data": x.astype(kind)})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    # PyTorch has no name here; tests/oracles computes with such modules
+    sd.export(run, tmp_path / "model.py")
+    text, weights = (tmp_path / "model.py").read_text(), load_file(next(tmp_path.glob("model*.safetensors")))
+    assert (".float()" in text, weights["data_mean"].dtype, weights["data_std"].dtype) == (bool(shift), kind, kind)
+    scaled = ((x.astype(kind) - weights["data_mean"]) / weights["data_std"]).astype(np.float32)
+    np.testing.assert_allclose(scaled, sd.load_model(run).extract(x, "data"), rtol=1e-5, atol=1e-5)
+    sd.export(run, tmp_path / "params.npz")
+    with np.load(tmp_path / "params.npz") as file:
+        facts = json.loads(str(file["__metadata__"]))["inputs"]
+    assert facts["data"]["standardise"] == stored(tmp_path / "run", 40)["data"]

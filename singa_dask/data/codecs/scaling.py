@@ -102,6 +102,11 @@ class Scaling:
         """``std``, infinite for constant columns."""
         return np.where(self.std > 0, self.std, np.inf)
 
+    @property
+    def needs_digits(self) -> npt.NDArray[np.bool_]:
+        """Whether 32-bit floats hold few digits of the differences of a column, for its mean is so much larger."""
+        return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
+
     def scale(self, values: Any, dtype: npt.DTypeLike = np.float32) -> Any:
         """Return scaled columns, computed in 64 bits."""
         with np.errstate(over="ignore"):
