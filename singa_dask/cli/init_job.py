@@ -168,7 +168,7 @@ def _testing(data: Records, steps: int) -> str:
         return said
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
-    return f"{said}# What tests compute beside loss and accuracy: all classes count alike.\nmetrics: [balanced_accuracy, f1_macro]\n"
+    return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
 def _split_name(data: Records) -> str:
