@@ -81,7 +81,8 @@ def choose(table: Table, options: Options) -> Choice:
     given = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
     dropped = {name for pattern in options.drop for name in _matching(table, pattern, "--drop") if name not in given}
     chosen = [name for pattern in options.features for name in _matching(table, pattern, "--features")]
-    left_out = {each.name: _unfit(each, table.n) for each in table.columns if each.name not in given}
+    is_wide = len(table.columns) > MAX_LISTED
+    left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
     left_out |= dict.fromkeys(dropped, "dropped")
     outputs = _outputs(table, options, [name for name, reason in left_out.items() if not reason])
     names = [each.name for each in outputs]
@@ -161,8 +162,8 @@ def _matching(table: Table, pattern: str, option: str) -> list[str]:
 # -- features -------------------------------------------------------------------------------------------
 
 
-def _unfit(column: Column, n: int) -> str:
-    """Return why a column is no feature; empty if it is."""
+def _unfit(column: Column, n: int, is_wide: bool) -> str:
+    """Return why a column is no feature; empty if it is, as a constant is among many, such as pixels."""
     if column.is_index or not column.name:
         return "index"
     if column.is_date and len(column.present):
@@ -171,7 +172,7 @@ def _unfit(column: Column, n: int) -> str:
         return "no values" if column.kind == "empty" else column.kind
     known = len(column.distinct)
     if known < 2:
-        return "constant" if known else "no values"
+        return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
     if column.kind == "string":
         if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
             return ""
