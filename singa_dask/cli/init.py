@@ -22,7 +22,6 @@ from singa_dask.cli.init_job import (
     training_of,
     write_job,
 )
-from singa_dask.cli.init_readings import UnknownLabelError
 from singa_dask.cli.init_tables import show_output
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
@@ -69,7 +68,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     help="Share of the records of a table to test on, where there is no test set.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
 def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool, **given: Any) -> None:
     """Write a job file for data.
 
@@ -90,9 +89,8 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
     found, options, n_asked = _surveyed(data, test_data, backend, net, options, folder)
     said = {name: value for name, value in vars(options).items() if value != getattr(Options(), name)}
-    command = shlex.join(
-        ["singa-dask", "init", data, *_arguments({"net": net, "test": test_data, "backend": backend, **said})]
-    )
+    said |= {"net": net, "test": test_data, "backend": backend}
+    command = shlex.join(["singa-dask", "init", data, *_arguments(said)])
     net = net or default_net(found)
     _check_fits(found, net)
     _tell(found, net)
@@ -100,9 +98,7 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
         return
     if isinstance(found, Records) and found.to_write:
         if fs.exists(fs.absolute(folder)) and not overwrite:
-            raise ConfigError(
-                f"{folder}: exists already. Expected a new directory. Give --overwrite to replace its files."
-            )
+            raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
         table, files = found.to_write
         table.write(fs.absolute(folder), files)
     text = write_job(found, net, command).replace(" JOB ", f" {shlex.quote(out)} ")
@@ -118,7 +114,7 @@ def _surveyed(
     while True:
         try:
             return survey(data, test_data, backend, net == "char-rnn", options, folder), options, n_asked
-        except (UnsureError, UnknownLabelError) as error:
+        except UnsureError as error:
             if not sys.stdin.isatty():
                 raise _as_given(error, data) from None
             options, n_asked = dataclasses.replace(options, **_ask(error)), n_asked + 1
@@ -136,15 +132,12 @@ def _as_given(error: DataError, data: str) -> DataError:
     return DataError(named)
 
 
-def _ask(error: UnsureError | UnknownLabelError) -> dict[str, Any]:
-    if isinstance(error, UnknownLabelError):
-        question, choices = "which field is the label?", [(name, {"label": (name,)}) for name in error.names]
-    else:
-        question, choices = error.question, list(error.choices)
-    for number, (text, _) in enumerate(choices, 1):
+def _ask(error: UnsureError) -> dict[str, Any]:
+    for number, (text, _) in enumerate(error.choices, 1):
         echo(f"  {number}  {text}", err=True)
-    answer = click.prompt(f"{question[0].upper()}{question[1:]} Number", type=click.IntRange(1, len(choices)), err=True)
-    return choices[answer - 1][1]
+    question = f"{error.question[0].upper()}{error.question[1:]} Number"
+    answer = click.prompt(question, type=click.IntRange(1, len(error.choices)), err=True)
+    return error.choices[answer - 1][1]
 
 
 def _arguments(said: dict[str, Any]) -> list[str]:
@@ -166,9 +159,8 @@ def _check_fits(found: Records | Text, net: str) -> None:
         raise ConfigError(f"{found.url}: a text. Expected records with labels for --net {net}; a text takes char-rnn.")
     if isinstance(found, Records) and net == "convnet" and not found.is_image:
         shape = " x ".join(map(str, found.shape))
-        raise ConfigError(
-            f"{found.source}: records of {shape} values. Expected images for --net convnet. Try --net mlp."
-        )
+        said = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+        raise ConfigError(f"{found.source}: {said}")
 
 
 def _tell(found: Records | Text, net: str) -> None:

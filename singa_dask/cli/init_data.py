@@ -13,12 +13,12 @@ from singa_dask.cli.findings import Ids, label_findings
 from singa_dask.cli.init_columns import Options, Table, read_table
 from singa_dask.cli.init_readings import (
     MAX_BLOCKS,
-    UnknownLabelError,
     find_sets,
     format_of,
     has_arrays,
     is_of_images,
     reading_of,
+    unknown_label,
 )
 from singa_dask.cli.init_tables import Output, choose, show_reasons, split_rows
 from singa_dask.data import Store, fs, open_store
@@ -259,7 +259,7 @@ def _survey_records(url: str, test_url: str, backend: str, given: Options, folde
                 f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y)."
             )
         if not {"label", "target"} & store.schema.keys() and store.other_fields:
-            raise UnknownLabelError(url, store.other_fields)
+            raise unknown_label(url, store.other_fields)
         if not {"label", "target"} & store.schema.keys():
             raise DataError(f"{url}: the records have no labels. Expected some: a net of init learns classes.")
         values = store.schema.get("data") or store.schema["pixel"]

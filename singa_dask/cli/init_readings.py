@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.cli.init_columns import UnsureError
 from singa_dask.data import STORES, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
@@ -22,13 +23,13 @@ from singa_dask.errors import DataError
 
 __all__ = [
     "MAX_BLOCKS",
-    "UnknownLabelError",
     "choose_label",
     "find_sets",
     "format_of",
     "has_arrays",
     "is_of_images",
     "reading_of",
+    "unknown_label",
 ]
 
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
@@ -39,14 +40,6 @@ SIDE, MAX_SIDE = 64, 96
 MAX_IMAGES = 64
 # blocks of a store that are looked at
 MAX_BLOCKS = 256
-
-
-class UnknownLabelError(DataError):
-    """It is not known which field is the label, or what to predict; ``names`` are those that could be."""
-
-    def __init__(self, place: str, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        super().__init__(f"{place}: which field is the label? Give --label NAME, one of {show_names(names)}.")
 
 
 # -- where it is ---------------------------------------------------------------------------------------
@@ -153,6 +146,12 @@ def _lists_images(place: str) -> bool:
 # -- how it is read ------------------------------------------------------------------------------------
 
 
+def unknown_label(place: str, names: Sequence[str]) -> UnsureError:
+    """Return the error of records of which each of some fields could be the label."""
+    advice = f"Give --label NAME, one of {show_names(names)}."
+    return UnsureError(place, "which field is the label?", [(name, {"label": (name,)}) for name in names], advice)
+
+
 def choose_label(place: str, names: Sequence[str], given: str) -> str:
     """Return the given label, or the only one of some names that says that it is a label.
 
@@ -165,7 +164,7 @@ def choose_label(place: str, names: Sequence[str], given: str) -> str:
     # a point has x and y
     is_point = found in (["y"], ["Y"]) and not given and "x" in map(str.lower, names)
     if len(found) != 1 or (is_point and len(names) > 2):
-        raise UnknownLabelError(place, found if len(found) > 1 else names)
+        raise unknown_label(place, found if len(found) > 1 else names)
     if found[0] not in names:
         raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
     return found[0]
@@ -252,7 +251,7 @@ def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
                     f"{{label: json.{name}, classes: [names of the classes]}}."
                 ) from error
     if len(found) > 1:
-        raise UnknownLabelError(place, found)
+        raise unknown_label(place, found)
     options = {"label": f"json.{found[0]}"} if found else {}
     reading: dict[str, Any] = {"user_conf": options} if options else {}
     if _has_images_of_many_sizes(place, "webdataset", **options):

@@ -66,9 +66,7 @@ def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
 def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     book = require("openpyxl", "excel", url).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     if len(book.sheetnames) > 1:
-        raise DataError(
-            f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save the table as a file of its own."
-        )
+        raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
     rows = [row for row in book.active.iter_rows(values_only=True) if any(value is not None for value in row)]
     if len(rows) < 2:
         raise DataError(f"{url}: expected a header and records, got {len(rows)} rows.")
