@@ -2,7 +2,8 @@
 
 Each table is written as CSV; ``init`` splits it and writes the job, ``run`` trains it, ``predict`` is scored. On the
 same files MLPClassifier or MLPRegressor, with a StandardScaler, and HistGradientBoosting learn from the same columns.
-Scores are accuracy, or R2 for numbers, for which MLPRegressor also learns standardised targets. It needs scikit-learn, statsmodels and vega_datasets.
+Scores are accuracy, or R2 for numbers, for which MLPRegressor also learns standardised targets. It needs
+scikit-learn, statsmodels and vega_datasets.
 ``python -m tests.benchmarks.tables [--seeds N] [--only NAME ...]``.
 """
 

@@ -48,7 +48,7 @@ def test_errors_of_text(tmp_path: Path) -> None:
         opened(tmp_path / "x.csv", LINES.encode("utf-16"), charset="utf-16")
     with pytest.raises(DataError, match=r"expected a header with the names of the columns, got numbers: '0,1,2'"):
         opened(tmp_path / "x.csv", b"0;1;2\n3;4;5\n", label="2")
-    with pytest.raises(DataError, match=r"line 2: 1 fields, expected 3"):
+    with pytest.raises(DataError, match=r"line 5: 1 fields, expected 3"):
         opened(tmp_path / "x.csv", LINES.encode() + b"\n4\n", header=False, label="3").read_block(0)
 
 
