@@ -80,7 +80,9 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
+        # Excel's files are archives, too
+        is_sheet = url.lower().endswith(".xlsx")
+        return (head.startswith(MAGIC) and not is_sheet) or super().matches(url, head)
 
     @classmethod
     def write(
