@@ -157,6 +157,8 @@ def given_job(job: Job | str | os.PathLike[str], training: Training) -> Job:
     updater = made.conf.updater.model_dump(exclude_unset=True)
     if (new := _updater(training, updater)) != updater:
         changes["updater"] = new
+    if training.max_iter is None and made.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(made.conf.epochs * training.n / batch_size)
     cluster = None if isinstance(training.cluster, Mapping) else training.cluster
     return made.replace(changes | _changes(training, batch_size), cluster)
 
@@ -197,8 +199,6 @@ def _changes(training: Training, batch_size: int) -> dict[str, Any]:
     changes: dict[str, Any] = {"disp_freq": epoch}
     if training.max_iter is not None:
         changes["train_steps"] = training.max_iter * epoch
-    elif job.conf.epochs is not None:
-        changes["train_steps"] = math.ceil(job.conf.epochs * training.n / batch_size)
     if training.seed is not None:
         changes["seed"] = training.seed
     if training.n_threads:
