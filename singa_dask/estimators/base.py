@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from dask.base import is_dask_collection
 from distributed import Client
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,68 +26,16 @@ from singa_dask.estimators.checked import Records, checked_features, checked_rec
 from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, reads_weights, record_shape
 from singa_dask.estimators.facts import Scaling
 from singa_dask.estimators.fitted_net import FittedNet
+from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
+from singa_dask.estimators.parameters import check_parameters, is_distributed, updater_of
+from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scaling_of_sparse
 from singa_dask.exports import import_weights
 from singa_dask.jobs import Job, train
 
-__all__ = ["SingaEstimator", "documented"]
+__all__ = ["SingaEstimator"]
 
 Array = npt.NDArray[Any]
-C = TypeVar("C", bound=type)
 E = TypeVar("E", bound="SingaEstimator")
-
-PARAMETERS = """
-    Parameters
-    ----------
-    hidden_layer_sizes : sequence of int, or int
-        Units of each hidden layer of the default net, or of the only one.
-    activation : {"identity", "logistic", "tanh", "relu"}
-        Activation of its hidden layers.
-    job : Job or path, optional
-        Job, or job file, to train in place of the default one. Its input layers read X and y, whatever their ``path``.
-        X is given to it as it is: scaling is the job's, e.g. by ``std_value`` or a BatchNorm layer. It is not tested
-        while it trains.
-    updater : str or mapping, optional
-        Type of the updater, or its block of a job file. Default: Adam, or the job's.
-    learning_rate_init : float, optional
-        ``base_lr`` of the learning rate. Default: 0.001, or the job's.
-    weight_decay : float, optional
-        Of the updater. Default: 0, or the job's.
-    batch_size : int, optional
-        Records of a step, of all workers of a group together. Default: 200, or all if there are fewer; or the job's.
-    max_iter : int, optional
-        Number of epochs, of ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of the job.
-    random_state : int, RandomState or None
-        Where the seed of the job comes from. Default: another one in each fit, or the job's.
-    warm_start : bool
-        Let `fit` start from the fitted values, if there are any, as `partial_fit` does.
-    init_from : str or sequence of str
-        Runs or checkpoints to start with the values of; fitted values go before them.
-    cluster : str, path or mapping, optional
-        Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
-    client : distributed.Client or str, optional
-        Cluster to train on, or the address of its scheduler; give the address to clone or pickle the estimator.
-        Default: this process, or processes that are started for one fit.
-    run_dir : str, optional
-        URL to keep the run at, another one for each fit. Default: a temporary directory that is deleted after the fit.
-    verbose : bool
-        Show progress on stderr.
-
-    Attributes
-    ----------
-    n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) ndarray of str
-        If the columns of X have names.
-    n_iter_ : int
-        Epochs, begun ones counted, of all fits that the values come from.
-    loss_curve_ : list of float
-        Mean loss of training: of the first step of a fit, then of the steps since, once an epoch.
-"""
-
-
-def documented(cls: C) -> C:
-    """Add what the estimators share to the docstring of one."""
-    cls.__doc__ = f"{cls.__doc__}{PARAMETERS}"
-    return cls
 
 
 class SingaEstimator(BaseEstimator):  # type: ignore[misc]
@@ -93,7 +43,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     loss_curve_: list[float]
     n_iter_: int
-    kind: ClassVar[str]
+    _net: FittedNet
     _checks: ClassVar[Mapping[str, bool]] = {}
     """Options of `sklearn.utils.validation.validate_data` for y."""
 
@@ -103,11 +53,20 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         activation: str = "relu",
         *,
         job: Job | str | os.PathLike[str] | None = None,
+        solver: str | None = None,
+        momentum: float = 0.9,
         updater: str | Mapping[str, Any] | None = None,
         learning_rate_init: float | None = None,
+        alpha: float | None = None,
         weight_decay: float | None = None,
         batch_size: int | None = None,
         max_iter: int | None = None,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        handle_unknown: str = "error",
+        n_jobs: int | None = None,
         random_state: Any = None,
         warm_start: bool = False,
         init_from: str | Sequence[str] = (),
@@ -119,11 +78,20 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.job = job
+        self.solver = solver
+        self.momentum = momentum
         self.updater = updater
         self.learning_rate_init = learning_rate_init
+        self.alpha = alpha
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.handle_unknown = handle_unknown
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
         self.init_from = init_from
@@ -138,9 +106,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, features) array or frame
-            Of NumPy, pandas or Dask; with ``job`` also of several axes, (n, ...).
-        y : (n,) or (n, targets) array, series or frame
-            The class of each record, or the numbers to predict; several only of the regressor.
+            Of NumPy, pandas or Dask, or a sparse matrix of SciPy; with ``job`` also of several axes, (n, ...). Columns
+            of pandas with texts or categories are one-hot encoded.
+        y : (n,), (n, labels) or (n, targets) array, series or frame
+            The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional
             Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
             of the same partitions. A ``job`` needs a WeightInput for it.
@@ -161,7 +130,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y, sample_weight, self.max_iter, goes_on)
 
     def predict(self, X: Any) -> Any:
-        """Predict the class of each record, (n,), or its targets, (n,) or (n, targets).
+        """Predict the class of each record, (n,), its labels, (n, labels), or its targets, (n,) or (n, targets).
 
         For collections of Dask these are an array of Dask with the same partitions.
 
@@ -177,11 +146,18 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         """
         return self._predict(X)
 
-    def _fit(self: E, x: Any, y: Any, weights: Any, max_iter: int | None, goes_on: bool, classes: Any = None) -> E:
+    def _fit(
+        self: E,
+        x: Any,
+        y: Any,
+        weights: Any,
+        max_iter: int | None,
+        goes_on: bool,
+        classes: Any = None,
+        partial: bool = False,
+    ) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
-        for name, value in (("batch_size", self.batch_size), ("max_iter", max_iter)):
-            if value is not None and (isinstance(value, str) or value < 1):
-                raise ValueError(f"{name}: {value}. Expected an integer from 1 on, or None.")
+        check_parameters(self, max_iter, partial)
         if not goes_on:
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
@@ -189,38 +165,118 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         records = checked_records(self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks)
         x = records.x
         targets, n_outputs = self._targets(records, goes_on, classes)
+        weights = self._weights(records.weights, targets)
         if not goes_on:
-            self._scaling = None if records.x_facts.moments is None else Scaling.of(records.x_facts.moments)
+            moments = records.x_facts.moments
+            self._scaling = Scaling.of(moments) if moments else None
+            if is_sparse(x) and not has_job:
+                self._scaling = scaling_of_sparse(x)
             self._random = check_random_state(self.random_state)
-        job = self._job(x.shape, n_outputs, max_iter, records.weights is not None)
-        weights = records.weights
+        rows, held_out = self._split(records) if self.early_stopping else (None, None)
+        n = x.shape[0] if rows is None else len(rows)
+        job = self._job((n, *x.shape[1:]), n_outputs, max_iter, weights is not None)
         if weights is None and reads_weights(job):
-            weights = np.ones(len(x))
+            weights = np.ones(n)
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
+        data = (self._records(x), targets, *(() if weights is None else (weights,)))
+        before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
+        stopping = Stopping(self.tol, self.n_iter_no_change)
+        if is_distributed(self):
+            curve, n_epochs = self._train(job, data, goes_on)
+            stopping.best_loss = min(curve, default=np.inf)
+        else:
+            fit = LocalFit(job, data, rows, self._net.values if goes_on else {}, self._has_classes)
+            if held_out is not None:
+                stopping.score = self._scorer(fit, data[0], records, held_out)
+            curve, n_epochs = fit.run(job.conf.disp_freq, stopping, self._show)
+            self._net = fit.net
+        self.loss_curve_, self.n_iter_ = before[0] + curve, before[1] + n_epochs
+        self.best_loss_ = None if self.early_stopping else stopping.best_loss
+        self.validation_scores_ = stopping.scores if self.early_stopping else None
+        self.best_validation_score_ = stopping.best_score if self.early_stopping else None
+        return self
+
+    def _train(self, job: Job, data: tuple[Any, ...], goes_on: bool) -> tuple[list[float], int]:
+        """Train by workers and servers; return the losses and the number of epochs."""
         losses: dict[int, float] = {}
 
         def note(event: Mapping[str, Any]) -> None:
             if event["event"] == "metrics" and event["phase"] == "train" and event["group"] == 0:
                 losses[event["step"]] = sum(value for name, value in event.items() if name.endswith("loss"))
 
+        x, *others = data
         with self._run_directory() as run_dir, self._initial(job, run_dir, goes_on) as init_from:
             run = train(
                 job,
-                data={DATA: (self._records(x), targets, *(() if weights is None else (weights,)))},
+                data={DATA: (x.to_dask() if isinstance(x, SparseRecords) else x, *others)},
                 client=self.client,
                 run_dir=run_dir,
                 init_from=init_from,
                 progress=self.verbose,
                 on_event=note,
             )
-            self._net = FittedNet.of(job, run.url, self.kind == "classifier")
-        before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
-        self.loss_curve_ = before[0] + [losses[step] for step in sorted(losses)]
-        self.n_iter_ = before[1] + math.ceil(job.conf.train_steps / job.conf.disp_freq)
-        return self
+            self._net = FittedNet.of(job, run.url, self._has_classes)
+        curve = [losses[step] for step in sorted(losses)]
+        return curve, math.ceil(job.conf.train_steps / job.conf.disp_freq)
+
+    def _split(self, records: Records) -> tuple[Array, Array]:
+        """Return the records to train with, and those to hold out."""
+        if is_dask_collection(records.x):
+            raise ValueError("early_stopping: X is of Dask. Expected data in memory, or False.")
+        train_rows, held_out = train_test_split(
+            np.arange(len(records.y)),
+            test_size=self.validation_fraction,
+            stratify=records.y if self._has_classes else None,
+            random_state=self._random,
+        )
+        if len(held_out) < 2:
+            raise ValueError(
+                f"validation_fraction: {self.validation_fraction} of {len(records.y)} records are {len(held_out)}. "
+                "Expected two at least: set more, or early_stopping=False."
+            )
+        return np.sort(train_rows), held_out
+
+    def _scorer(self, fit: LocalFit, x: Any, records: Records, rows: Array) -> Callable[[], float]:
+        """Return a function that computes the score of a fit on some records."""
+        x, y = x[rows], records.y[rows]
+        weights = None if records.weights is None else records.weights[rows]
+        return lambda: self._score(y, self._decoded(fit.net.outputs(x), False), weights)
+
+    def _show(self, epoch: int, loss: float) -> None:
+        if self.verbose:
+            print(f"epoch {epoch}: loss {loss:.6g}", file=sys.stderr)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_net")
+
+    @property
+    def _loss(self) -> str:
+        """Type of the loss layer of the default net."""
+        raise NotImplementedError
+
+    @property
+    def _has_classes(self) -> bool:
+        """Whether a record has one of some classes."""
+        return self._loss == "SoftmaxLoss"
+
+    def _weights(self, weights: Any, targets: Any) -> Any:
+        """Return the weights of records, given those of `fit`."""
+        return weights
+
+    def _score(self, y: Any, found: Any, weights: Any) -> float:
+        """Return the score of predictions."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the score of predictions: the accuracy of classes, or R2 of targets, the mean over several.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`; of Dask they are predicted a partition at a time.
+        """
+        given = (y, self.predict(X), sample_weight)
+        return self._score(*(each.compute() if is_dask_collection(each) else each for each in given))
 
     def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
@@ -236,10 +292,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         try:
             import_weights(self._net.values, job, url)
         except ConfigError as error:
-            raise ConfigError(
-                f"{type(self).__name__}: the fitted values are those of another net. Expected the layers of the fit "
-                f"before. Call fit with warm_start=False for a new net."
-            ) from error
+            raise ConfigError(OTHER_NET) from error
         try:
             yield url
         finally:
@@ -253,17 +306,19 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             n=shape[0],
             batch_size=self.batch_size,
             max_iter=max_iter,
-            updater=self.updater,
+            updater=updater_of(self),
             learning_rate=self.learning_rate_init,
             weight_decay=self.weight_decay,
+            alpha=self.alpha,
             cluster=self.cluster,
             seed=seed,
+            n_threads=max(self.n_jobs or 0, 0),
         )
         if self.job is not None:
             return given_job(self.job, training)
         sizes = self.hidden_layer_sizes
         hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
-        return default_job(shape[1], n_outputs, self.kind, hidden, self.activation, training, is_weighted)
+        return default_job(shape[1], n_outputs, self._loss, hidden, self.activation, training, is_weighted)
 
     @contextlib.contextmanager
     def _run_directory(self) -> Iterator[str]:
@@ -275,7 +330,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             yield os.path.join(directory, "run")
 
     def _records(self, x: Any) -> Any:
-        """Return features as the net reads them."""
+        """Return features as the net reads them; rows of a sparse matrix once they are asked for."""
+        if is_sparse(x):
+            return SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
         return scaled if scaled.shape[1:] == self._record_shape else scaled.reshape(len(x), *self._record_shape)
 
@@ -298,6 +355,17 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         assert_all_finite(x, input_name="X")
         return self._predicted(x, proba)
 
-    def _predicted(self, x: Array, proba: bool) -> Array:
-        """Return what is predicted from the outputs of the net for an array in memory."""
+    def _predicted(self, x: Any, proba: bool) -> Array:
+        """Return what is predicted for an array in memory, or a sparse matrix."""
+        records = self._records(x)
+        blocks = [records[rows] for rows in records.slices()] if is_sparse(x) else [records]
+        return self._decoded(np.concatenate([self._net.outputs(each) for each in blocks]), proba)
+
+    def _decoded(self, outputs: Array, proba: bool) -> Array:
+        """Return what is predicted from the outputs of the net."""
         raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.data.codecs.labels import find_wrong_weight
+from singa_dask.estimators.categories import Categories, category_columns
 from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
+from singa_dask.estimators.sparse_records import is_sparse
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 
 __all__ = ["Records", "checked_features", "checked_records", "classes_of", "labels_of"]
@@ -30,11 +33,11 @@ class Records(NamedTuple):
     Attributes
     ----------
     x, y : (N, ...) array
-        Of NumPy, or of Dask with the same chunks of records.
+        Of NumPy, or of Dask with the same chunks of records; ``x`` may be a sparse matrix, in CSR format.
     weights : (N,) array or None
     x_facts, y_facts : Facts
-        With the moments of features (N, D) of a new net without a job, the classes of a classifier, and the moments of
-        the targets of a regressor.
+        With the moments of dense features (N, D) of a new net without a job, the classes of a classifier, and the
+        moments of the targets of a regressor.
     """
 
     x: Any
@@ -71,10 +74,15 @@ def checked_records(
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
-        kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
-        x, y = validate_data(estimator, x, y, dtype=kinds, allow_nd=several_axes, reset=reset, **given)
+        x, y = _checked(estimator, several_axes, reset, x, y, **given)
+        if is_classifier(estimator) and y.ndim == 2:
+            y = column_or_1d(y, warn=True) if y.shape[1] == 1 else y
+        y = y.toarray() if is_sparse(y) else y
         if weights is not None:
             x, y, weights = _weighted(x, y, weights.compute() if is_dask_collection(weights) else weights)
+        if is_sparse(x):
+            # its values are finite, and no other facts of it are needed
+            return Records(x, y, weights, Facts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
         return Records(x, y, weights, *facts_of_both(x, y, *wanted))
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
@@ -185,13 +193,35 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
     """
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
+    return _checked(estimator, several_axes, False, x)
+
+
+def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:
+    """Check values in memory; return features, or features and targets, with the codes of categories."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
-    return validate_data(estimator, x, dtype=kinds, allow_nd=several_axes, reset=False)
+    options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
+    if reset:
+        columns = [] if several_axes else category_columns(x)
+        estimator._categories = Categories(x, columns, estimator.handle_unknown) if columns else None
+    if estimator._categories is None:
+        return validate_data(estimator, x, *y, reset=reset, **options)
+    validate_data(estimator, x, skip_check_array=True, reset=reset)
+    if not hasattr(x, "iloc"):
+        raise ValueError("X has no columns by name. Expected a frame of pandas with the columns of fit.")
+    x = estimator._categories.encode(x)
+    return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
     """Check names, number and types of the features of a collection; return it."""
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
+    if reset:
+        estimator._categories = None
+    if named := category_columns(_meta_of(x)):
+        raise ValueError(
+            f"columns of X that are no numbers: {', '.join(named)}. Expected numbers in a frame of Dask; encode these "
+            "first, e.g. by dask.dataframe.get_dummies. Those of frames of pandas are encoded."
+        )
     validate_data(estimator, _meta_of(x), **options)
     return x
 

@@ -1,89 +1,20 @@
-"""Facts of features and targets that a fit needs before it trains, from one pass over them, and their scaling."""
+"""Facts of features and targets that a fit needs before it trains, from one pass over them."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from dask.base import compute
 
+from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.jobs.datasets.partitions import map_parts
 
 __all__ = ["Facts", "Moments", "Scaling", "facts_of_both", "facts_of_parts"]
 
 Array = npt.NDArray[Any]
-
-BLOCK = 1 << 17
-
-
-class Moments(NamedTuple):
-    """Number of records, mean and sum of squared deviations of each column, float64."""
-
-    n: int
-    mean: Array
-    squares: Array
-
-    @classmethod
-    def of(cls, values: Array) -> Moments:
-        """Return those of an array (N, ...), block by block."""
-        table = values.reshape(len(values), math.prod(values.shape[1:]))
-        rows = max(1, BLOCK // max(1, table.shape[1]))
-        blocks = [cls._of_block(table[first : first + rows]) for first in range(0, max(1, len(table)), rows)]
-        return reduce(cls.merged, blocks)
-
-    @classmethod
-    def _of_block(cls, values: Array) -> Moments:
-        if not len(values):
-            return cls(0, np.zeros(values.shape[1]), np.zeros(values.shape[1]))
-        wide = values.astype(np.float64)
-        # relative to the first record, those of constant columns are exact
-        first = wide[0].copy()
-        wide -= first
-        mean = wide.mean(axis=0)
-        wide -= mean
-        return cls(len(wide), first + mean, np.einsum("ij,ij->j", wide, wide))
-
-    def merged(self, other: Moments) -> Moments:
-        """Return those of both together (Chan et al. 1979)."""
-        n = self.n + other.n
-        if not self.n:
-            return other
-        apart = other.mean - self.mean
-        squares = self.squares + other.squares + apart**2 * (self.n * other.n / n)
-        return Moments(n, self.mean + apart * (other.n / n), squares)
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Mean and standard deviation of columns; that of a constant column counts as 1.
-
-    Attributes
-    ----------
-    mean, std : (D,) ndarray of float64
-    """
-
-    mean: Array
-    std: Array
-
-    @classmethod
-    def of(cls, moments: Moments) -> Scaling:
-        """Return that of columns (N, D), of which there is a record."""
-        std = np.sqrt(moments.squares / moments.n)
-        # what rounding makes of a constant column
-        constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
-        return cls(moments.mean, np.where(constant, 1.0, std))
-
-    def scale(self, values: Any) -> Any:
-        """Return scaled columns as 32-bit floats."""
-        return ((values - self.mean) / self.std).astype(np.float32)
-
-    def undo(self, values: Array) -> Array:
-        """Return columns as they were, in 64-bit floats."""
-        return values.astype(np.float64) * self.std + self.mean
 
 
 class Facts(NamedTuple):

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
-from singa_dask.estimators.base import SingaEstimator, documented
+from singa_dask.estimators.base import SingaEstimator
 from singa_dask.estimators.checked import Records
 from singa_dask.estimators.facts import Scaling
+from singa_dask.estimators.parameters import documented
 
 __all__ = ["SingaRegressor"]
 
@@ -23,10 +25,9 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
 
     The default net reads features and learns targets with mean 0 and variance 1: mean and standard deviation of each
-    column of X and y in `fit` are kept; `predict` applies those of X, and undoes those of y.
+    column of X and y in `fit` are kept; of sparse X the deviation only. `predict` applies those of X, and undoes those
+    of y.
     """
-
-    kind = "regressor"
 
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
@@ -50,7 +51,11 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         SingaError
             The training has failed.
         """
-        return self._fit(X, y, sample_weight, 1, goes_on=self.__sklearn_is_fitted__())
+        return self._fit(X, y, sample_weight, 1, self.__sklearn_is_fitted__(), partial=True)
+
+    @property
+    def _loss(self) -> str:
+        return "EuclideanLoss"
 
     def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y, moments = records.y, records.y_facts.moments
@@ -64,11 +69,14 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         scaled = self._target_scaling.scale(targets) if self._target_scaling else targets.astype(np.float32)
         return scaled, n_targets
 
-    def _predicted(self, x: Array, proba: bool) -> Array:
-        found = self._net.outputs(self._records(x))
-        if self._target_scaling is not None:
-            found = self._target_scaling.undo(found)
+    def _decoded(self, outputs: Array, proba: bool) -> Array:
+        found = outputs if self._target_scaling is None else self._target_scaling.undo(outputs)
         return found if self._n_targets else found[:, 0]
+
+    def _score(self, y: Any, found: Any, weights: Any) -> float:
+        return float(r2_score(y, found, sample_weight=weights))
+
+    score = SingaEstimator.score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

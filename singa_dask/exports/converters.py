@@ -11,14 +11,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Layer
+from singa_dask.layers import Layer, StoreInput
 
 __all__ = [
     "ONNX_CONVERTERS",
     "TORCH_CONVERTERS",
     "Converter",
     "Converters",
+    "input_dtype",
     "refuse_carried",
     "refuse_cut_batch",
     "refuse_single_steps",
@@ -144,3 +147,9 @@ def unique_name(name: str, names: set[str]) -> str:
         made = f"{name}_{number}"
     names.add(made)
     return made
+
+
+def input_dtype(layer: StoreInput) -> np.dtype[Any]:
+    """Return the type of the values that an exported net takes: 64-bit floats where a scaling needs their digits."""
+    scaling = layer.context.class_names.scaling_of(layer.conf_name) if layer.store_conf.standardise else None
+    return np.dtype(np.float64 if scaling is not None and scaling.needs_digits.any() else np.float32)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import Converter, Converters
+from singa_dask.exports.converters import Converter, Converters, input_dtype
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
@@ -96,6 +98,7 @@ class ExportedNet:
         found = {name: names.get(label_layer(job, phase, name), ()) for name in made.outputs}
         made.class_names.update({name: classes for name, classes in found.items() if classes})
         made.tables.update(initial.tables())
+        made.net.context.class_names.scalings = initial.scalings()
         return made
 
     def notes(self, format: str) -> list[str]:
@@ -125,6 +128,8 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
     facts: dict[str, dict[str, Any]] = {}
     for layer in net.inputs:
         facts[layer.conf_name] = {"shape": ["N", *layer.features[0].shape[1:]]}
+        if isinstance(layer, StoreInput) and input_dtype(layer) == np.float64:
+            facts[layer.conf_name]["dtype"] = "float64"
         if isinstance(layer, StoreInput) and len(layer.features[0].shape) == 4:
             facts[layer.conf_name]["layout"] = "NCHW"
         if layer.conf_name in tables:

@@ -168,6 +168,8 @@ def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, 
     if wrong:
         raise ConfigError("\n".join(wrong))
     facts: dict[str, Any] = {**_about(job, place), "inputs": input_facts(net, lookup.load_tables(place))}
+    for layer, scaling in lookup.load_scalings(place).items():
+        facts["inputs"].setdefault(layer, {})["standardise"] = scaling.to_dict()
     if names := lookup.load_class_names(place):
         facts["class_names"] = {layer: list(classes) for layer, classes in names.items()}
     return {name: each for name, each in values.items() if each is not None}, facts

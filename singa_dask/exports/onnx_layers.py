@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from singa_dask.exports.converters import ONNX_CONVERTERS, refuse_cut_batch
+from singa_dask.exports.converters import ONNX_CONVERTERS, input_dtype, refuse_cut_batch
 from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
 from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
 from singa_dask.layers.combine import Add, Multiply
@@ -34,15 +34,17 @@ register = ONNX_CONVERTERS.register
 
 # STanh is SCALE tanh(SLOPE x).
 SCALE, SLOPE = 1.7159047, 0.66666667
+FLOAT = np.dtype(np.float32)
 
 
 @register(StoreInput, RecordInput, CSVInput)
 def store_input(graph: OnnxGraph, layer: StoreInput) -> str:
-    x = graph.input(layer.conf_name, (BATCH, *layer.features[0].shape[1:]))
+    dtype = input_dtype(layer)
+    x = graph.input(layer.conf_name, (BATCH, *layer.features[0].shape[1:]), dtype)
     for operator, value in zip(("Sub", "Div"), layer.statistics(), strict=True):
         if value is not None:
-            x = graph.add(operator, x, graph.constant(value))
-    return x
+            x = graph.add(operator, x, graph.constant(value, dtype))
+    return x if dtype == np.float32 else graph.add("Cast", x, to=graph.helper.np_dtype_to_tensor_dtype(FLOAT))
 
 
 @register(InnerProduct)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.exports.converters import TORCH_CONVERTERS, refuse_cut_batch
+from singa_dask.exports.converters import TORCH_CONVERTERS, input_dtype, refuse_cut_batch
 from singa_dask.exports.onnx_layers import SCALE, SLOPE
 from singa_dask.exports.torch_module import TorchModule
 from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
@@ -38,11 +38,11 @@ register = TORCH_CONVERTERS.register
 
 @register(StoreInput, RecordInput, CSVInput)
 def store_input(module: TorchModule, layer: StoreInput) -> str:
-    x = module.input(layer.conf_name)
+    x, dtype = module.input(layer.conf_name), input_dtype(layer)
     for sign, name, value in zip("-/", ("mean", "std"), layer.statistics(), strict=True):
         if value is not None:
-            x = module.let(f"{x} {sign} {module.constant(value, name)}", "normalized")
-    return x
+            x = module.let(f"{x} {sign} {module.constant(value, name, dtype)}", "normalized")
+    return x if dtype == np.float32 else module.let(f"{x}.float()", "normalized")
 
 
 @register(InnerProduct)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import unique_name
@@ -119,14 +120,15 @@ class TorchModule:
         self._values[name] = values
         return f"self.{name}"
 
-    def constant(self, values: Any, name: str) -> str:
+    def constant(self, values: Any, name: str, dtype: npt.DTypeLike = np.float32) -> str:
         """Add an array that is not trained, or a number; return its expression."""
         array = np.asarray(values)
         if array.ndim == 0:
             return repr(float(array))
         made = unique_name(_identifier(f"{self._layer}_{name}"), self._attributes)
-        array = _copied(array)
-        self._init.append(f'self.register_buffer("{made}", torch.empty({_shape(array)}))')
+        array = np.array(array, dtype, order="C")
+        kind = ", dtype=torch.float64" if array.dtype == np.float64 else ""
+        self._init.append(f'self.register_buffer("{made}", torch.empty({_shape(array)}{kind}))')
         self._values[made] = array
         return f"self.{made}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data import Arrays
+from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.image import decode_image, image_pixels
 from singa_dask.data.codecs.table_columns import column_kind, missing_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
@@ -61,7 +61,7 @@ def as_records(
 
     Parameters
     ----------
-    x : ndarray, DataFrame, Table, or sequence of pictures
+    x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
     conf : StoreConf
         Of the input layer.
     facts : TableFacts or None
@@ -78,13 +78,31 @@ def as_records(
     DataError
         They do not fit.
     """
+    x = _as_table(x, name)
     if isinstance(x, (pa.Table, pa.RecordBatch)) or is_pandas(x):
         if facts is not None:
-            return _Frame(x, _spec(conf, facts, outputs), facts, name, skips)
+            return _Frame(x, _spec(conf, facts, outputs), facts, name, skips, conf.standardise)
         x = _numbers_of(x, name)
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
     return _Rows(x, conf, facts, name)
+
+
+def _as_table(x: Any, name: str) -> Any:
+    """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
+    is_rows = isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
+    if not is_rows and not isinstance(x, Mapping):
+        return x
+    try:
+        if not is_rows:
+            return pa.table({str(column): pa.array(values) for column, values in x.items()})
+        # a name that is wrong must not become a missing value
+        row = next((i for i, each in enumerate(x) if each.keys() != x[0].keys()), None)
+        if row is not None:
+            raise DataError(f"{name}, row {row}: columns {', '.join(x[row])}, but {', '.join(x[0])} in the first one.")
+        return pa.Table.from_pylist(list(x))
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{name}: expected a list of values for each column: {error}.") from None
 
 
 # -- arrays --------------------------------------------------------------------------------------------------
@@ -99,6 +117,10 @@ class _Rows(Given):
         except ValueError as error:
             raise DataError(f"{name}: records of several shapes, expected one: {error}") from None
         if values.dtype.kind not in "biuf":
+            for (row, *column), value in np.ndenumerate(values):
+                if value is None:
+                    place = f", column {', '.join(map(str, column))}" if column else ""
+                    raise DataError(f"{name}, row {row}{place}: no value (null), expected a number.")
             raise DataError(f"{name}: an array of {values.dtype}, expected numbers.")
         shape = tuple(conf.shape)
         if values.ndim == 0 or (values.ndim == 1 and shape != (1,)):
@@ -115,15 +137,17 @@ class _Rows(Given):
         except DataError as error:
             raise DataError(f"{error}{_one(values, shape)}") from None
         self.n, self._values, self._name = len(values), values, name
+        self._dtype = np.dtype(np.float64 if conf.standardise else np.float32)
 
     def read(self, first: int, stop: int) -> Arrays:
         rows = self._values[first:stop]
         if rows.dtype == np.uint8:
             return {"pixel": np.ascontiguousarray(rows)}
         with np.errstate(over="ignore"):
-            data = np.ascontiguousarray(rows, np.float32)
-        if not np.isfinite(data).all():
-            row = int((~np.isfinite(data.reshape(len(data), -1)).all(axis=1)).argmax())
+            data = np.ascontiguousarray(rows, self._dtype)
+            fits = np.isfinite(data.astype(np.float32, copy=False)).reshape(len(data), -1)
+        if not fits.all():
+            row = int((~fits.all(axis=1)).argmax())
             raise DataError(f"{self._name}, row {first + row}: a value is not finite, or does not fit in 32 bits.")
         return {"data": data}
 
@@ -142,8 +166,8 @@ def _numbers_of(x: Any, name: str) -> npt.NDArray[Any]:
                 f"{name}, column {column.name!r}: values of type {column.type}, expected numbers: this net was not "
                 "trained on named columns."
             )
-    columns = [column.to_numpy().astype(np.float32) for column in table.columns]
-    return np.stack(columns, axis=1) if columns else np.empty((len(table), 0), np.float32)
+    columns = [column.to_numpy().astype(np.float64) for column in table.columns]
+    return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
 
 # -- frames --------------------------------------------------------------------------------------------------
@@ -164,7 +188,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
 class _Frame(Given):
     """The rows of a frame, with the columns encoded."""
 
-    def __init__(self, x: Any, spec: TableSpec, facts: TableFacts, name: str, skips: bool) -> None:
+    def __init__(self, x: Any, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool) -> None:
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
         self._rows: npt.NDArray[np.int64] | None = None
@@ -174,6 +198,8 @@ class _Frame(Given):
             raise DataError(f"{name}: column {twice!r} occurs twice. Rename one.")
         self._check_kinds({column: "number" for column in columns})
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
+        if is_wide:
+            self._encoder.schema["data"] = Field(np.dtype(np.float64), self._encoder.schema["data"].shape)
         self.n = len(x) if is_pandas(x) else x.num_rows
         if spec.missing == "skip" and skips:
             self._rows = self._present()

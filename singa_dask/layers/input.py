@@ -5,33 +5,28 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf
-from singa_dask.data import (
-    Arrays,
-    BadPolicy,
-    Loader,
-    Sampler,
-    Store,
-    Survey,
-    fs,
-    random_skip,
-    with_cache,
-)
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip, with_cache
 from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
+from singa_dask.layers.named_columns import open_named
 from singa_dask.layers.record_reader import RecordReader, read_statistic
 from singa_dask.layers.records import (
     StoreConf,
@@ -39,10 +34,12 @@ from singa_dask.layers.records import (
     in_layout,
     open_records,
     open_text,
+    records_of,
     with_column_shape,
     without_labels,
 )
 from singa_dask.layers.site import Context, Site
+from singa_dask.layers.standardise import find_scaling
 from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
@@ -52,8 +49,9 @@ class StoreInput(InputLayer):
     """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
     The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
-    first record of a store. The workers of a group together read each of its records once an epoch; groups read
-    different records. Labels of a store with class names are matched by name with those of the training data.
+    first record of a store, or says ``standardise``. The workers of a group together read each of its records once an
+    epoch; groups read different records. Labels of a store with class names are matched by name with those of the
+    training data.
     """
 
     block: ClassVar[type[Conf] | None] = StoreConf
@@ -62,16 +60,22 @@ class StoreInput(InputLayer):
     """Name of the label to read, if records have several."""
     reads_outputs = False
     """Whether it reads labels or targets of the records of another input layer."""
+    open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
+    n_records: int | None = None
+    """Records of the store, once `check_source` has opened it."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
+    span: tuple[int, int] | None = None
+    """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
-        self.reader = RecordReader(self._open_checked, self._make_loader, self.conf_name, context.gate)
+        self.reader = RecordReader(self.open_checked, self._make_loader, self.conf_name, context.gate)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
+        self._scaling: Scaling | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         """Return ``store_conf`` as this type of layer takes it."""
@@ -104,10 +108,15 @@ class StoreInput(InputLayer):
         batch, epochs = self.reader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
-        if feature.has_data:
-            self.ops.normalize(values, self._mean, self._std, out=feature.data)
+        if self._scaling is not None and values.dtype != np.uint8:
+            raw = Raw(self._scaling.scale(values, self.context.param_dtype))
         else:
-            feature.raw = Raw(values, self._mean, self._std)
+            plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
+            raw = Raw(plain, self._mean, self._std)
+        if feature.has_data:
+            self.ops.normalize(*raw, out=feature.data)
+        else:
+            feature.raw = raw
         if labels is not None:
             # the loader uses its memory again
             labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
@@ -125,7 +134,7 @@ class StoreInput(InputLayer):
         Returns
         -------
         values : ndarray, (N, *shape) or as many values
-            Numbers, before mean and std of the job; what is no uint8 becomes float32.
+            Numbers, before mean and std; what is no uint8 becomes float32 with them.
         labels : ndarray, (N,) integers, or None
         """
         values = arrays["data"] if "data" in arrays else arrays["pixel"]
@@ -144,14 +153,21 @@ class StoreInput(InputLayer):
         wrong = None if labels is None else find_wrong_label(np.asarray(labels))
         if wrong is not None:
             raise DataError(f"layer {self.name}, row {wrong[0]} of a batch: {wrong[1]}.")
-        values = values.reshape(n, *self.features[0].shape[1:])
-        return values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32), labels
+        return values.reshape(n, *self.features[0].shape[1:]), labels
+
+    def values_of(self, arrays: Arrays) -> Array:
+        """Return the values of records, (n, *shape), neither normalised nor rounded."""
+        return self._parsed(self._labels.apply(arrays))[0]
 
     # -- the store -------------------------------------------------------------------------------
 
     def open_store(self, url: str, backend: str | None) -> Store:
-        """Open a store as this type of layer reads it."""
-        return open_records(self.store_conf, url, backend, self._options(), self._table_facts)
+        """Open a store as this type of layer reads it, with named columns in the order of the training data."""
+        conf, options = self.store_conf, self._options()
+        if conf.is_table:
+            return open_records(conf, url, backend, options, self._table_facts)
+        plain = partial(self.open_plain, conf, url, backend, options)
+        return open_named(conf, url, backend, options, self._table_facts(), plain)
 
     def _table_facts(self) -> TableFacts | None:
         """Return what the training net has learned of the columns of a table; None if this layer learns it."""
@@ -173,8 +189,8 @@ class StoreInput(InputLayer):
         """
         problems = []
         try:
-            with self._open_checked():
-                pass
+            with self.open_checked() as store:
+                self.n_records = store.count
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):
@@ -185,7 +201,7 @@ class StoreInput(InputLayer):
         if problems:
             raise ConfigError(problems)
 
-    def _open_checked(self) -> Store:
+    def open_checked(self) -> Store:
         conf = self.store_conf
         store = self.open_store(conf.path, conf.backend or self.default_backend)
         try:
@@ -195,6 +211,8 @@ class StoreInput(InputLayer):
         except DataError:
             store.close()
             raise
+        if conf.standardise:
+            store.widen()
         return store
 
     # -- class names -----------------------------------------------------------------------------
@@ -242,22 +260,19 @@ class StoreInput(InputLayer):
         if values is None:
             shape = tuple(self.store_conf.shape)
             raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
-        check_shape(store.url, values.shape, self.store_conf, _records_of(store))
+        check_shape(store.url, values.shape, self.store_conf, records_of(store))
         if self.store_conf.needs_label and "label" not in store.schema:
             raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
-        """Read mean and std, as `forward` takes them; None where the job gives none."""
+        """Read mean and std, of a record or for all values; None where the job gives none. See `Scaling.divisor`."""
+        if (scaling := find_scaling(self)) is not None:
+            return scaling.mean, scaling.divisor
         return self._read_statistic("mean_file"), self._read_statistic("std_file")
 
     def _read_statistic(self, key: str) -> Array | float | None:
         """Return mean or std: one record of the file, else the value, else None."""
         return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
-
-    def _statistic(self, key: str) -> Array | float | None:
-        """Return mean or std to compute with: a record of it where the device has it at hand."""
-        found = self._read_statistic(key)
-        return self.ops.constant(found) if isinstance(found, np.ndarray) else found
 
     def survey(self) -> Survey | None:
         """Return where the blocks of the store lie, None if its filesystem has no such thing.
@@ -269,19 +284,17 @@ class StoreInput(InputLayer):
         """
         if not fs.has_locations(self.store_conf.path, self.store_conf.storage_options):
             return None
-        with self._open_checked() as store:
+        with self.open_checked() as store:
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has.
-
-        Raises
-        ------
-        DataError
-            The store cannot be opened, or holds other records.
-        """
-        with self._open_checked() as store:
+        """Return how many records the store has; errors are those of `survey`."""
+        with self.open_checked() as store:
             return store.count
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        size = batch_size or self.batch_size
+        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""
@@ -299,6 +312,7 @@ class StoreInput(InputLayer):
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
+            span=self.span,
         )
 
     def read_statistics(self) -> None:
@@ -309,7 +323,12 @@ class StoreInput(InputLayer):
         DataError
             One cannot be read, or has another shape than a record.
         """
-        self._mean, self._std = self._statistic("mean_file"), self._statistic("std_file")
+        self._scaling = find_scaling(self)
+        found = [
+            each.astype(self.context.param_dtype) if isinstance(each, np.ndarray) else each
+            for each in self.statistics()
+        ]
+        self._mean, self._std = (self.ops.constant(each) if isinstance(each, np.ndarray) else each for each in found)
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
         """Set the records of the next batch, in place of those of the store.
@@ -335,6 +354,7 @@ class StoreInput(InputLayer):
             sampler,
             shard.index,
             shard.count,
+            prefetch=self.span is None or self.span[1] - self.span[0] > self.batch_size,
             name=self.name,
             policy=policy,
             host_names=context.host_names,
@@ -383,14 +403,4 @@ class CSVInput(StoreInput):
     """
 
     default_backend = "csv"
-
-    def open_store(self, url: str, backend: str | None) -> Store:
-        if self.store_conf.is_table:
-            return super().open_store(url, backend)
-        return open_text(self.store_conf, url, backend, self._options())
-
-
-def _records_of(store: Store) -> str:
-    """Return what to call the records of a store in an error about their shape."""
-    names = store.table_facts.names if store.table_facts else ()
-    return f"records ({show_names(names)})" if names else "records"
+    open_plain = staticmethod(open_text)

@@ -28,6 +28,7 @@ __all__ = [
     "in_layout",
     "open_records",
     "open_text",
+    "records_of",
     "same_shape",
     "stored_shape",
     "with_column_shape",
@@ -61,6 +62,10 @@ class StoreConf(Conf):
     """Number subtracted from each value, if there is no mean_file."""
     std_value: float | None = None
     """Number that divides each value, if there is no std_file."""
+    standardise: bool = False
+    """Subtract from each value of a record, or each channel of an image (channels, height, width), its mean over all
+    training records, and divide by its standard deviation. Both are computed once, in 64 bits, before training begins,
+    and kept in checkpoints. Layers of the test and validation nets say it too, and use those of the training data."""
     batchsize: Many[Size] = Field(default=[])
     """Records per step of the whole worker group; or one number for each of its workers."""
     shape: Many[Size] = Field(default=[])
@@ -92,7 +97,10 @@ class StoreConf(Conf):
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
     header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given."""
+    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
+    table are called 1, 2, ... by their positions."""
+    charset: str = "utf-8"
+    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
     prefetching: bool = False
     """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
@@ -156,6 +164,9 @@ class StoreConf(Conf):
         """Refuse a division by zero, and a part of a record."""
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
+        given = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
+        if raw_value(data, "standardise", bool, False) and given:
+            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(given)}."
         missing = raw_value(data, "missing", str, "error")
         if missing not in ("error", "skip", "mean"):
             yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
@@ -167,6 +178,10 @@ class StoreConf(Conf):
         most = raw_value(data, "max_bad", float, 1.0)
         if most > 1 and not most.is_integer():
             yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
+
+
+def _has(data: Mapping[str, Any], key: str) -> bool:
+    return raw_value(data, key, object, None) not in (None, "")
 
 
 def open_records(
@@ -205,6 +220,9 @@ def _open_table(
     if backend and backend != "table" and not table_format:
         keys = "features, label, target, weight, missing and categories"
         raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
+    if facts is not None and not conf.features:
+        # without others that this table may have, in the order of the training data
+        conf = conf.model_copy(update={"features": list(facts.features)})
     return TableStore(
         url,
         storage_options,
@@ -220,6 +238,8 @@ def _open_table(
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",
         weight=conf.weight,
+        header=conf.header,
+        charset=conf.charset,
     )
 
 
@@ -283,6 +303,12 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
     said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
     hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
     raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+
+
+def records_of(store: Store) -> str:
+    """Return what to call the records of a store in an error about their shape."""
+    names = store.table_facts.names if store.table_facts else ()
+    return f"records ({show_names(names)})" if names else "records"
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:

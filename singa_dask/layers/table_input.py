@@ -31,7 +31,7 @@ class _TableInput(StoreInput):
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
-        return conf.model_copy(update={"shape": self.shape_of(conf), **of_features})
+        return conf.model_copy(update={"shape": self.shape_of(conf), **of_features, "standardise": False})
 
     def shape_of(self, conf: StoreConf) -> list[int]:
         """Return the shape of the values of a record."""

@@ -43,7 +43,8 @@ def test_constant_columns_are_exact_however_many_records_there_are() -> None:
     x = np.full((300_000, 2), [0.1, 3e20])
     found = Scaling.of(Moments.of(x).merged(Moments.of(x[:7])))
     assert found.mean.tolist() == [0.1, 3e20]
-    assert found.std.tolist() == [1, 1]
+    assert found.scale(np.array([[0.1, 3e20], [7, -1]])).tolist() == [[0, 0], [0, 0]]
+    assert found.undo(np.array([[0.0, 5.0]])).tolist() == [[0.1, 3e20]]
 
 
 @pytest.mark.parametrize("labels", [["b", "a", "c"], [3, -7, 11], [2.0, 1.0, 4.0], [True, False, True]])

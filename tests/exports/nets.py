@@ -9,6 +9,7 @@ import numpy as np
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase, load
+from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.exports.converters import Converters
 from singa_dask.exports.exported_net import ExportedNet
 from singa_dask.layers import Context, Layer, Raw, StoreInput
@@ -32,7 +33,8 @@ def read_job(path: Path) -> JobConf:
     for layer in job.neuralnet.layer:
         store = layer.given_block(StoreConf)
         if store is not None:
-            change = {"batchsize": [N], "mean_file": "", "std_file": "", "mean_value": 0.25, "std_value": 2.0}
+            change = {"batchsize": [N], "mean_file": "", "std_file": ""}
+            change |= {} if store.standardise else {"mean_value": 0.25, "std_value": 2.0}
             layer = layer.with_block(store.model_copy(update=change))
         layers.append(layer)
     net = job.neuralnet.model_copy(update={"layer": layers})
@@ -50,7 +52,13 @@ def draw(net: NeuralNet) -> None:
 
 def exported(job: JobConf, layers: Sequence[str] = ()) -> ExportedNet:
     """Return the net of a job with random params."""
-    return ExportedNet.of(job.name, job, layers, draw)
+    made, random = ExportedNet.of(job.name, job, layers, draw), np.random.default_rng(2)
+    for layer in made.net.inputs:
+        if isinstance(layer, StoreInput) and layer.store_conf.standardise:
+            n = columns_of(layer.features[0].shape[1:])
+            scaling = Scaling(random.normal(size=n), random.uniform(0.5, 2, n))
+            layer.context.class_names.scalings[layer.conf_name] = scaling
+    return made
 
 
 def compute(made: ExportedNet) -> tuple[Values, Values]:

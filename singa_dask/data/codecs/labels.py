@@ -17,6 +17,7 @@ __all__ = [
     "find_wrong_label",
     "find_wrong_weight",
     "is_numeric",
+    "is_rounded",
     "label_field",
     "labels_among",
     "value_name",
@@ -93,12 +94,19 @@ def is_numeric(kind: np.dtype[Any]) -> bool:
     return kind.kind in "biuf"
 
 
+def is_rounded(kind: np.dtype[Any]) -> bool:
+    """Return whether float32 does not have all values of a dtype of numbers."""
+    return np.promote_types(kind, np.float32) != np.float32
+
+
 def value_name(kind: np.dtype[Any]) -> str:
     """Return the field that holds values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
     return "pixel" if kind == np.uint8 else "data"
 
 
-def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[Any]:
+def as_values(
+    values: npt.NDArray[Any], where: str, first: int = 0, dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
     """Convert numbers to the values of records.
 
     Parameters
@@ -108,10 +116,12 @@ def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
         URL, for the error.
     first : int
         Index of the first record, for the error.
+    dtype : dtype
+        Of the result: float32, or float64.
 
     Returns
     -------
-    (n, ...) uint8 or float32
+    (n, ...) uint8 or float
         uint8 is returned as it is; others are rounded to the nearest float32, which is exact for integers up to
         2**24.
 
@@ -126,7 +136,7 @@ def as_values(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
         return values
     try:
         with np.errstate(over="raise"):
-            return values.astype(np.float32, copy=False)
+            return values.astype(dtype, copy=False)
     except FloatingPointError:
         limit = np.finfo(np.float32).max
         rows = values.reshape(len(values), -1)

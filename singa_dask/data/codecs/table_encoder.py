@@ -182,8 +182,8 @@ class TableEncoder:
     Attributes
     ----------
     schema : dict of str to Field
-        ``data`` (values,) float32; ``target`` (targets,) float32, ``label`` int32 and ``weight`` (1,) float32 if there
-        are any. ``label`` is a number, or (labels,) if there are several.
+        ``data`` (values,) float32, or float64 once its field says so; ``target`` (targets,) float32, ``label`` int32
+        and ``weight`` (1,) float32 if there are any. ``label`` is a number, or (labels,) if there are several.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
@@ -219,7 +219,7 @@ class TableEncoder:
             if len(kept) < len(table):
                 table, everywhere = table.take(pa.array(kept)), where
                 where = lambda row: everywhere(int(kept[row]))  # noqa: E731
-        data = np.empty((len(table), *self.schema["data"].shape), np.float32)
+        data = np.empty((len(table), *self.schema["data"].shape), self.schema["data"].dtype)
         for name, values in self._places:
             data[:, values] = self._feature(whole(table.column(name)), where, name)
         arrays: Arrays = {"data": data}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.labels import as_labels, as_values, value_name
+from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded, value_name
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
@@ -142,6 +142,7 @@ class ArrayStore(RangeStore):
         field = value_name(self._values.kind)
         kind = np.dtype(np.uint8 if field == "pixel" else np.float32)
         self.schema = {field: Field(kind, self._values.shape[1:])}
+        self.rounds_data = is_rounded(self._values.kind)
         if self._labels is not None:
             self.schema["label"] = Field(np.dtype(np.int32))
             if len(self._labels) != self._values.shape[0]:
@@ -250,7 +251,8 @@ class ArrayStore(RangeStore):
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         values = self._values.decode(first, n, data)
-        arrays = {next(iter(self.schema)): as_values(values, self.url, first)}
+        name, field = next(iter(self.schema.items()))
+        arrays = {name: as_values(values, self.url, first, field.dtype)}
         return arrays if self._labels is None else {**arrays, "label": self._labels[first : first + n]}
 
     def read_labels(self, block_id: int) -> npt.NDArray[Any]:

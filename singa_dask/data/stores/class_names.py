@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
@@ -257,6 +258,8 @@ class ClassNames:
         compares names before the training layer has opened its store.
     tables, inherited_tables : dict of str to TableFacts
         As ``by_layer`` and ``inherited``, for records from named columns.
+    scalings, inherited_scalings : dict of str to Scaling
+        Mean and deviation of the training data of layers that standardise, known before training begins.
     """
 
     def __init__(self) -> None:
@@ -265,6 +268,8 @@ class ClassNames:
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
         self.tables: dict[str, TableFacts] = {}
         self.inherited_tables: dict[str, TableFacts] = {}
+        self.scalings: dict[str, Scaling] = {}
+        self.inherited_scalings: dict[str, Scaling] = {}
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names for a layer of the training net, given those of its store."""
@@ -343,6 +348,11 @@ class ClassNames:
     def tables_to_dict(self) -> dict[str, Any]:
         """Return `tables` for a checkpoint."""
         return {layer: facts.to_dict() for layer, facts in self.tables.items()}
+
+    def scaling_of(self, layer: str) -> Scaling | None:
+        """Return the scaling of a layer of any net: of that name, or the only one; None if there is none."""
+        only = next(iter(self.scalings.values())) if len(self.scalings) == 1 else None
+        return self.scalings.get(layer, only)
 
     def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
         """Match the labels of a store with those of the training net, by class name.

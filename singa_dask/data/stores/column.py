@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.labels import as_labels, as_values
+from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded
 from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.range_store import RangeStore
@@ -76,6 +76,7 @@ class ColumnStore(RangeStore):
         self.schema = {name: column.field for name, column in self.columns.items()}
         self._use_sources()
         kept = [column for name, column in self.columns.items() if name != "label"]
+        self.rounds_data = "data" in self.columns and is_rounded(self.columns["data"].kind)
         self.mapped = self.is_local and all(type(each) is Column and each.kind == each.field.dtype for each in kept)
         first = next(iter(self.columns.values()))
         stride, start = first.stride, first.offset
@@ -122,6 +123,7 @@ class ColumnStore(RangeStore):
             i = next(i for i, group in enumerate(self._groups) if column in group)
             begin = start - min(each.part(first, n)[0] for each in self._groups[i])
             values = column.take(data[i][begin : begin + length], first, n)
-            convert = as_labels if column.field.dtype == np.int32 else as_values
-            arrays[name] = convert(values, column.source.url, first)
+            where = column.source.url, first
+            is_label = column.field.dtype == np.int32
+            arrays[name] = as_labels(values, *where) if is_label else as_values(values, *where, self.schema[name].dtype)
         return arrays

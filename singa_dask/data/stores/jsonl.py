@@ -54,6 +54,8 @@ class JsonRecords:
         Whether labels are text.
     classes : tuple of str
         Names of the classes, if labels are text.
+    dtype : str
+        Of values that are no pixels.
     """
 
     keys: tuple[str, ...]
@@ -63,6 +65,7 @@ class JsonRecords:
     label: str
     text: bool
     classes: tuple[str, ...] = ()
+    dtype: str = "f4"
 
     @property
     def schema(self) -> dict[str, Field]:
@@ -100,7 +103,7 @@ class JsonRecords:
     def _values(self, columns: pa.Table, n: int) -> npt.NDArray[Any] | None:
         if self.is_row:
             rows = [np.from_dlpack(columns[key].combine_chunks()) for key in self.keys]
-            return _as_float32(np.stack(rows, axis=1)) if not self.pixel else np.stack(rows, axis=1)
+            return self._as_floats(np.stack(rows, axis=1)) if not self.pixel else np.stack(rows, axis=1)
         array = columns[self.keys[0]].combine_chunks()
         for extent in self.shape:
             lengths = np.diff(np.from_dlpack(array.offsets))
@@ -110,7 +113,11 @@ class JsonRecords:
         if array.null_count:
             return None
         values = np.from_dlpack(array).reshape(n, *self.shape)
-        return values if self.pixel else _as_float32(values)
+        return values if self.pixel else self._as_floats(values)
+
+    def _as_floats(self, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+        """Return values of `dtype`; None if one does not fit."""
+        return None if (np.abs(values) > np.finfo(np.float32).max).any() else values.astype(self.dtype)
 
     def _labels(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32] | None:
         if not self.text:
@@ -157,7 +164,7 @@ class JsonRecords:
             raise ValueError(
                 f"{shown} has other values than integers from 0 to 255, unlike the first line. Set dtype: float32"
             )
-        converted = array.astype(np.uint8) if self.pixel else _as_float32(array)
+        converted = array.astype(np.uint8) if self.pixel else self._as_floats(array)
         if converted is None:
             raise ValueError(f"{shown} has a value that is too large for float32")
         arrays: Arrays = {"pixel" if self.pixel else "data": converted}
@@ -260,15 +267,6 @@ def _as_array(value: Any, keys: Sequence[str]) -> npt.NDArray[Any]:
         raise ValueError(f"the lists of {keys[0]} have different lengths") from None
 
 
-def _as_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
-    """Return float32 values; None if one does not fit."""
-    try:
-        with np.errstate(over="raise"):
-            return values.astype(np.float32)
-    except FloatingPointError:
-        return None
-
-
 def _parse(text: memoryview | bytes, schema: pa.Schema) -> pa.Table | None:
     """Parse lines of JSON into columns; None if one of them does not fit the schema."""
     try:
@@ -318,6 +316,7 @@ class JsonLinesStore(RangeStore):
     gzipped = True
     block_options = ("block_bytes",)
     decodes_ahead = True
+    rounds_data = True
 
     def __init__(
         self,
@@ -363,6 +362,10 @@ class JsonLinesStore(RangeStore):
             stored = self.manifest.class_names if self.manifest else ()
             self.class_names = options["classes"] or stored or self._find_classes()
             self._records = replace(self._records, classes=self.class_names)
+
+    def widen(self) -> None:
+        super().widen()
+        self._records = replace(self._records, dtype="f8")
 
     def _find_classes(self) -> tuple[str, ...]:
         """Return all labels of the file, sorted."""

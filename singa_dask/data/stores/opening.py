@@ -207,6 +207,12 @@ class ShardedStore(RangeStore):
     def parts(self) -> Sequence[Store]:
         return self._stores
 
+    def widen(self) -> None:
+        self.rounds_data, self.schema = any(store.rounds_data for store in self._stores), dict(self.schema)
+        super().widen()
+        for store in self._stores:
+            store.widen()
+
     def _check(self, store: Store) -> None:
         schema = self._stores[0].schema
         if store.schema != schema:

@@ -227,6 +227,7 @@ class ParquetStore(RangeStore):
         if not shape:
             first = self._groups.read(0, [name]).column(name)[0]
             shape = (len(first or ()),)
+        self.rounds_data = storage.value_type not in (pa.uint8(), pa.float32())
         return Field(np.dtype(np.uint8 if storage.value_type == pa.uint8() else np.float32), shape)
 
     @classmethod
@@ -321,7 +322,7 @@ def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
     numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
     values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
     # raises an error for what is too large for float32
-    return as_values(values, where).astype(field.dtype, copy=False)
+    return as_values(values, where, 0, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)
 
 
 def _column(array: npt.NDArray[Any]) -> pa.Array:

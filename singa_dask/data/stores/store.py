@@ -72,6 +72,8 @@ class Store(ABC):
         Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
         What the values of records from named columns mean, so that other data can be read in the same way.
+    rounds_data : bool
+        Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -99,6 +101,7 @@ class Store(ABC):
     table_columns: tuple[TableColumn, ...] = ()
     other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
+    rounds_data: bool = False
     truncation: str = ""
     schema: dict[str, Field]
 
@@ -177,6 +180,13 @@ class Store(ABC):
             self.table_facts = TableFacts.from_dict(described)
             names = self.table_facts.names
             self.table_columns = tuple(TableColumn(name, "number", "data", i) for i, name in enumerate(names))
+
+    def widen(self) -> None:
+        """Read ``data`` as 64-bit floats from now on, if it would be rounded otherwise; in the same order."""
+        field, _ = self.schema.get("data"), self.fingerprint
+        if field is not None and self.rounds_data:
+            # in place, as what decodes the records may share it
+            self.schema["data"] = Field(np.dtype(np.float64), field.shape)
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
         """Return the bytes of a block for its checksum in a manifest; None if the format has no manifests.

@@ -68,6 +68,7 @@ class TextStore(RangeStore):
     table_format = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
     accepts_truncated = True
+    rounds_data = True
     block_options = ("block_bytes",)
     # offset of the first record
     _start = 0
@@ -111,7 +112,8 @@ class TextStore(RangeStore):
         self._set_schema(shape or (len(self._lines.split(first)) - self._has_label,))
         self._check_first_lines(first, options["truncated"])
         if self.names:
-            self.set_table_facts(TableFacts(self.names[self._has_label :]).to_dict())
+            labels = dict.fromkeys(self.names[: self._has_label], ())
+            self.set_table_facts(TableFacts(self.names[self._has_label :], labels=labels).to_dict())
             label = (TableColumn(self.names[0], "number", "label", 0),) if self._has_label else ()
             self.table_columns = (*label, *self.table_columns)
         if options["truncated"]:
@@ -201,8 +203,9 @@ class TextStore(RangeStore):
             return {"data": self._shaped(rows)}
         return {"data": self._shaped(rows[:, 1:]), "label": rows[:, 0].astype(np.int32)}
 
-    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        return rows.astype(np.float32).reshape(len(rows), *self.schema["data"].shape)
+    def _shaped(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        field = self.schema["data"]
+        return rows.astype(field.dtype).reshape(len(rows), *field.shape)
 
     def _line_error(self, text: bytes, first: int) -> DataError:
         """Return the error for the first invalid line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,8 @@ class ArrayWriter:
         Names of the classes, if labels are texts.
     has_weights : bool
         Whether weights follow y.
+    rounds : bool
+        Whether X has more digits than its field.
     """
 
     dataset: str
@@ -156,6 +158,12 @@ class ArrayWriter:
     output: tuple[str, Field] | None = None
     classes: tuple[str, ...] = ()
     has_weights: bool = False
+    rounds: bool = False
+
+    def widened(self) -> ArrayWriter:
+        """Return a writer that keeps the digits of X."""
+        field = Field(np.dtype(np.float64), self.feature[1].shape)
+        return replace(self, feature=(self.feature[0], field)) if self.rounds else self
 
     def __call__(self, value: Any, path: str, index: int) -> PartFacts:
         """Write a partition: X, or X, y, and weights if there are any."""

@@ -13,6 +13,7 @@ from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.host_files import SCHEME, dataset_of
 from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.jobs.datasets.arrays import ArrayWriter
 from singa_dask.jobs.datasets.dataset import Dataset
 from singa_dask.jobs.datasets.frames import as_table
 from singa_dask.layers import LAYERS, StoreInput
@@ -190,6 +191,10 @@ def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf,
     """
     read = without_unread(job, datasets)
     job = with_defaults(job, read)
+    layers = job.neuralnet.layer
+    for name in {name for index, name in readers(job).items() if (store_of(layers[index]) or StoreConf()).standardise}:
+        if name in read and isinstance(writer := read[name].write_part, ArrayWriter):
+            read[name] = replace(read[name], write_part=writer.widened())
     if wrong := find_wrong_columns(job, read):
         raise ConfigError(wrong)
     return job, read

@@ -10,6 +10,7 @@ import pyarrow as pa
 from dask.base import compute, is_dask_collection
 from dask.delayed import delayed
 
+from singa_dask.data.codecs.labels import is_rounded
 from singa_dask.data.codecs.table_encoder import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.arrays import (
@@ -137,7 +138,8 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     parts = _tuples(parts, outputs, of_weights)
     # targets without labels
     defaults = {"has_label": False} if output and output[0] == "target" else {}
-    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None)
+    rounds = feature[0] == "data" and is_rounded(x.dtype)
+    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds)
     return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape, has_weights=weights is not None)
 
 

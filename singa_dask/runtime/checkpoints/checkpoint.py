@@ -19,6 +19,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
@@ -160,6 +161,8 @@ class Checkpoint:
         By input layer of the training net: the names of its classes, if known.
     tables : dict of str to TableFacts
         By input layer of the training net: the meaning of its values, if it reads named columns.
+    scalings : dict of str to Scaling
+        By input layer of the training net that standardises: mean and deviation of the training data.
     """
 
     def __init__(self, url: str) -> None:
@@ -202,6 +205,7 @@ class Checkpoint:
         self.class_names = {layer: tuple(found) for layer, found in names.items()}
         tables = self.manifest.get("tables", {})
         self.tables = {layer: TableFacts.from_dict(found) for layer, found in tables.items()}
+        self.scalings = {layer: Scaling.from_dict(found) for layer, found in self.manifest.get("scalings", {}).items()}
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
         self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}

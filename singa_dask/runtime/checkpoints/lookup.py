@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
@@ -22,6 +23,7 @@ __all__ = [
     "find_values",
     "has_checkpoints",
     "load_class_names",
+    "load_scalings",
     "load_tables",
     "load_values",
 ]
@@ -166,6 +168,12 @@ def load_tables(url: str) -> dict[str, TableFacts]:
     """Return the facts of tables at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
     place = _place_of_values(url)
     return {} if _is_file(place) else _use_newest(place, lambda found: found.tables)
+
+
+def load_scalings(url: str) -> dict[str, Scaling]:
+    """Return the scalings at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
+    place = _place_of_values(url)
+    return {} if _is_file(place) else _use_newest(place, lambda found: found.scalings)
 
 
 def find_values(url: str) -> str:

@@ -133,8 +133,9 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
         [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known;
-        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`; ``cut``: whether it is a consistent
-        cut, of several worker groups, see `what_is_no_cut`.
+        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`; ``scalings``: {input layer: mean and
+        std}, see `Scaling.to_dict`; ``cut``: whether it is a consistent cut, of several worker groups, see
+        `what_is_no_cut`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)

@@ -16,11 +16,14 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LeftLineError, UnitError
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.epochs import with_steps_of_cluster
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.report import Result, summarise
+from singa_dask.runtime.job.standardising import compute_scalings, standardises
+from singa_dask.runtime.job.tasks import on_dask
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 
@@ -226,6 +229,8 @@ class Driver:
         self._layout = plan_processes(job.cluster)
         self._follower = Follower(client, job_id, on_event, renew=tenure.renew if tenure else None)
         self._has_started = False
+        self._stopped_by = ""
+        self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._priority = priority
         self._datasets = datasets
         self._line: _InLine | None = None
@@ -244,6 +249,7 @@ class Driver:
 
         A job that waits in line leaves it.
         """
+        self._stopped_by = signal_name
         self._follower.signal(signal_name)
         if self._line is not None:
             self._line.stop(signal_name)
@@ -297,7 +303,24 @@ class Driver:
         )
         if self._line is None:
             self._prepare()
+        given = self._resume, self._sources, self._datasets
+        self.job = with_steps_of_cluster(self.job, self._client, placed.workers[0], *given)
+        if self._scalings is None:
+            self._scalings = self._compute_scalings(placed)
         self._submit(placed)
+
+    def _compute_scalings(self, placed: Placed) -> Mapping[str, Mapping[str, Any]]:
+        """Compute mean and deviation of records that are standardised; a checkpoint of the run has them already."""
+        if self._resume is not None or not standardises(self.job):
+            return {}
+        run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
+        n_workers = sum(unit.kind == "worker" for unit in self._layout.units)
+        return compute_scalings(self.job, self._sources, self._init_from, run, n_workers, self._follower.warn)
+
+    def _check_stopped(self) -> None:
+        if self._stopped_by:
+            reason = f"{self._stopped_by}: stopped while mean and deviation of the records were computed."
+            raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
@@ -319,7 +342,8 @@ class Driver:
         return summarise(self.job.name, self.job_id, self._layout, over)
 
     def _started(self) -> dict[str, Any]:
-        return {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
+        facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
+        return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
 
     def _check_tenure(self) -> None:
         """Raise `TakenOver` if the run directory is another driver's by now."""
@@ -350,6 +374,7 @@ class Driver:
             "driver": self._tenure.number if self._tenure else 0,
             "priority": self._priority,
             "datasets": list(self._datasets),
+            "scalings": self._scalings,
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
         if refused:

@@ -12,6 +12,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.comm.secret import Secret
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
@@ -86,6 +87,7 @@ class Hosting:
             self.process,
             job,
             deals=placement["deals"],
+            scalings={name: Scaling.from_dict(each) for name, each in placement["scalings"].items()},
             layout=Layout(processes, job.cluster),
             life=self.life,
             rejoin=self.rejoin,

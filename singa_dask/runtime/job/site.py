@@ -120,7 +120,7 @@ class Site(WorkerPlugin):
             ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
             process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
             ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
-            ``checkpoint_url``, ``init_from``, ``secret``.
+            ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
         """
         hosting = Hosting(placement)
         key = hosting.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from singa_dask.data.fs.host_files import Catalog
@@ -46,6 +46,8 @@ class JobSpec:
         It does not start before jobs in line of the same priority, or a higher one.
     datasets : sequence
         Catalogs of the part files that it reads, as plain values.
+    scalings : mapping of str to mapping
+        By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
     """
 
     job_id: str
@@ -64,6 +66,7 @@ class JobSpec:
     driver: int = 0
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
+    scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def catalogs(self) -> list[Catalog]:

@@ -39,20 +39,27 @@ def run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
     return (task() for task in tasks)
 
 
-def on_dask(client: Client, datasets: Sequence[Sequence[Any]] = ()) -> Runner:
+def on_dask(
+    client: Client,
+    datasets: Sequence[Sequence[Any]] = (),
+    workers: Sequence[str] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Runner:
     """Return a runner on a cluster; when a task fails, those that have not started are cancelled.
 
-    Tasks can read the part files of ``datasets``, catalogs as plain values.
+    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` while these are
+    there. ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        futures = client.map(partial(_call, datasets=datasets), tasks, pure=False)
+        call = partial(_call, datasets=datasets)
+        futures = client.map(call, tasks, pure=False, workers=workers, allow_other_workers=workers is not None)
         done: SimpleQueue[Future[T]] = SimpleQueue()
         for future in futures:
             future.add_done_callback(done.put)
         try:
             for _ in futures:
-                yield _next(client, done).result()
+                yield _next(client, done, check).result()
         except KilledWorker as error:
             raise _lost(str(error)) from error
         except FutureCancelledError as error:
@@ -73,13 +80,14 @@ def on_each_worker(client: Client) -> Callable[[Callable[[], None]], None]:
     return call
 
 
-def _next(client: Client, done: SimpleQueue[Future[T]]) -> Future[T]:
+def _next(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
     """Wait for a task to end, as long as there are workers or they may come back."""
     since = time.monotonic()
     while True:
         try:
             return done.get(timeout=LOOK_S)
         except Empty:
+            check()
             if present_workers(client):
                 since = time.monotonic()
             elif time.monotonic() - since > WORKERS_BACK_S:

@@ -236,6 +236,7 @@ class Checkpointing:
             self._channel.receive("positions of the other workers")
         context = self._trainer.net.context
         names, tables = context.class_names.to_dict(), context.class_names.tables_to_dict()
+        scalings = {name: scaling.to_dict() for name, scaling in context.class_names.scalings.items()}
         others = sorted(self._cursors, key=lambda message: message.src)
         self._cursors.clear()
         position = merge_positions([position, *(message.info["position"] for message in others)])
@@ -253,6 +254,7 @@ class Checkpointing:
             **facts,
             **({"class_names": names} if names else {}),
             **({"tables": tables} if tables else {}),
+            **({"scalings": scalings} if scalings else {}),
         }
 
     def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints, last: bool) -> dict[str, Any]:

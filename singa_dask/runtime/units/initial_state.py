@@ -12,13 +12,15 @@ import numpy as np
 
 from singa_dask.comm import Address, ParamSlice
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import Param
+from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
+from singa_dask.layers import Param, StoreInput
+from singa_dask.layers.standardise import find_scaling
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.training import initial_values
 
 __all__ = ["InitialState", "Rejoin"]
@@ -137,20 +139,42 @@ class InitialState:
                 problems.append(Problem(net.param_path(owner.name), message))
         if problems:
             raise ConfigError(problems)
+        self._check_scalings(net)
+
+    def _check_scalings(self, net: NeuralNet) -> None:
+        """Check that the net standardises its records as the one did whose values it goes on with.
+
+        Raises
+        ------
+        CheckpointError
+            It does not.
+        """
+        known = net.context.class_names.scalings
+        for layer in net.all_layers:
+            if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
+                try:
+                    find_scaling(layer)
+                except DataError as error:
+                    url = self.resumed.url if self.resumed else ", ".join(self._initial.urls)
+                    raise CheckpointError(f"{url}: {error}") from None
 
     def give_class_names(self, net: NeuralNet) -> None:
         """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
 
-        The latter count only if all values come from checkpoints, so that labels keep their meaning.
+        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of the
+        records always count: params that come from there were trained on such values.
         """
         known = net.context.class_names
         if self.resumed:
             known.by_layer.update(self.resumed.class_names)
             known.tables.update(self.resumed.tables)
+            known.scalings.update(self.resumed.scalings)
             return
         if all(owner.name in self._initial for owner in whole_params(net.logical)):
             known.inherited = self._initial.class_names()
             known.inherited_tables = self._initial.tables()
+            known.scalings.update(self._initial.scalings())
+        known.inherited_scalings = self._initial.scalings()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a part of a param, and their version."""
@@ -192,7 +216,7 @@ class InitialState:
             self.resumed.release()
         self._initial.release()
 
-    def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
+    def seek(self, nets: Nets, group: int, n_groups: int) -> None:
         """Set the readers of all nets to the positions at which the run stopped, and give layers their states.
 
         Readers for training go on to the first step of a group that rejoins the job.
@@ -201,7 +225,7 @@ class InitialState:
         if n_ahead:
             nets[Phase.TRAIN].advance(n_ahead)
 
-    def _seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> int:
+    def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
         """Go where the run stopped; return the step that the readers for training are at."""
         if self.resumed is None:
             return self.step
@@ -213,7 +237,7 @@ class InitialState:
             return self._resumed_step(group)
         cursors = self.resumed.groups[group]["cursors"]
         for name, found in cursors.items():
-            if PHASES[name] in nets:
+            if PHASES[name] in nets and PHASES[name] not in nets.passes:
                 nets[PHASES[name]].seek(found)
         self._restore_states(self.resumed, nets, group)
         return self._resumed_step(group) if cursors else 0

@@ -15,6 +15,7 @@ from typing import Any
 from singa_dask.comm import Address, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.checkpoints.snapshots import Keep
 from singa_dask.runtime.planning.devices import Devices
@@ -100,13 +101,14 @@ class UnitHost:
         rejoin: Rejoin | None = None,
         threads: int | None = None,
         memory_limit: int | None = None,
+        scalings: Mapping[str, Scaling] | None = None,
     ) -> None:
         self.job_id = job_id
         self.process = process
         self.job = job
         self.emit = emit
         self.life, self.keep, self.rejoin = life, keep, rejoin
-        self.deals, self.host_names = deals or {}, host_names
+        self.deals, self.scalings, self.host_names = deals or {}, scalings or {}, host_names
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]

@@ -1,0 +1,141 @@
+"""Moments of columns in 64 bits, from one pass over them, and the Scaling of columns that they give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MAX_OF_RARE", "MAX_SCALED", "RARE", "Moments", "Scaling", "columns_of"]
+
+Array = npt.NDArray[Any]
+
+BLOCK = 1 << 17
+MAX_SCALED = 100.0
+"""No value of the training data is scaled to more than this. Other values may be: nothing is clipped."""
+MAX_OF_RARE, RARE = 10.0, 0.01
+"""None of a column is of which fewer than this share of the values is not zero."""
+
+
+class Moments(NamedTuple):
+    """Number of records; of each column mean, sum of squared deviations, smallest and largest value, as float64.
+
+    ``filled`` is the number of its values that are not zero, int64.
+    """
+
+    n: int
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
+    filled: Array
+
+    @classmethod
+    def of(cls, values: Array) -> Moments:
+        """Return those of an array (N, ...), block by block."""
+        table = values.reshape(len(values), math.prod(values.shape[1:]))
+        rows = max(1, BLOCK // max(1, table.shape[1]))
+        blocks = [cls._of_block(table[first : first + rows]) for first in range(0, max(1, len(table)), rows)]
+        return reduce(cls.merged, blocks)
+
+    @classmethod
+    def _of_block(cls, values: Array) -> Moments:
+        if not len(values):
+            return cls(0, *(np.full(values.shape[1], value) for value in (0.0, 0.0, np.inf, -np.inf, 0)))
+        filled = np.count_nonzero(values, axis=0)
+        wide = values.astype(np.float64)
+        low, high = wide.min(axis=0), wide.max(axis=0)
+        # relative to the first record, those of constant columns are exact
+        first = wide[0].copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide -= first
+            mean = wide.mean(axis=0)
+            wide -= mean
+            return cls(len(wide), first + mean, np.einsum("ij,ij->j", wide, wide), low, high, filled)
+
+    def merged(self, other: Moments) -> Moments:
+        """Return those of both together (Chan et al. 1979)."""
+        n = self.n + other.n
+        if not self.n or not other.n:
+            return self if self.n else other
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = other.mean - self.mean
+            squares = self.squares + other.squares + apart**2 * (self.n * other.n / n)
+            mean = self.mean + apart * (other.n / n)
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Moments(n, mean, squares, low, high, self.filled + other.filled)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean of columns, and what divides their deviations from it.
+
+    Attributes
+    ----------
+    mean, std : (D,) ndarray of float64
+        ``std`` is the standard deviation, or as much more as it takes to scale each value of the training data to at
+        most `MAX_SCALED`; or to at most `MAX_OF_RARE`, if fewer than `RARE` of them are not zero: a column that is
+        rarely filled has a small deviation, and values far beyond it. It is 0 for a constant column, of which each
+        value is scaled to 0, in other data too.
+    """
+
+    mean: Array
+    std: Array
+
+    @classmethod
+    def of(cls, moments: Moments) -> Scaling:
+        """Return that of columns (N, D), of which there is a record."""
+        std = np.sqrt(moments.squares / moments.n)
+        # what rounding makes of a constant column
+        constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
+        farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
+        most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)
+        return cls(moments.mean, np.where(constant, 0.0, np.maximum(std, farthest / most)))
+
+    @property
+    def divisor(self) -> Array:
+        """``std``, infinite for constant columns."""
+        return np.where(self.std > 0, self.std, np.inf)
+
+    @property
+    def needs_digits(self) -> npt.NDArray[np.bool_]:
+        """Whether 32-bit floats hold few digits of the differences of a column, for its mean is so much larger."""
+        return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
+
+    def scale(self, values: Any, dtype: npt.DTypeLike = np.float32) -> Any:
+        """Return scaled columns, computed in 64 bits."""
+        with np.errstate(over="ignore"):
+            return ((values - self.mean) / self.divisor).astype(dtype)
+
+    def undo(self, values: Array) -> Array:
+        """Return columns as they were, in 64-bit floats."""
+        return values.astype(np.float64) * self.std + self.mean
+
+    def of_shape(self, shape: Sequence[int]) -> Scaling | None:
+        """Return that of records: of each value, or of each channel of images (channels, height, width).
+
+        None if it has another number of columns.
+        """
+        if len(self.mean) != columns_of(shape):
+            return None
+        to = (-1, 1, 1) if len(shape) == 3 else tuple(shape)
+        return Scaling(*(np.broadcast_to(each.reshape(to), shape) for each in (self.mean, self.std)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it, with all digits."""
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Scaling:
+        """Return the scaling in the result of `to_dict`."""
+        return cls(np.array(found["mean"], np.float64), np.array(found["std"], np.float64))
+
+
+def columns_of(shape: Sequence[int]) -> int:
+    """Return the number of columns of records: channels of images (channels, height, width), else all values."""
+    return int(shape[0]) if len(shape) == 3 else math.prod(shape)

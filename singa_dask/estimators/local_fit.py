@@ -1,0 +1,272 @@
+"""Train a net of one worker in this thread, without a cluster, servers and a run directory.
+
+It takes the same steps as the job, on the same records, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from dask.base import is_dask_collection
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.estimators.fitted_net import FittedNet
+from singa_dask.jobs import Job
+from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
+from singa_dask.jobs.datasets.hosts import local_parts
+from singa_dask.jobs.datasets.making import as_datasets
+from singa_dask.layers import Param, StoreInput
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.runtime.planning.resources import ThreadPools
+from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
+
+__all__ = ["OTHER_NET", "LocalFit", "Stopping"]
+
+Array = npt.NDArray[Any]
+Totals = tuple[float, float]
+
+OTHER_NET = (
+    "the fitted values are those of another net. Expected the layers of the fit before. Call fit with "
+    "warm_start=False for a new net."
+)
+
+
+@dataclass
+class Stopping:
+    """When a fit ends before its last epoch, as scikit-learn's MLPClassifier does.
+
+    It ends once more than ``patience`` epochs in a row were not better than the best one by ``tol``: by the mean loss
+    of their steps with the L2 penalty, or by a score.
+
+    Attributes
+    ----------
+    tol : float
+    patience : int
+    score : callable or None
+        Returns a score of the values that there are; more is better.
+    scores : list of float
+        One for each epoch.
+    best_loss, best_score : float
+    """
+
+    tol: float
+    patience: int
+    score: Callable[[], float] | None = None
+    scores: list[float] = field(default_factory=list)
+    best_loss: float = np.inf
+    best_score: float = -np.inf
+    _n_worse: int = 0
+
+    def take(self, loss: float) -> tuple[bool, bool]:
+        """Take the loss of an epoch; return whether its values are to be kept as the best, and whether to end."""
+        keeps, improves = False, loss <= self.best_loss - self.tol
+        self.best_loss = min(loss, self.best_loss)
+        if self.score is not None:
+            score = self.score()
+            keeps, improves = score > self.best_score, score >= self.best_score + self.tol
+            self.scores.append(score)
+            self.best_score = max(score, self.best_score)
+        self._n_worse = 0 if improves else self._n_worse + 1
+        return keeps, self._n_worse > self.patience
+
+
+class _Group(NamedTuple):
+    """Params with the same factors of learning rate and weight decay: one array, so that one update is enough."""
+
+    values: Array
+    grads: Array
+    state: Mapping[str, Array]
+    scales: tuple[float, float]
+
+
+class LocalFit:
+    """A fit of the training net of a job.
+
+    Parameters
+    ----------
+    job : Job
+        Of one worker, without running statistics.
+    data : tuple of array
+        Features, targets, and weights if there are any: of NumPy, or all of Dask. Features in memory may also be
+        `SparseRecords`.
+    rows : (n,) ndarray of int, optional
+        The records in memory to train with; by default all.
+    initial : mapping of str to ndarray
+        Values of all params to start from, or of none.
+    has_classes : bool
+        See `FittedNet`.
+
+    Attributes
+    ----------
+    values : dict of str to ndarray
+        Values of params, which change while it runs.
+    """
+
+    def __init__(
+        self, job: Job, data: tuple[Any, ...], rows: Array | None, initial: Mapping[str, Array], has_classes: bool
+    ) -> None:
+        self.values: dict[str, Array] = {}
+        self._job, self._data, self._rows, self._initial = job.conf, data, rows, initial
+        self._ops = find_ops(self._job, self._job.ops)
+        self._updater = UPDATERS.find(self._job.updater.type)(self._job.updater)
+        self._updater.ops = self._ops
+        self._has_classes = has_classes
+        self._groups: list[_Group] = []
+        self._step = 0
+
+    @cached_property
+    def net(self) -> FittedNet:
+        """The net with the values that there are, also while it runs."""
+        values = {name: Stored(each, 0) for name, each in self.values.items()}
+        return FittedNet(self._job, (), self._has_classes, values, shared=True)
+
+    def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
+        """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.
+
+        Parameters
+        ----------
+        n_steps : int
+            Steps of an epoch.
+        stopping : Stopping
+        on_epoch : callable
+            Takes the number of each epoch, from 1, and its loss.
+
+        Returns
+        -------
+        list of float
+            Mean loss of the first step, then of the steps since, once an epoch, as a job reports it.
+        int
+            Number of epochs.
+
+        Raises
+        ------
+        NumericError
+            A loss is not finite.
+        """
+        curve: list[float] = []
+        best: list[Array] = []
+        epoch, rest = 0, (0.0, 0.0)
+        with ExitStack() as stack:
+            if self._job.threads:
+                stack.enter_context(ThreadPools().limit(self._job.threads))
+            stack.enter_context(self._ops.activate())
+            net, batches = stack.enter_context(self._net_and_batches(n_steps))
+            algorithm = ALGORITHMS.find(self._job.train_one_batch.alg)(net)
+            (loss_layer,) = (layer for layer in net.layers if layer.traits.is_loss)
+            for epoch in range(1, self._job.train_steps // n_steps + 1):
+                self._train(algorithm, batches, 1)
+                first = loss_layer.take_metrics()["loss"]
+                self._train(algorithm, batches, n_steps - 1)
+                curve.append(_mean(rest, first))
+                rest = loss_layer.take_metrics().get("loss", (0.0, 0.0))
+                loss = _mean(first, rest) + self._penalty()
+                on_epoch(epoch, loss)
+                keeps, ends = stopping.take(loss)
+                if keeps:
+                    best = [group.values.copy() for group in self._groups]
+                if ends:
+                    break
+        if rest[1]:
+            curve.append(_mean(rest))
+        for group, values in zip(self._groups, best, strict=False):
+            group.values[...] = values
+        return curve, epoch
+
+    def _train(self, algorithm: Algorithm, batches: Iterator[Mapping[str, Array] | None], n: int) -> None:
+        """Take some steps."""
+        inputs = [layer for layer in algorithm.net.layers if isinstance(layer, StoreInput)]
+        for _ in range(n):
+            batch = next(batches)
+            if batch is not None:
+                for layer in inputs:
+                    layer.feed(dict(batch))
+            try:
+                algorithm.train_one_batch(self._step)
+            except NumericError as error:
+                message = f"step {self._step}: {error} learning_rate_init is that of an estimator."
+                raise NumericError(message) from None
+            for values, grads, state, (lr_scale, wd_scale) in self._groups:
+                self._updater.update(self._step, self._step, values, grads, state, lr_scale=lr_scale, wd_scale=wd_scale)
+            self._step += 1
+
+    def _penalty(self) -> float:
+        """Return the L2 penalty of the values, as much as the loss counts."""
+        # the gradient of a EuclideanLoss is that of half of it
+        factor = self._job.updater.weight_decay * (1 if self._job.name == "regressor" else 0.5)
+        return factor and sum(
+            factor * scales[1] * float(np.dot(values, values)) for values, _, _, scales in self._groups
+        )
+
+    @contextmanager
+    def _net_and_batches(self, n_steps: int) -> Iterator[tuple[NeuralNet, Iterator[Mapping[str, Array] | None]]]:
+        """Yield the net, and the records of each step; None if the net reads them itself."""
+        if not is_dask_collection(self._data[0]):
+            net = self._built(self._job)
+            yield net, self._batches(net, n_steps)
+            return
+        job, datasets = fit_to_data(self._job, as_datasets(dict.fromkeys(readers(self._job).values(), self._data)))
+        with local_parts(datasets) as urls:
+            net = self._built(with_urls(job, urls))
+            try:
+                yield net, (None for _ in count())
+            finally:
+                net.close()
+
+    def _batches(self, net: NeuralNet, n_steps: int) -> Iterator[Mapping[str, Array]]:
+        """Yield the records of each step, in the order in which the net would read them."""
+        layer = next(layer for layer in net.layers if isinstance(layer, StoreInput))
+        x, targets, *weights = self._data
+        order = layer.make_order([x.shape[0] if self._rows is None else len(self._rows)], "")
+        field = "label" if targets.ndim == 1 else "target"
+        for step in count(0, n_steps):
+            for ids in order.rows(step, n_steps=n_steps):
+                rows = ids if self._rows is None else self._rows[ids]
+                batch = {"data": x[rows], field: targets[rows]}
+                yield {**batch, "weight": weights[0][rows]} if weights else batch
+
+    def _built(self, job: JobConf) -> NeuralNet:
+        """Return the training net with memory and initial values."""
+        net = build_net(job, Phase.TRAIN, self._ops)
+        net.allocate()
+        shapes = {owner.name: owner.shape for owner in net.owners}
+        if self._initial and shapes != {name: each.shape for name, each in self._initial.items()}:
+            raise ConfigError(OTHER_NET)
+        owners: dict[tuple[float, float], list[Param]] = {}
+        for owner in net.owners:
+            owners.setdefault((owner.conf.lr_scale, owner.conf.wd_scale), []).append(owner)
+        self._groups = [self._grouped(group, scales) for scales, group in owners.items()]
+        return net
+
+    def _grouped(self, owners: list[Param], scales: tuple[float, float]) -> _Group:
+        """Give params memory beside each other, and their initial values."""
+        shape = (sum(owner.size for owner in owners),)
+        values, grads = (self._ops.zeros(shape, owners[0].dtype) for _ in range(2))
+        start = 0
+        for owner in owners:
+            place = slice(start, start + owner.size)
+            start += owner.size
+            owner.data = self.values[owner.name] = values[place].reshape(owner.shape)
+            owner.swap_grad(grads[place].reshape(owner.shape))
+            init = owner.conf.init or owner.initial
+            if owner.name in self._initial:
+                owner.data[...] = self._initial[owner.name]
+            elif init is not None:
+                owner.data[...] = initial_values(init, owner.name, owner.shape, self._job.seed, owner.dtype)
+        state = {name: self._ops.zeros(shape, values.dtype) for name in self._updater.state_names}
+        return _Group(values, grads, state, scales)
+
+
+def _mean(*totals: Totals) -> float:
+    """Return the mean of metrics, each a sum and a count."""
+    total, n = map(sum, zip(*totals, strict=True))
+    return total / n
