@@ -52,18 +52,6 @@ def write_tables(folder: Path) -> None:
     np.savetxt(folder / "new.csv", rows[:5], fmt="%d", delimiter=",", header=header[6:], comments="")
 
 
-def write_flowers(folder: Path) -> None:
-    random = np.random.default_rng(1)
-    kinds = np.arange(300) % 3
-    sizes = random.normal(size=(300, 2)) + np.column_stack([kinds, -kinds]) * 3
-    rows = [
-        f"{i},{length:.2f},{width:.2f},{'red' if i % 2 else 'white'},seen at {i},{('lily', 'rose', 'tulip')[kind]}"
-        for i, ((length, width), kind) in enumerate(zip(sizes, kinds, strict=True))
-    ]
-    (folder / "flowers.csv").write_text("\n".join(["id,length,width,colour,note,kind", *rows, ""]))
-    (folder / "new-flowers.csv").write_text("colour,width,length\nred,0,1\n")
-
-
 def write_images(folder: Path) -> None:
     images, labels = digits(1500)
     few = np.concatenate([np.flatnonzero(labels == label)[:80] for label in (0, 1, 4, 7)])
@@ -105,7 +93,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """Give a directory with data of each kind."""
     folder = tmp_path_factory.mktemp("first-hour")
     write_tables(folder)
-    write_flowers(folder)
+    material.write_table(folder)
     write_images(folder)
     write_mnist(folder)
     write_singas(folder)
