@@ -79,7 +79,7 @@ class KeepConf(Conf):
     metric: str = ""
     """Metric of a test or validation, e.g. test.accuracy. A checkpoint counts with the last value before it."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -101,7 +101,7 @@ class EarlyStoppingConf(Conf):
     min_delta: NonNegative = 0.0
     """A value is better when it differs from the best so far by more than this."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -77,16 +77,7 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
 
 
 def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
-    """Return a confusion matrix as a table or a picture.
-
-    Parameters
-    ----------
-    matrix : (n, n) int64
-        Records of each class, in rows, by the class that is predicted.
-    names : sequence of str
-        Of the classes.
-    suffix : str
-        ``.csv``, ``.png`` or ``.svg``.
+    """Return a confusion matrix, with true classes in rows, as a table or picture: ``.csv``, ``.png`` or ``.svg``.
 
     Raises
     ------

@@ -6,8 +6,9 @@ of values in float64, and outputs where their order matters. Any division into p
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +22,15 @@ from singa_dask.ops.contract import Array
 
 __all__ = ["MAX_BYTES", "PassMetrics", "Scores", "State"]
 
+LOG = logging.getLogger(__name__)
 MAX_BYTES = 256 << 20
 """Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
+MAX_CLASSES = 2000
+"""Most classes of a confusion matrix."""
 KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
 """Metrics of two classes, and what to say for more."""
-State = Mapping[str, Mapping[str, Array]]
+State = Mapping[str, Array]
 
 
 class PassMetrics:
@@ -50,17 +54,17 @@ class PassMetrics:
         kinds = {name: KINDS.get(type(layer), "") for name, layer in layers.items()}
         facts = {name: (kind, layers[name].features[0].size) for name, kind in kinds.items() if kind}
         missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
-        problems = [Problem(*found) for found in check_metrics(names)]
-        self._scores = {name: Scores(*fact) for name, fact in facts.items()}
+        problems = [Problem(*mistake) for mistake in check_metrics(names)]
+        fitting: dict[str, list[str]] = {name: [] for name in facts}
         for i, metric in enumerate(dict.fromkeys(names)):
             unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
-            for name in (fitting := [name for name, reason in unfit.items() if not reason]):
-                self._scores[name].names.append(metric)
-            if not fitting:
+            for name in (found := [name for name, reason in unfit.items() if not reason]):
+                fitting[name].append(metric)
+            if not found:
                 problems.append(Problem(("metrics", i), f"{metric}: {next(iter(unfit.values()), missing)}"))
         if problems:
             raise ConfigError(problems)
-        self._scores = {name: scores for name, scores in self._scores.items() if scores.names}
+        self._scores = {name: Scores(*facts[name], found) for name, found in fitting.items() if found}
         known = [metric for layer in layers.values() for metric in layer.traits.metrics]
         self._times = Counter([*known, *(metric for scores in self._scores.values() for metric in scores.names)])
 
@@ -77,13 +81,15 @@ class PassMetrics:
                 scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
 
     def state(self) -> State:
-        """Return what has been added, as arrays by layer and name, for `merge`."""
-        return {layer: scores.state() for layer, scores in self._scores.items()}
+        """Return what has been added, as arrays by ``<layer>:<name>``, for `merge`."""
+        states = {layer: scores.state() for layer, scores in self._scores.items()}
+        return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
         """Add what another one has added; the same in the same order gives the same bits."""
-        for layer, arrays in state.items():
-            self._scores[layer].merge(arrays)
+        for layer, scores in self._scores.items():
+            own = [name for name in state if name.rpartition(":")[0] == layer]
+            scores.merge({name.rpartition(":")[2]: state[name] for name in own})
 
     def values(self) -> dict[str, float]:
         """Return the metrics by name; nan where one is undefined. Confusion matrices are not among them."""
@@ -99,16 +105,8 @@ class PassMetrics:
 
     def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return confusion matrices by name: how many records of each class, in rows, are predicted as each class."""
-        return {
-            self._name(layer, CONFUSION): scores.confusion()
-            for layer, scores in self._scores.items()
-            if CONFUSION in scores.names
-        }
-
-    @property
-    def is_too_large(self) -> bool:
-        """Whether metrics were left out as they need too many bytes."""
-        return any(scores.is_too_large for scores in self._scores.values())
+        found = {layer: scores for layer, scores in self._scores.items() if CONFUSION in scores.names}
+        return {self._name(layer, CONFUSION): scores.confusion() for layer, scores in found.items()}
 
 
 def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
@@ -122,6 +120,8 @@ def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
         return f"it is for classes that exclude each other, and layer {layer!r} has labels."
     if metric in OF_TWO and n != (2 if kind == "classes" else 1) and not (several and metric == "roc_auc"):
         return f"it is for two classes, and layer {layer!r} has {n}. Say {OF_TWO[metric]}."
+    if metric == CONFUSION and n > MAX_CLASSES:
+        return f"layer {layer!r} has {n} classes. Expected at most {MAX_CLASSES}."
     if top and not 0 < int(top[1]) < n:
         return f"layer {layer!r} has {n} classes. Expected a number from 1 to {n - 1}."
     return ""
@@ -136,12 +136,13 @@ class Scores:
         Probabilities of classes that exclude each other, of labels that do not, or values.
     n : int
         Number of outputs.
-    names : iterable of str
+    names : sequence of str
     """
 
-    def __init__(self, kind: str, n: int, names: Iterable[str] = ()) -> None:
+    def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
         self.kind, self.n, self.names = kind, n, list(names)
-        self.is_too_large, self._n_bytes = False, 0
+        self._n_classes, self._tops = max(n, 2), [int(found[1]) for name in names if (found := TOP.fullmatch(name))]
+        self._n_bytes = 0
         self._arrays: dict[str, Array] = {}
         self._kept: list[tuple[Array, Array]] = []
 
@@ -153,7 +154,8 @@ class Scores:
             self.merge({"moments": _moments(np.asarray(y, np.float64), np.asarray(p, np.float64))})
             return
         if not RANKED.isdisjoint(self.names):
-            self.merge({"y": np.array(y), "p": np.array(p[:, 1] if self.kind == "classes" and self.n == 2 else p)})
+            scores = np.array(p[:, 1] if self.kind == "classes" and self.n == 2 else p)
+            self.merge({"y": np.array(y), "p": scores, "n_bytes": np.array([y.nbytes + scores.nbytes])})
         if self.kind == "labels":
             true, predicted = y > 0.5, p > 0.5
             if self.n > 1:
@@ -173,20 +175,12 @@ class Scores:
             hits = [np.count_nonzero((rank < k) & (own[:, 0] >= 0)) for k in self._tops]
             self.merge({"own": np.array([len(y), likelihood, *hits])})
 
-    @property
-    def _n_classes(self) -> int:
-        return max(self.n, 2)
-
-    @property
-    def _tops(self) -> list[int]:
-        return [int(found[1]) for name in self.names if (found := TOP.fullmatch(name))]
-
-    def state(self) -> dict[str, Array]:
+    def state(self) -> State:
         """Return what has been added, as arrays by name, for `merge`."""
         kept = dict(zip("yp", map(np.concatenate, zip(*self._kept, strict=True)), strict=False))
-        return {**self._arrays, **kept, **({"too_large": np.ones(1)} if self.is_too_large else {})}
+        return {**self._arrays, **kept, "n_bytes": np.array([self._n_bytes])}
 
-    def merge(self, state: Mapping[str, Array]) -> None:
+    def merge(self, state: State) -> None:
         """Add what another one has added."""
         known = self._arrays
         if "keys" in state:
@@ -199,13 +193,13 @@ class Scores:
             known[name] = known.get(name, 0) + state[name]
         if "moments" in state:
             known["moments"] = _joined(known["moments"], state["moments"]) if "moments" in known else state["moments"]
-        if "y" in state:
-            self._kept.append((state["y"], state["p"]))
-            self._n_bytes += state["y"].nbytes + state["p"].nbytes
-        if "too_large" in state or self._n_bytes > MAX_BYTES:
-            self.is_too_large = True
-        if self.is_too_large:
+        self._n_bytes += int(state["n_bytes"][0]) if "n_bytes" in state else 0
+        if self._n_bytes <= MAX_BYTES:
+            self._kept += [(state["y"], state["p"])] if "y" in state else []
+        elif self._kept:
             self._kept.clear()
+            names = ", ".join(sorted(RANKED.intersection(self.names)))
+            LOG.warning("%s: undefined, as more than %d MiB of outputs would have to be kept.", names, MAX_BYTES >> 20)
 
     # -- the metrics ---------------------------------------------------------------------------------------
 

@@ -93,6 +93,20 @@ def test_targets_of_a_table(run_job: Run, tmp_path: Path) -> None:
     assert last < first
 
 
+def test_metrics_of_all_records(run_job: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,a\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(11)))
+    table = {"path": str(tmp_path / "t.csv"), "features": ["x", "y"], "label": ["a"], "shape": [2], "batchsize": 4}
+    layers = [
+        {"name": "data", "type": "RecordInput", "store_conf": table},
+        dense("fc", "data", 2),
+        {"name": "loss", "type": "SoftmaxLoss", "srclayers": ["fc", "data"]},
+    ]
+    job = mlp(neuralnet={"layer": layers}, test_freq=5, metrics=["f1_macro", "roc_auc", "perplexity"])
+    on_gpu, on_cpu = (run_job(job.model_copy(update=how)) for how in ({"gpu": [0]}, {"ops": "numpy"}))
+    for name in ("loss", "accuracy", *job.metrics):
+        assert on_gpu.metric(name, "test") == pytest.approx(on_cpu.metric(name, "test"), rel=1e-4), name
+
+
 def test_one_of_the_labels_of_a_table(run_job: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,a,b\n" + "".join(f"{i},{i % 3},{i % 2},{i % 3}\n" for i in range(8)))
     table = {"path": str(tmp_path / "t.csv"), "features": ["x", "y"], "label": ["a", "b"], "shape": [2], "batchsize": 4}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.training import pass_metrics
 from singa_dask.training.pass_metrics import Scores
 
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -111,3 +112,25 @@ def test_they_are_those_of_scikit_learn(seed: int) -> None:
         found = {name: scores.value(name) for name in wanted if name != "confusion_matrix"}
         for name, value in found.items():
             np.testing.assert_allclose(value, wanted[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_what_is_not_defined_is_no_number() -> None:
+    p = np.array([[0.3, 0.7], [0.6, 0.4]], np.float32)
+    scores = scored("classes", ["roc_auc", "f1"], np.array([1, 1], np.int32), p, 1, np.random.default_rng(1))
+    assert np.isnan(scores.value("roc_auc")) and scores.value("f1") == pytest.approx(2 / 3)
+    assert np.isnan(Scores("values", 1, ["r2"]).value("r2"))
+
+
+@pytest.mark.parametrize("n_parts", [1, 3])
+def test_outputs_that_take_too_much_memory_are_not_kept(
+    n_parts: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(3)
+    y, p = of_classes(rng, 200, 4)
+    monkeypatch.setattr(pass_metrics, "MAX_BYTES", y.nbytes + p.nbytes - 1)
+    scores = scored("classes", ["roc_auc_ovr", "f1_macro"], y, p, n_parts, rng)
+    assert np.isnan(scores.value("roc_auc_ovr"))
+    assert scores.value("f1_macro") == pytest.approx(wanted_of_classes(y, p)["f1_macro"])
+    assert {record.message for record in caplog.records} == {
+        "roc_auc_ovr: undefined, as more than 0 MiB of outputs would have to be kept."
+    }

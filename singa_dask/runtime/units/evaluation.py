@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,15 +10,14 @@ import numpy as np
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import RANKED, EarlyStoppingConf, is_less_better, split_metric
+from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.contract import Array
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Totals, Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
-from singa_dask.training.pass_metrics import MAX_BYTES, PassMetrics, State
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["Evaluation", "Watch"]
 
@@ -45,7 +43,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._calendar, self._names = Calendar(job), job.metrics
+        self._calendar = Calendar(job)
         self._watch = Watch(job, manifest)
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
@@ -91,12 +89,7 @@ class Evaluation:
             return
         others = self._receive(name) if is_watched or metrics else []
         for message in others:
-            metrics.merge(_unpacked(message))
-        if metrics.is_too_large:
-            names = ", ".join(sorted(RANKED & set(self._names)))
-            logger.warning(
-                "%s: outputs of more than %d MiB: %s undefined. Set fewer batches.", name, MAX_BYTES >> 20, names
-            )
+            metrics.merge(dict(zip(message.info["arrays"], message.arrays, strict=True)))
         totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
         self._trainer.report_test(phase, step, totals)
         if is_watched:
@@ -107,38 +100,22 @@ class Evaluation:
 
     def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
         """Send the first worker what this one has measured."""
-        arrays = {(layer, key): array for layer, of in metrics.state().items() for key, array in of.items()}
-        info = {
-            "phase": phase,
-            "totals": {name: list(pair) for name, pair in totals.items()},
-            "arrays": [list(key) for key in arrays],
-        }
-        made = tuple(map(np.ascontiguousarray, arrays.values()))
-        self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=made)
+        state = metrics.state()
+        arrays = tuple(map(np.ascontiguousarray, state.values()))
+        info = {"phase": phase, "totals": {name: list(pair) for name, pair in totals.items()}, "arrays": list(state)}
+        self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=arrays)
 
     def _receive(self, phase: str) -> list[Message]:
         """Return what the other workers of the group have measured, in their order."""
-
-        def found() -> list[Message]:
-            # those that are ahead may have sent what they have measured after it
-            at = (phase, self._state.step)
-            return [message for message in self._measured if (message.info["phase"], message.step) == at]
-
-        while len(found()) < len(self._others):
-            self._channel.receive("metrics of the other workers")
-        measured = sorted(found(), key=lambda message: message.src)
-        self._measured[:] = [message for message in self._measured if message not in measured]
-        return measured
-
-
-def _unpacked(message: Message) -> State:
-    state: dict[str, dict[str, Array]] = {}
-    for (layer, key), array in zip(message.info["arrays"], message.arrays, strict=True):
-        state.setdefault(layer, {})[key] = array
-    return state
-
-
-logger = logging.getLogger(__name__)
+        found: list[Message] = []
+        while len(found) < len(self._others):
+            # one that is ahead may have sent what it has measured after this
+            found = [each for each in self._measured if (each.info["phase"], each.step) == (phase, self._state.step)]
+            if len(found) < len(self._others):
+                self._channel.receive("metrics of the other workers")
+        taken = set(map(id, found))
+        self._measured[:] = [each for each in self._measured if id(each) not in taken]
+        return sorted(found, key=lambda message: message.src)
 
 
 class Watch:

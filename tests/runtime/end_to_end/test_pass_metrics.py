@@ -126,6 +126,14 @@ def test_jobs_may_follow_them(run_job: Run, tmp_path: Path) -> None:
     assert latest == {"value": outcome.metric("f1_macro", "test")[5], "step": 5}
 
 
+def test_validations_and_tests_of_one_step_do_not_mix(run_job: Run, tmp_path: Path) -> None:
+    conf = job(tmp_path, 146, cluster=THREE, metrics=["f1_macro"]).model_dump(mode="json", exclude_unset=True)
+    conf["neuralnet"]["layer"][1]["include"] = ["test", "val"]
+    outcome = run_job(JobConf.model_validate({**conf, "test_freq": 1, "validate_freq": 1}))
+    assert len(outcome.metric("f1_macro", "test")) == 11
+    assert outcome.metric("f1_macro", "validation") == outcome.metric("f1_macro", "test")
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

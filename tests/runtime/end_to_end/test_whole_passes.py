@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import JobConf
+from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
+from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.runtime import prepare
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, Outcome, mlp
@@ -71,6 +72,27 @@ def agrees(outcome: Outcome, n: int) -> None:
 )
 def test_each_record_counts_once(run_job: Run, tmp_path: Path, n: int, batch: Any, cluster: dict[str, Any]) -> None:
     agrees(run_job(job(tmp_path, n, batch, cluster=cluster)), n)
+
+
+@pytest.mark.parametrize("n", [143, 145])
+@pytest.mark.parametrize("cluster", [{}, ALLREDUCE, THREE], ids=["one", "two", "three"])
+def test_what_a_layer_counts_itself_is_not_weighted(
+    run_job: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], n: int
+) -> None:
+    forward = SoftmaxLoss.forward
+
+    def count(self: SoftmaxLoss, phase: Phase) -> None:
+        forward(self, phase)
+        odd = self.labels_of(1)[self.labels_of(1) % 2 == 1]
+        if len(odd):
+            self.add_metric("odd", float(odd.sum()), float(len(odd)))
+        self.add_metric("mean", float(self.labels_of(1).mean()))
+
+    monkeypatch.setattr(SoftmaxLoss, "forward", count)
+    outcome = run_job(job(tmp_path, n, cluster=cluster))
+    labels = LABELS[:n]
+    assert outcome.metric("odd", "test")[10] == pytest.approx(labels[labels % 2 == 1].mean(), rel=1e-12)
+    assert outcome.metric("mean", "test")[10] == pytest.approx(labels.mean(), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [143, 145])
