@@ -156,7 +156,7 @@ def value_findings(field: str, found: FieldStatistics, names: Mapping[int, str],
         least, most = (varied[pick(deviations[varied])] for pick in (np.argmin, np.argmax))
         said.append(
             f"{field}: very different scales: standard deviation {deviations[least]:.3g} of {_name(least, names)}, "
-            f"{deviations[most]:.3g} of {_name(most, names)}. Scale features, e.g. by mean_file and std_file"
+            f"{deviations[most]:.3g} of {_name(most, names)}. Scale features: standardise: true in store_conf"
         )
     return said
 

@@ -80,6 +80,8 @@ class Inspection:
     columns : tuple of TableColumn
     layout : Layout or None
     trouble : tuple of str
+    moments : tuple of dict
+        Of each column, if it has a value of its own: ``mean`` and ``std``.
     """
 
     url: str
@@ -100,6 +102,7 @@ class Inspection:
     columns: tuple[TableColumn, ...]
     layout: Layout | None
     trouble: tuple[str, ...]
+    moments: tuple[Mapping[str, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values of JSON."""
@@ -119,7 +122,7 @@ class Inspection:
             "fields": [asdict(each) for each in self.fields],
             "labels_seen": self.n_labels,
             "class_counts": [asdict(each) for each in self.classes],
-            "columns": [asdict(each) for each in self.columns],
+            "columns": [{**asdict(each), **more} for each, more in zip(self.columns, self.moments, strict=True)],
             "layout": self.layout and asdict(self.layout),
             "trouble": list(self.trouble),
         }
@@ -168,6 +171,7 @@ def inspect_store(
         store.table_columns,
         layout,
         tuple(sample.findings(layout)),
+        tuple(map(sample.moments, store.table_columns)),
     )
 
 
@@ -262,6 +266,13 @@ class _Sample:
         elif any(self.labels) and name == "label":
             known = {"min": min(map(min, self.labels)), "max": max(map(max, self.labels))}
         return FieldFacts(name, str(field.dtype), field.shape, **known)
+
+    def moments(self, column: TableColumn) -> Mapping[str, float]:
+        """Return mean and standard deviation of a column that has a value of its own, where they are known."""
+        known = self._statistics.get(column.field)
+        if known is None or not known.by_feature or column.categories or not known.counts[column.index]:
+            return {}
+        return {"mean": float(known.mean[column.index]), "std": float(np.sqrt(known.variance[column.index]))}
 
     def classes(self) -> tuple[ClassCount, ...]:
         """Return the number of records of each class that was seen, or has a name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from singa_dask.cli.inspection import ClassCount, FieldFacts, Inspection
 from singa_dask.cli.tables import Column, table
@@ -41,7 +41,7 @@ def inspection_lines(found: Inspection, width: int | None) -> list[str]:
     lines = [line for name, value in facts.items() for line in _wrapped(f"{name:{KEY}}", value, width)]
     lines += ["", *_field_lines(found.fields, width)]
     if found.columns:
-        lines += ["", *_column_lines(found.columns, width)]
+        lines += ["", *_column_lines(found.columns, found.moments, width)]
     for column in dict.fromkeys(each.column for each in found.classes):
         classes = [each for each in found.classes if each.column == column]
         lines += ["", *_class_lines(classes, found.n_labels, found.n_records, width)]
@@ -68,13 +68,19 @@ def _field_lines(fields: Sequence[FieldFacts], width: int | None) -> list[str]:
     return table([*named, Column("shape", shapes), *numbers], width)
 
 
-def _column_lines(columns: Sequence[TableColumn], width: int | None) -> list[str]:
+def _column_lines(
+    columns: Sequence[TableColumn], moments: Sequence[Mapping[str, float]], width: int | None
+) -> list[str]:
     shown = columns[:MAX_COLUMNS]
     lines = table(
         [
             Column("column", [each.name for each in shown]),
             Column("kind", [each.kind for each in shown], 1),
             Column("read as", [f"{each.field} {each.index}" if each.field else "" for each in shown]),
+            *(
+                Column(name, [_number(each.get(name)) for each in moments[:MAX_COLUMNS]], 1, True)
+                for name in ("mean", "std")
+            ),
             Column("missing", [each.missing for each in shown], 2),
             Column("categories", [_categories(each.categories) for each in shown], 3),
         ],

@@ -141,8 +141,8 @@ class Model:
         ----------
         x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
             Records, by name of the input layer if there are several: an array ``(n, *shape)`` as the job reads them,
-            before its mean and std; a pandas DataFrame or pyarrow Table with the columns of the training data;
-            pictures as bytes, e.g. of PNG or JPEG, or of Pillow.
+            before its mean and std; a pandas DataFrame, pyarrow Table, dict of columns or list of dicts with the
+            columns of the training data, in any order; pictures as bytes, e.g. of PNG or JPEG, or of Pillow.
         layer : str, optional
             With the probabilities, if the net has several such layers; or with the values.
 
@@ -275,14 +275,14 @@ class Model:
 
     def _given(self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False) -> dict[str, Given]:
         """Return the records of each input layer that reads features; see `as_records`."""
-        if not isinstance(x, Mapping):
+        inputs = {name: each for name, each in net.inputs.items() if not each.reads_outputs}
+        if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
             features = self._features(net)
             return {
                 features.conf_name: as_records(
                     x, features.store_conf, self._facts_of(features), outputs=outputs, skips=skips
                 )
             }
-        inputs = {name: each for name, each in net.inputs.items() if not each.reads_outputs}
         if x.keys() != inputs.keys():
             raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
         given = {

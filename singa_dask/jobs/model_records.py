@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +61,7 @@ def as_records(
 
     Parameters
     ----------
-    x : ndarray, DataFrame, Table, or sequence of pictures
+    x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
     conf : StoreConf
         Of the input layer.
     facts : TableFacts or None
@@ -78,6 +78,7 @@ def as_records(
     DataError
         They do not fit.
     """
+    x = _as_table(x, name)
     if isinstance(x, (pa.Table, pa.RecordBatch)) or is_pandas(x):
         if facts is not None:
             return _Frame(x, _spec(conf, facts, outputs), facts, name, skips, conf.standardise)
@@ -85,6 +86,23 @@ def as_records(
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
     return _Rows(x, conf, facts, name)
+
+
+def _as_table(x: Any, name: str) -> Any:
+    """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
+    is_rows = isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
+    if not is_rows and not isinstance(x, Mapping):
+        return x
+    try:
+        if not is_rows:
+            return pa.table({str(column): pa.array(values) for column, values in x.items()})
+        # a name that is wrong must not become a missing value
+        row = next((i for i, each in enumerate(x) if each.keys() != x[0].keys()), None)
+        if row is not None:
+            raise DataError(f"{name}, row {row}: columns {', '.join(x[row])}, but {', '.join(x[0])} in the first one.")
+        return pa.Table.from_pylist(list(x))
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{name}: expected a list of values for each column: {error}.") from None
 
 
 # -- arrays --------------------------------------------------------------------------------------------------

@@ -5,24 +5,15 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf
-from singa_dask.data import (
-    Arrays,
-    BadPolicy,
-    Loader,
-    Sampler,
-    Store,
-    Survey,
-    fs,
-    random_skip,
-    with_cache,
-)
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip, with_cache
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -31,8 +22,9 @@ from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import Records
+from singa_dask.layers.feature import Raw, Records
 from singa_dask.layers.input_layer import InputLayer
+from singa_dask.layers.named_columns import open_named
 from singa_dask.layers.record_reader import RecordReader, read_statistic
 from singa_dask.layers.records import (
     StoreConf,
@@ -45,7 +37,7 @@ from singa_dask.layers.records import (
     without_labels,
 )
 from singa_dask.layers.site import Context, Site
-from singa_dask.layers.standardise import as_raw, find_scaling, on_device
+from singa_dask.layers.standardise import find_scaling
 from singa_dask.ops.contract import Array
 
 __all__ = ["CSVInput", "RecordInput", "StoreInput"]
@@ -66,6 +58,7 @@ class StoreInput(InputLayer):
     """Name of the label to read, if records have several."""
     reads_outputs = False
     """Whether it reads labels or targets of the records of another input layer."""
+    open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -111,7 +104,11 @@ class StoreInput(InputLayer):
         batch, epochs = self.reader.next()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
-        raw = as_raw(values, self._mean, self._std, self._scaling, self.context.param_dtype)
+        if self._scaling is not None and values.dtype != np.uint8:
+            raw = Raw(self._scaling.scale(values, self.context.param_dtype))
+        else:
+            plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
+            raw = Raw(plain, self._mean, self._std)
         if feature.has_data:
             self.ops.normalize(*raw, out=feature.data)
         else:
@@ -161,8 +158,12 @@ class StoreInput(InputLayer):
     # -- the store -------------------------------------------------------------------------------
 
     def open_store(self, url: str, backend: str | None) -> Store:
-        """Open a store as this type of layer reads it."""
-        return open_records(self.store_conf, url, backend, self._options(), self._table_facts)
+        """Open a store as this type of layer reads it, with named columns in the order of the training data."""
+        conf, options = self.store_conf, self._options()
+        if conf.is_table:
+            return open_records(conf, url, backend, options, self._table_facts)
+        plain = partial(self.open_plain, conf, url, backend, options)
+        return open_named(conf, url, backend, options, self._table_facts(), plain)
 
     def _table_facts(self) -> TableFacts | None:
         """Return what the training net has learned of the columns of a table; None if this layer learns it."""
@@ -321,8 +322,11 @@ class StoreInput(InputLayer):
             One cannot be read, or has another shape than a record.
         """
         self._scaling = find_scaling(self)
-        dtype = self.context.param_dtype
-        self._mean, self._std = (on_device(each, dtype, self.ops) for each in self.statistics())
+        found = [
+            each.astype(self.context.param_dtype) if isinstance(each, np.ndarray) else each
+            for each in self.statistics()
+        ]
+        self._mean, self._std = (self.ops.constant(each) if isinstance(each, np.ndarray) else each for each in found)
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
         """Set the records of the next batch, in place of those of the store.
@@ -397,8 +401,4 @@ class CSVInput(StoreInput):
     """
 
     default_backend = "csv"
-
-    def open_store(self, url: str, backend: str | None) -> Store:
-        if self.store_conf.is_table:
-            return super().open_store(url, backend)
-        return open_text(self.store_conf, url, backend, self._options())
+    open_plain = staticmethod(open_text)

@@ -220,6 +220,9 @@ def _open_table(
     if backend and backend != "table" and not table_format:
         keys = "features, label, target, weight, missing and categories"
         raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
+    if facts is not None and not conf.features:
+        # without others that this table may have, in the order of the training data
+        conf = conf.model_copy(update={"features": list(facts.features)})
     return TableStore(
         url,
         storage_options,

@@ -142,7 +142,7 @@ def test_values_that_make_trouble(call: Call, tmp_path: Path) -> None:
     assert trouble(call, tmp_path, data=data)[0] == "data: constant: value 1"
     (text,) = trouble(call, tmp_path, data=data)[1:]
     assert text.startswith("data: very different scales: standard deviation ")
-    assert text.endswith(" of value 2. Scale features, e.g. by mean_file and std_file")
+    assert text.endswith(" of value 2. Scale features: standardise: true in store_conf")
     data = floats(50, (4,))["data"]
     data[3, 0], data[4, 0], data[:, 3] = np.nan, np.inf, np.nan
     found = trouble(call, tmp_path, data=data)
@@ -244,7 +244,9 @@ def test_without_pillow(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_of_a_table(tmp_path: Path) -> None:
-    with open_store(written(tmp_path, "npz", floats(20, (2,)))) as store:
+    records = floats(20, (2,))
+    records["data"][:, 0] = np.arange(20) % 2 * 4 - 1
+    with open_store(written(tmp_path, "npz", records)) as store:
         store.table_columns = (
             TableColumn("petal", "double", "data", 0, missing="mean"),
             TableColumn("colour", "string", "data", 1, ("red", "green")),
@@ -252,9 +254,12 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
         )
         found = inspect_store(store)
     lines = inspection_lines(found, None)
-    assert "column  kind    read as  missing  categories" in lines
-    assert "colour  string  data 1            red, green" in lines
-    assert found.to_dict()["columns"][0]["name"] == "petal"
+    assert "column  kind    read as  mean  std  missing  categories" in lines
+    assert "petal   double  data 0      1    2  mean" in lines
+    assert "colour  string  data 1                       red, green" in lines
+    petal, colour, _ = found.to_dict()["columns"]
+    assert (petal["name"], petal["mean"], petal["std"]) == ("petal", 1, 2)
+    assert "mean" not in colour
 
 
 @pytest.fixture

@@ -112,7 +112,8 @@ class TextStore(RangeStore):
         self._set_schema(shape or (len(self._lines.split(first)) - self._has_label,))
         self._check_first_lines(first, options["truncated"])
         if self.names:
-            self.set_table_facts(TableFacts(self.names[self._has_label :]).to_dict())
+            labels = dict.fromkeys(self.names[: self._has_label], ())
+            self.set_table_facts(TableFacts(self.names[self._has_label :], labels=labels).to_dict())
             label = (TableColumn(self.names[0], "number", "label", 0),) if self._has_label else ()
             self.table_columns = (*label, *self.table_columns)
         if options["truncated"]:

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
@@ -90,23 +90,18 @@ def prepare(
 
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
-    said = {
-        phase: {layer.conf_name: layer.store_conf.standardise for layer in net.all_layers if _reads_features(layer)}
+    inputs = {
+        phase: [each for each in net.all_layers if isinstance(each, StoreInput) and not each.reads_outputs]
         for phase, net in nets.items()
     }
-    problems: dict[int, Problem] = {}
-    for phase, layers in said.items():
-        for node in nets[phase].nodes if phase != Phase.TRAIN else ():
-            is_alike = said[Phase.TRAIN].get(node.layer, any(said[Phase.TRAIN].values()))
-            if layers.get(node.layer, is_alike) != is_alike:
-                text = f"the training net has standardise: {str(is_alike).lower()}. Say the same here."
-                problems[node.index] = Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), text)
-    if problems:
-        raise ConfigError(list(problems.values()))
-
-
-def _reads_features(layer: Layer) -> TypeGuard[StoreInput]:
-    return isinstance(layer, StoreInput) and not layer.reads_outputs
+    trained = {layer.conf_name: layer.store_conf.standardise for layer in inputs.pop(Phase.TRAIN)}
+    for phase, layers in inputs.items():
+        for layer in layers:
+            expected = trained.get(layer.conf_name, any(trained.values()))
+            if layer.store_conf.standardise != expected:
+                index = next(node.index for node in nets[phase].nodes if node.layer == layer.conf_name)
+                message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
+                raise ConfigError(Problem(("neuralnet", "layer", index, "store_conf", "standardise"), message))
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:

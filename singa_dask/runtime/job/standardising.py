@@ -87,16 +87,16 @@ def compute_scalings(
         Records cannot be read, or have values that are not finite or too large.
     """
     text = job.model_dump_json()
+    tasks = [_Share(text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
     found: dict[str, list[Scaling | Measured]] = {}
-    for name, part in itertools.chain(*run([_Share(text, sources, init_from, i, n_tasks) for i in range(n_tasks)])):
+    for name, part in itertools.chain(*run(tasks)):
         found.setdefault(name, []).append(part)
     made: dict[str, Mapping[str, Any]] = {}
     for name, parts in found.items():
-        if isinstance(parts[0], Scaling):
-            scaling, warnings = parts[0], list[str]()
-        else:
-            scaling, warnings = scaling_of(name, [part for part in parts if isinstance(part, Measured)])
+        inherited = [part for part in parts if isinstance(part, Scaling)]
+        measured = [part for part in parts if isinstance(part, Measured)]
+        scaling, warning = (inherited[0], "") if inherited else scaling_of(name, measured)
         made[name] = scaling.to_dict()
-        for message in warnings:
-            warn(message)
+        if warning:
+            warn(warning)
     return made

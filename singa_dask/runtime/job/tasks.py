@@ -47,15 +47,8 @@ def on_dask(
 ) -> Runner:
     """Return a runner on a cluster; when a task fails, those that have not started are cancelled.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    datasets : sequence
-        Catalogs, as plain values, of the part files that tasks can read.
-    workers : sequence of str, optional
-        Addresses of the Dask workers that run the tasks while they are there.
-    check : callable
-        Called every few seconds; if it raises an error, the tasks are cancelled.
+    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` while these are
+    there. ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:

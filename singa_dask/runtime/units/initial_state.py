@@ -14,7 +14,7 @@ from singa_dask.comm import Address, ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput
-from singa_dask.layers.standardise import find_scaling, trained_so
+from singa_dask.layers.standardise import find_scaling
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
@@ -149,18 +149,14 @@ class InitialState:
         CheckpointError
             It does not.
         """
-        inherited = net.context.class_names.inherited_scalings
-        comes_whole = bool(inherited) and all(owner.name in self._initial for owner in whole_params(net.logical))
+        known = net.context.class_names.scalings
         for layer in net.all_layers:
-            if not isinstance(layer, StoreInput) or layer.reads_outputs:
-                continue
-            if self.resumed:
+            if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
                     find_scaling(layer)
                 except DataError as error:
-                    raise CheckpointError(f"{self.resumed.url}: {error}") from None
-            elif comes_whole and layer.conf_name in inherited and not layer.store_conf.standardise:
-                raise CheckpointError(f"{', '.join(self._initial.urls)}: {trained_so(layer)}")
+                    url = self.resumed.url if self.resumed else ", ".join(self._initial.urls)
+                    raise CheckpointError(f"{url}: {error}") from None
 
     def give_class_names(self, net: NeuralNet) -> None:
         """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
@@ -177,6 +173,7 @@ class InitialState:
         if all(owner.name in self._initial for owner in whole_params(net.logical)):
             known.inherited = self._initial.class_names()
             known.inherited_tables = self._initial.tables()
+            known.scalings.update(self._initial.scalings())
         known.inherited_scalings = self._initial.scalings()
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
