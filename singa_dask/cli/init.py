@@ -175,7 +175,9 @@ def _tell(found: Records | Text, net: str) -> None:
     lines = [show_output(each) for each in found.outputs]
     if found.features:
         more = f" and {len(found.features) - MAX_SHOWN} more" if len(found.features) > MAX_SHOWN else ""
-        lines.append(f"features: {len(found.features)} columns: {', '.join(found.features[:MAX_SHOWN])}{more}")
+        texts = sum(name in found.reading.get("categories", ()) for name in found.features)
+        kinds = f"{len(found.features) - texts} of numbers, {texts} of categories"
+        lines.append(f"features: {kinds}: {', '.join(found.features[:MAX_SHOWN])}{more}")
     if found.left_out:
         lines.append(f"columns left out: {found.left_out}")
     lines += [f"warning: {text}." for text in found.trouble]

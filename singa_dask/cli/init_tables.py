@@ -106,6 +106,8 @@ def choose(table: Table, options: Options) -> Choice:
     unlabelled = int(np.logical_or.reduce([missing_of(table.named[name].values) for name in names]).sum())
     said = "another whole number in each record. Give --drop if it is an id"
     notes = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    if unlabelled:
+        notes.append(f"{unlabelled} records without {' and '.join(names)} are left out")
     is_plain = (
         table.format == "csv"
         and len(outputs) == 1

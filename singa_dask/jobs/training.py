@@ -148,7 +148,11 @@ def start(
         return result
 
     training = Training(carry_out)
-    training.has_begun.wait()
+    try:
+        training.has_begun.wait()
+    except KeyboardInterrupt:
+        training.stop()
+        raise
     if training.error is not None:
         raise training.error
     return Run(run.run_url, training)
