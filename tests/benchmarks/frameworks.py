@@ -1,9 +1,9 @@
-"""The digits job on two processes: ours, PyTorch's DistributedDataParallel by torchrun, and Ray Train, as users start them.
+"""The digits job on two processes: ours, PyTorch's DDP by torchrun, and Ray Train.
 
-Each is a command, from nothing to the last step, in turn: seconds until the first step, until the end, memory of all its
-processes together, accuracy, and lines that its user writes. Then one of its two processes is killed at step 1300: seconds
-until a step that it had not done before, and steps done again. Both scripts save a checkpoint every 250 steps; ours is as
-it is. ``python -m tests.benchmarks.frameworks --python PYTHON [--rounds N]``, an interpreter that has torch and ray[train].
+Each is a command, from nothing to the last step, in turn: seconds until the first step and until the end, memory of all
+its processes together, accuracy, and lines that its user writes. Then one of two processes is killed at step 1300:
+seconds until a step that it had not done before, and steps done again. Both scripts save a checkpoint every 250 steps.
+``python -m tests.benchmarks.frameworks --python PYTHON [--rounds N]``; PYTHON has torch and ray[train].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.faults.machines import NANNY, machines
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 KILLED_AT = 1300
-LIMIT_S = 150.0
+LIMIT_S = 300.0
 
 
 class Took(NamedTuple):
@@ -161,12 +161,13 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 lost[name].append(run_killed(name, given.python, Path(folder)))
     print(f"medians of {given.rounds}; load {os.getloadavg()[0]:.1f}")
-    print(f"{'':12}{'first step s':>14}{'whole s':>10}{'MB':>8}{'accuracy':>10}{'lines':>8}{'new step s':>12}{'again':>8}")
+    heads = ("first step s", "whole s", "MB", "accuracy", "lines", "new step s", "again")
+    print(" " * 12 + "".join(f"{head:>14}" for head in heads))
     for name, took in whole.items():
         first, end, peak, accuracy = (statistics.median(values) for values in zip(*took, strict=True))
         seconds, again = (statistics.median(values) for values in zip(*lost[name], strict=True))
         print(
-            f"{name:12}{first:14.1f}{end:10.1f}{peak:8.0f}{accuracy:10.4f}{written[name]:8d}{seconds:12.1f}{again:8.0f}"
+            f"{name:12}{first:14.1f}{end:14.1f}{peak:14.0f}{accuracy:14.4f}{written[name]:14}{seconds:14.1f}{again:14.0f}"
         )
 
 

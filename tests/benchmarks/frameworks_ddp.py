@@ -28,7 +28,9 @@ def main(folder: str, show: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     net = nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.3), nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
+        *(nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.3)),
+        nn.Linear(256, 10),
     )
     sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.0002)
     schedule = torch.optim.lr_scheduler.StepLR(sgd, 400, 0.5)
@@ -62,8 +64,8 @@ def main(folder: str, show: int) -> None:
                 print(f"accuracy {(scores.argmax(1) == labels).float().mean():.4f}", flush=True)
                 net.train()
             if rank == 0 and step % SAVE == 0:
-                state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "schedule": schedule.state_dict(), "step": step}
-                torch.save(state, f"{checkpoint}.new")
+                state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "schedule": schedule.state_dict()}
+                torch.save({**state, "step": step}, f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)
             if step == STEPS:
                 break

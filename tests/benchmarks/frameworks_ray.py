@@ -1,4 +1,4 @@
-"""configs/digits/mlp.yaml as a user of Ray Train writes it: a TorchTrainer of two workers, which starts again from a checkpoint.
+"""configs/digits/mlp.yaml as a user of Ray Train writes it, with a TorchTrainer of two workers.
 
 ``python tests/benchmarks/frameworks_ray.py FOLDER SHOW``
 """
@@ -31,7 +31,9 @@ def train_worker(conf: dict) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     net = nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.3), nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
+        *(nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.3)),
+        nn.Linear(256, 10),
     )
     sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.0002)
     schedule = torch.optim.lr_scheduler.StepLR(sgd, 400, 0.5)
@@ -68,8 +70,8 @@ def train_worker(conf: dict) -> None:
                 if step % SAVE == 0:
                     with tempfile.TemporaryDirectory() as folder:
                         if rank == 0:
-                            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "schedule": schedule.state_dict()}
-                            torch.save({**state, "step": step}, f"{folder}/state.pt")
+                            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "step": step}
+                            torch.save({**state, "schedule": schedule.state_dict()}, f"{folder}/state.pt")
                         saved = ray_train.Checkpoint.from_directory(folder) if rank == 0 else None
                         ray_train.report({"loss": loss.item()}, checkpoint=saved)
                 if step == STEPS:

@@ -17,6 +17,7 @@ from PIL import Image
 from singa_dask.data import open_store
 from tests.contracts.foreign import idx
 from tests.data.stores.test_lmdb import datum, write_environment
+from tests.docs import material
 from tests.ports import free_port
 from tests.snippets import ROOT, Block, Session, read_blocks
 
