@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from singa_dask.cli.init_columns import Column, Options, Table, UnsureError, show_value
 from singa_dask.data.codecs.labels import labels_among
@@ -213,7 +214,9 @@ def _reading(table: Table, options: Options, features: Sequence[Column], outputs
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     gaps = [each for each in features if len(each.present) < len(each.values)]
     categories = {each.name: ([""] if each in gaps else []) + each.distinct.to_pylist() for each in texts}
-    by_value = [each for each in outputs if each.names and table.named[each.name].kind == "number"]
+    # of several labels one may lack a class in the training set
+    kinds = ("number", "string") if len(outputs) > 1 else ("number",)
+    by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
     if options.classes:
         categories[outputs[0].name] = list(options.classes)
@@ -347,7 +350,9 @@ def split_rows(
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
     dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
-    if dates is not None:
+    labels = [table.named[each.name] for each in choice.outputs if each.is_label]
+    # what is learned has to have all classes
+    if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
     random = np.random.default_rng(options.seed)
     if not choice.outputs[0].is_label:
